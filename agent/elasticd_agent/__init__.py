@@ -1,0 +1,1 @@
+"""The per-node daemon: owns workers, speaks to etcd. No torch in its own process."""

@@ -1,0 +1,135 @@
+"""Records to JSON bytes and back.
+
+A record carries its kind and a schema number. Unknown fields of a newer minor schema are kept in
+`unknown` and written back; a newer major schema is refused. Derived from the dataclasses
+themselves, so that no field is spelled twice; pickle is not an option, because a record may come
+from anybody who can write to etcd.
+"""
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from elasticd.errors import NotSupported
+
+__all__ = ["RECORD_LIMIT_BYTES", "SCHEMA", "decode", "encode", "from_plain", "to_plain"]
+
+SCHEMA = (1, 0)
+RECORD_LIMIT_BYTES = 1_000_000
+"""Below etcd's default request limit of 1.5 MiB, with room for a transaction's second record."""
+
+R = TypeVar("R")
+
+
+def encode(record: object) -> bytes:
+    """Write a record, its kind and the schema it follows."""
+    plain = to_plain(record)
+    assert isinstance(plain, dict)
+    plain.update(plain.pop("unknown", {}))
+    plain["kind"] = type(record).__name__
+    plain["schema"] = f"{SCHEMA[0]}.{SCHEMA[1]}"
+    return json.dumps(plain, separators=(",", ":"), sort_keys=True).encode()
+
+
+def decode(kind: type[R], value: bytes) -> R:
+    """Read a record of this kind.
+
+    Raises:
+        NotSupported: not JSON, another kind, a field that does not fit, or a newer major schema.
+    """
+    if len(value) > RECORD_LIMIT_BYTES:
+        raise NotSupported(f"A {kind.__name__} record of {len(value)} bytes is over the limit.")
+    try:
+        plain = json.loads(value)
+    except ValueError as exc:
+        raise NotSupported(f"A {kind.__name__} record in etcd is not JSON: {exc}.") from exc
+    if not isinstance(plain, dict):
+        raise NotSupported(f"A {kind.__name__} record in etcd is not a JSON object.")
+    schema = str(plain.pop("schema", "0"))
+    major = schema.split(".", 1)[0]
+    if not major.isdigit() or int(major) != SCHEMA[0]:
+        raise NotSupported(
+            f"A {kind.__name__} record in etcd has schema {schema}, this elasticd knows "
+            f"{SCHEMA[0]}.x: upgrade elasticd on this machine, or use another --cluster."
+        )
+    found = plain.pop("kind", None)
+    if found != kind.__name__:
+        raise NotSupported(f"A record in etcd is a {found}, not a {kind.__name__}.")
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    if "unknown" in known:
+        plain["unknown"] = {name: plain.pop(name) for name in list(plain) if name not in known}
+    try:
+        record: R = from_plain(kind, plain)
+    except (KeyError, TypeError, ValueError) as exc:
+        raise NotSupported(f"A {kind.__name__} record in etcd does not fit: {exc}.") from exc
+    return record
+
+
+def to_plain(value: object) -> object:
+    """Turn dataclasses, enums, tuples and mappings into what JSON has."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list | frozenset):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(kind: Any, value: Any) -> Any:
+    """Build a value of `kind` from what JSON has; fields that are missing take their default.
+
+    Raises:
+        TypeError, ValueError, KeyError: the value does not fit the kind.
+    """
+    origin = get_origin(kind)
+    if isinstance(kind, typing.NewType):
+        return from_plain(kind.__supertype__, value)
+    if is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{kind} wants an object, not {value!r}")
+        hints = _hints(kind)
+        return kind(  # type: ignore[operator]
+            **{name: from_plain(hints[name], item) for name, item in value.items() if name in hints}
+        )
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in get_args(kind):
+            return None
+        (inner,) = (arg for arg in get_args(kind) if arg is not type(None))
+        return from_plain(inner, value)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise TypeError(f"a list is wanted, not {value!r}")
+        return tuple(from_plain(get_args(kind)[0], item) for item in value)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"an object is wanted, not {value!r}")
+        key_kind, item_kind = get_args(kind)
+        return {from_plain(key_kind, k): from_plain(item_kind, v) for k, v in value.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if kind is float:
+        return _checked((int, float), value) * 1.0
+    if kind in (int, str, bool):
+        return _checked((kind,), value)
+    if kind is object:
+        return value
+    raise TypeError(f"no rule to read a {kind}")
+
+
+def _checked(kinds: tuple[type, ...], value: Any) -> Any:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise TypeError(f"{' or '.join(k.__name__ for k in kinds)} is wanted, not {value!r}")
+    return value
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

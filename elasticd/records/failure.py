@@ -1,0 +1,55 @@
+"""A failure that a person can use: who, where, what, and where the full log is."""
+
+from dataclasses import dataclass
+
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.reason import Reason
+
+__all__ = ["Failure", "TRACEBACK_LIMIT_BYTES"]
+
+TRACEBACK_LIMIT_BYTES = 4096
+"""A record stays small: etcd takes 1.5 MiB a request, and a thousand ranks may fail at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How one worker of one generation ended, when it did not end well."""
+
+    node: NodeId
+    incarnation: Incarnation
+    host: str
+    generation: Generation
+    rank: Rank
+    local_rank: int
+    slot: Slot
+    nonce: Nonce
+    exit_code: int | None = None
+    signal: str = ""
+    """By name, as in "SIGSEGV"; empty if it exited by itself."""
+    exception: str = ""
+    """Type and text, as in "ValueError: too hot"; empty if there was none to see."""
+    where: str = ""
+    """File and line of the innermost frame of the user's, as in "/x/train.py:12"."""
+    traceback: str = ""
+    """The last lines, at most TRACEBACK_LIMIT_BYTES."""
+    log_path: str = ""
+    is_secondary: bool = False
+    """Looks like the echo of another rank's death (a broken collective)."""
+    has_group: bool | None = None
+    """Whether it had formed a process group; None: cannot be known."""
+
+    @property
+    def reason(self) -> Reason:
+        outside = self.signal in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+        return Reason.WORKER_KILLED if outside else Reason.WORKER_FAILED
+
+    @property
+    def ending(self) -> str:
+        """Exit code or signal, for people."""
+        if self.signal:
+            return f"killed by {self.signal}"
+        return f"exit code {self.exit_code}"
+
+    def is_same_error(self, other: "Failure") -> bool:
+        """True if both raised the same exception at the same line."""
+        return bool(self.where) and (self.exception, self.where) == (other.exception, other.where)

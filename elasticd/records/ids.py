@@ -1,0 +1,41 @@
+"""The names of things, as types, and what they may look like."""
+
+import re
+from typing import NewType
+
+from elasticd.errors import CallError
+
+__all__ = ["Generation", "Incarnation", "JobName", "NodeId", "Nonce", "Rank", "Slot", "checked_name"]
+
+NodeId = NewType("NodeId", str)
+"""A machine; stable across restarts of its agent."""
+
+Incarnation = NewType("Incarnation", str)
+"""One life of a node's membership; a returning node has a new one. Compared for equality only."""
+
+JobName = NewType("JobName", str)
+Generation = NewType("Generation", int)
+"""Number of the world; 0 means that there was none yet."""
+
+Rank = NewType("Rank", int)
+Slot = NewType("Slot", int)
+"""Place on a node for one worker; the device follows it."""
+
+Nonce = NewType("Nonce", int)
+"""Counts the processes that a slot has had: (node, incarnation, slot, nonce) is one worker."""
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def checked_name(kind: str, value: str) -> str:
+    """Return `value` if it can be a key segment and a folder name.
+
+    Raises:
+        CallError: names with other characters, too long or empty.
+    """
+    if _NAME.fullmatch(value) is None:
+        raise CallError(
+            f"{kind} {value!r} is not usable as a name: take 1 to 63 letters, digits, '.', '_' or "
+            "'-', beginning and ending with a letter or digit."
+        )
+    return value

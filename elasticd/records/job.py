@@ -1,0 +1,133 @@
+"""A job: what to run, how many of it, what was wished since, and where it stands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, JobName
+from elasticd.records.reason import Cause, Phase, Reason
+
+__all__ = ["Budget", "EntryKind", "JobSpec", "JobStatus", "Limits", "Want", "target_nodes"]
+
+
+class EntryKind(StrEnum):
+    SCRIPT = "script"
+    """A Python file, run as `python FILE ARGS`."""
+    MODULE = "module"
+    """A Python module, run as `python -m MODULE ARGS`."""
+    COMMAND = "command"
+    """Any program (`--no-python`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many changes of world each cause may bring about before the job fails; -1: no limit."""
+
+    user_error: int = 3
+    """`--max-restarts`; 0 ends the job at the first failure, as torchrun does by default."""
+    node_loss: int = 100
+    preemption: int = -1
+    resize: int = -1
+    refill_after_s: float = 600.0
+    """A world that has run this long counts as progress and makes the budget whole again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What a submitter asks for; written once, never changed."""
+
+    name: JobName
+    uid: str
+    """Tells two jobs of one name apart (the first ended before the second was submitted)."""
+    entry_kind: EntryKind
+    entry: str
+    args: tuple[str, ...] = ()
+    min_nodes: int = 1
+    max_nodes: int = 1
+    workers_per_node: int = 1
+    """Slots that each node gives; 0 (`auto`): as many as it offers."""
+    python: str = ""
+    """Interpreter of the workers; empty: the agent's own."""
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Only what was named with `--env`: a submitter's whole environment may hold secrets."""
+    preload: tuple[str, ...] = ()
+    role: str = "default"
+    run_folder: str = ""
+    """Where each node keeps `<job>/gen-<n>/rank-<r>.{out,err}`; empty: the agent's default."""
+    limits: Limits = field(default_factory=Limits)
+    shutdown_timeout_s: float = 30.0
+    """SIGTERM to SIGKILL when a change was planned."""
+    failure_timeout_s: float = 3.0
+    """SIGTERM to SIGKILL when something broke: a rank stuck in a collective runs no handler."""
+    formation_timeout_s: float = 60.0
+    """From a world's record to the last member's arrival, on top of the shutdown grace."""
+    join_window_s: float = 0.2
+    """Joins that come this close together become one world."""
+    isolation_limit_s: float = 60.0
+    """Workers of a node without etcd are stopped after this long."""
+    is_local: bool = False
+    """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One writer's wish for a job: a size, or its end."""
+
+    writer: str
+    nodes: int | None = None
+    is_stop: bool = False
+    why: str = ""
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Changes of world paid for since the last refill, by cause."""
+
+    user_error: int = 0
+    node_loss: int = 0
+    preemption: int = 0
+    resize: int = 0
+
+    def charged(self, cause: Cause) -> "Budget":
+        return replace(self, **{cause.value: self.used(cause) + 1})
+
+    def used(self, cause: Cause) -> int:
+        return int(getattr(self, cause.value))
+
+    def is_spent(self, cause: Cause, limits: Limits) -> bool:
+        """True if one more change for this cause would go over its limit."""
+        limit = int(getattr(limits, cause.value))
+        return 0 <= limit <= self.used(cause)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """Where a job stands; written by a proposer, by compare-and-set, with the world."""
+
+    phase: Phase = Phase.PENDING
+    generation: Generation = Generation(0)
+    """The newest generation that this status speaks of. With phase WAITING: it is over."""
+    reason: Reason = Reason.FIRST_WORLD
+    message: str = ""
+    """One sentence for people: for whom it waits, why it ended."""
+    budget: Budget = field(default_factory=Budget)
+    restarts: int = 0
+    """Changes of world in the whole life of the job."""
+    failure: Failure | None = None
+    """The first failing worker of the change that this status belongs to."""
+    last_user_error: Failure | None = None
+    """Of the generation before: to see that the same error comes back."""
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+def target_nodes(spec: JobSpec, wants: Mapping[str, Want]) -> int:
+    """Merge the wishes into one size between min and max; a user's pin wins over an autoscaler."""
+    for writer in ("user", *sorted(wants)):
+        want = wants.get(writer)
+        if want is not None and want.nodes is not None:
+            return max(spec.min_nodes, min(spec.max_nodes, want.nodes))
+    return spec.max_nodes

@@ -1,0 +1,81 @@
+"""Every key in etcd is spelled here and nowhere else."""
+
+from dataclasses import dataclass
+
+from elasticd.records.ids import Generation, JobName, NodeId
+
+__all__ = ["Keys"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one cluster. Prefixes end with a slash."""
+
+    cluster: str = "default"
+
+    @property
+    def root(self) -> str:
+        return f"/elasticd/v1/{self.cluster}/"
+
+    @property
+    def nodes(self) -> str:
+        return f"{self.root}nodes/"
+
+    def node(self, node: NodeId) -> str:
+        return f"{self.nodes}{node}"
+
+    @property
+    def drains(self) -> str:
+        return f"{self.root}drains/"
+
+    def drain(self, node: NodeId) -> str:
+        return f"{self.drains}{node}"
+
+    @property
+    def active(self) -> str:
+        """The jobs that are not over: what every daemon watches, so that it need not watch all."""
+        return f"{self.root}active/"
+
+    def active_job(self, job: JobName) -> str:
+        return f"{self.active}{job}"
+
+    @property
+    def jobs(self) -> str:
+        return f"{self.root}jobs/"
+
+    def job(self, job: JobName) -> str:
+        return f"{self.jobs}{job}/"
+
+    def spec(self, job: JobName) -> str:
+        return f"{self.job(job)}spec"
+
+    def wants(self, job: JobName) -> str:
+        return f"{self.job(job)}wants/"
+
+    def want(self, job: JobName, writer: str) -> str:
+        return f"{self.wants(job)}{writer}"
+
+    def members(self, job: JobName) -> str:
+        return f"{self.job(job)}members/"
+
+    def member(self, job: JobName, node: NodeId) -> str:
+        return f"{self.members(job)}{node}"
+
+    def world(self, job: JobName) -> str:
+        return f"{self.job(job)}world"
+
+    def status(self, job: JobName) -> str:
+        return f"{self.job(job)}status"
+
+    def incidents(self, job: JobName) -> str:
+        return f"{self.job(job)}incidents/"
+
+    def incident(self, job: JobName, generation: Generation, node: NodeId) -> str:
+        # Zero-padded, so that the order of the keys is the order of the generations.
+        return f"{self.incidents(job)}{generation:08d}/{node}"
+
+    def results(self, job: JobName) -> str:
+        return f"{self.job(job)}results/"
+
+    def result(self, job: JobName, node: NodeId) -> str:
+        return f"{self.results(job)}{node}"

@@ -1,0 +1,91 @@
+"""The closed lists of words for why a decision was taken: the same in log, metric, record, test."""
+
+from enum import StrEnum
+
+__all__ = ["Cause", "Phase", "Reason"]
+
+
+class Reason(StrEnum):
+    """Why a world was replaced, or a node left out of one."""
+
+    FIRST_WORLD = "first_world"
+    WORKER_FAILED = "worker_failed"
+    """A worker raised, exited with a code, or died of its own fault (SIGSEGV, SIGABRT)."""
+    WORKER_KILLED = "worker_killed"
+    """Somebody or the kernel killed a worker (SIGKILL, SIGTERM)."""
+    NODE_LOST = "node_lost"
+    """Its lease ran out."""
+    NODE_DEAD = "node_dead"
+    """Its connection broke and a probe found nobody there."""
+    NODE_LEFT = "node_left"
+    """Its agent said goodbye."""
+    NODE_RETURNED = "node_returned"
+    """The same node came back as a new incarnation before its loss was noticed."""
+    DRAINED = "drained"
+    PREEMPTED = "preempted"
+    JOINED = "joined"
+    SCALED = "scaled"
+    DID_NOT_ARRIVE = "did_not_arrive"
+    """Named in a world, but its workers had not started when the formation's deadline passed."""
+    BELOW_MIN = "below_min"
+    STOP_REQUESTED = "stop_requested"
+    ALL_SUCCEEDED = "all_succeeded"
+    BUDGET_SPENT = "budget_spent"
+    REPEATED_ERROR = "repeated_error"
+    """The same exception at the same line twice, with no group ever formed."""
+    ISOLATED = "isolated"
+    """Its agent was cut off from etcd for longer than the isolation limit."""
+
+    @property
+    def is_planned(self) -> bool:
+        """True where workers get the full grace: nothing is broken, somebody wished it."""
+        return self in _PLANNED
+
+    @property
+    def cause(self) -> "Cause | None":
+        """The part of the restart budget that pays for it; None where nothing does."""
+        return _CAUSES.get(self)
+
+
+class Cause(StrEnum):
+    """The parts of the restart budget."""
+
+    USER_ERROR = "user_error"
+    NODE_LOSS = "node_loss"
+    PREEMPTION = "preemption"
+    RESIZE = "resize"
+
+
+class Phase(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "pending"
+    """Submitted; no world yet."""
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Had a world; too few members for the next one. Goes on by itself."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED)
+
+
+_PLANNED = frozenset(
+    {Reason.DRAINED, Reason.PREEMPTED, Reason.JOINED, Reason.SCALED, Reason.STOP_REQUESTED}
+)
+_CAUSES = {
+    Reason.WORKER_FAILED: Cause.USER_ERROR,
+    Reason.WORKER_KILLED: Cause.NODE_LOSS,
+    Reason.NODE_LOST: Cause.NODE_LOSS,
+    Reason.NODE_DEAD: Cause.NODE_LOSS,
+    Reason.NODE_LEFT: Cause.PREEMPTION,
+    Reason.NODE_RETURNED: Cause.NODE_LOSS,
+    Reason.DID_NOT_ARRIVE: Cause.NODE_LOSS,
+    Reason.DRAINED: Cause.RESIZE,
+    Reason.PREEMPTED: Cause.PREEMPTION,
+    Reason.JOINED: Cause.RESIZE,
+    Reason.SCALED: Cause.RESIZE,
+}

@@ -1,0 +1,100 @@
+"""The world: who trains in one generation, with which rank."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.member import StoreAddress
+from elasticd.records.reason import Reason
+
+__all__ = ["Exclusion", "Placement", "World", "WorldNode", "WorldWorker"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldWorker:
+    slot: Slot
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldNode:
+    """One node's workers; their ranks are `first_rank` and the following ones, in this order."""
+
+    node: NodeId
+    incarnation: Incarnation
+    host: str
+    address: str
+    port: int
+    first_rank: Rank
+    workers: tuple[WorldWorker, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """Why a node is not in this world; that incarnation never comes back."""
+
+    node: NodeId
+    incarnation: Incarnation
+    reason: Reason
+    generation: Generation
+    """The first one without it."""
+    losses: int = 1
+    """How often in a row the node was lost: it waits longer each time it comes back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One rank's place."""
+
+    rank: Rank
+    local_rank: int
+    group_rank: int
+    node: WorldNode
+    worker: WorldWorker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Written by a proposer by compare-and-set; the generation fences everything."""
+
+    generation: Generation
+    nodes: tuple[WorldNode, ...]
+    """In the order of their ranks."""
+    store: StoreAddress
+    reason: Reason
+    culprit: Failure | None = None
+    lost: tuple[NodeId, ...] = ()
+    """Nodes of the world before that are not in this one."""
+    excluded: tuple[Exclusion, ...] = ()
+    proposer: NodeId = NodeId("")
+    token: str = ""
+    """Unique to the proposal: tells after an ambiguous answer whose write it was."""
+    planned_revision: int = 0
+    restarts: int = 0
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(len(node.workers) for node in self.nodes)
+
+    def node(self, node: NodeId) -> WorldNode | None:
+        return next((n for n in self.nodes if n.node == node), None)
+
+    def has(self, node: NodeId, incarnation: Incarnation) -> bool:
+        return any(n.node == node and n.incarnation == incarnation for n in self.nodes)
+
+    def exclusion(self, node: NodeId) -> Exclusion | None:
+        return next((e for e in self.excluded if e.node == node), None)
+
+    def placements(self) -> Iterator[Placement]:
+        """Every rank in order."""
+        for group_rank, node in enumerate(self.nodes):
+            for local_rank, worker in enumerate(node.workers):
+                yield Placement(
+                    rank=Rank(node.first_rank + local_rank),
+                    local_rank=local_rank,
+                    group_rank=group_rank,
+                    node=node,
+                    worker=worker,
+                )

@@ -1,0 +1,218 @@
+"""The port to etcd: what the rest of elasticd may ask of it.
+
+Two implementations, `etcd` and `memory`, pass the same contract tests. Small on purpose: reading,
+one kind of transaction, list-and-watch, leases. A watch *begins with a snapshot* and begins again
+with one whenever continuity was lost (compaction, a gap), so a consumer needs one code path: a
+snapshot replaces all that it knew of the range.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NewType, Protocol
+
+__all__ = [
+    "Change",
+    "Changed",
+    "Delete",
+    "KeyRange",
+    "KeyValue",
+    "Lease",
+    "LeaseId",
+    "ModifiedAt",
+    "Op",
+    "Put",
+    "Snapshot",
+    "Store",
+    "StoreSettings",
+    "Txn",
+    "TxnResult",
+    "UnchangedSince",
+    "Watch",
+    "WatchSink",
+]
+
+LeaseId = NewType("LeaseId", int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValue:
+    key: str
+    value: bytes
+    mod_revision: int
+    create_revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRange:
+    """One key, or all keys that begin with a prefix."""
+
+    key: str
+    is_prefix: bool = False
+
+
+# --- transactions -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModifiedAt:
+    """The key was last written at this revision; 0: it does not exist."""
+
+    key: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnchangedSince:
+    """No key under the prefix was written after this revision. Deletions are not seen."""
+
+    prefix: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    key: str
+    value: bytes
+    lease: LeaseId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    key: str
+    is_prefix: bool = False
+
+
+Op = Put | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Txn:
+    """If all of `when` holds, do `then`, else `otherwise`, in one step.
+
+    An answer that got lost is resolved by reading back: give at least one Put in `then` a value
+    that nobody else would write (a token), where it matters who won.
+    """
+
+    when: tuple[ModifiedAt | UnchangedSince, ...] = ()
+    then: tuple[Op, ...] = ()
+    otherwise: tuple[Op, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnResult:
+    succeeded: bool
+    """Whether `when` held."""
+    revision: int
+    """Of the store after the transaction."""
+
+
+# --- watches ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All keys of the range at one revision; replaces everything known of it."""
+
+    range: KeyRange
+    revision: int
+    items: tuple[KeyValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A key was put (`item`) or deleted (None)."""
+
+    key: str
+    item: KeyValue | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """What one transaction or more changed, in order; never older than what was seen before."""
+
+    range: KeyRange
+    revision: int
+    changes: tuple[Change, ...]
+
+
+WatchSink = Callable[[Snapshot | Changed], None]
+"""Called from the store's own thread; must not block (put it into a queue)."""
+
+
+class Watch(Protocol):
+    def close(self) -> None:
+        """Stop; no call of the sink begins after this returns."""
+
+
+# --- leases -----------------------------------------------------------------------------------
+
+
+class Lease(Protocol):
+    """A lease that keeps itself alive until it is closed or lost."""
+
+    @property
+    def id(self) -> LeaseId: ...
+
+    @property
+    def ttl_s(self) -> float:
+        """As granted, which may be more than was asked for."""
+
+    @property
+    def deadline_s(self) -> float:
+        """On `time.clock_gettime(CLOCK_BOOTTIME)`: the lease surely lives until then.
+
+        Sending time of the last keepalive that was answered, plus the TTL. From then on the holder
+        writes nothing. It may move forward again if etcd comes back and still knows the lease.
+        """
+
+    def revoke(self) -> None:
+        """End it now, and with it every key attached to it; does nothing if it is over."""
+
+    def close(self) -> None:
+        """Stop keeping it alive, without revoking it."""
+
+
+# --- the store --------------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """All calls may block for at most the store's timeout.
+
+    Raises, from every call:
+        Unavailable: no endpoint answered in time, or there is no quorum.
+        Refused: user, password, permission or certificate.
+        Fenced: a Put names a lease that etcd no longer has.
+    """
+
+    def get(self, key: str) -> KeyValue | None:
+        """Read one key, linearizably."""
+
+    def list(self, prefix: str) -> Snapshot:
+        """Read all keys that begin with the prefix at one revision, in the order of the keys."""
+
+    def commit(self, txn: Txn) -> TxnResult:
+        """Carry out a transaction."""
+
+    def watch(self, range: KeyRange, sink: WatchSink) -> Watch:
+        """Give the sink a Snapshot, then every change; resumes by itself; returns at once."""
+
+    def grant(self, ttl_s: float, on_lost: Callable[[], None]) -> Lease:
+        """Grant a lease and keep it alive; `on_lost` is called once if etcd says it is over."""
+
+    def close(self) -> None:
+        """End all watches and leases' keepalives, and the connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """How to reach etcd."""
+
+    endpoints: Sequence[str]
+    """`http://host:port` or `https://host:port`; all of one scheme."""
+    timeout_s: float = 5.0
+    """Of one call, all retries and endpoints included."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
