@@ -92,11 +92,11 @@ def from_plain(kind: Any, value: Any) -> Any:
     origin = get_origin(kind)
     if isinstance(kind, typing.NewType):
         return from_plain(kind.__supertype__, value)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise TypeError(f"{kind} wants an object, not {value!r}")
         hints = _hints(kind)
-        return kind(  # type: ignore[operator]
+        return kind(
             **{name: from_plain(hints[name], item) for name, item in value.items() if name in hints}
         )
     if origin in (types.UnionType, typing.Union):

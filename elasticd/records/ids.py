@@ -5,7 +5,16 @@ from typing import NewType
 
 from elasticd.errors import CallError
 
-__all__ = ["Generation", "Incarnation", "JobName", "NodeId", "Nonce", "Rank", "Slot", "checked_name"]
+__all__ = [
+    "Generation",
+    "Incarnation",
+    "JobName",
+    "NodeId",
+    "Nonce",
+    "Rank",
+    "Slot",
+    "checked_name",
+]
 
 NodeId = NewType("NodeId", str)
 """A machine; stable across restarts of its agent."""

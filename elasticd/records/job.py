@@ -8,7 +8,16 @@ from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.reason import Cause, Phase, Reason
 
-__all__ = ["Budget", "EntryKind", "JobSpec", "JobStatus", "Limits", "Want", "target_nodes"]
+__all__ = [
+    "Active",
+    "Budget",
+    "EntryKind",
+    "JobSpec",
+    "JobStatus",
+    "Limits",
+    "Want",
+    "target_nodes",
+]
 
 
 class EntryKind(StrEnum):
@@ -69,6 +78,16 @@ class JobSpec:
     """Workers of a node without etcd are stopped after this long."""
     is_local: bool = False
     """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Active:
+    """Marks a job that is not over; one small key each, so that daemons can watch them all."""
+
+    uid: str
+    is_ready: bool
+    """False while the submitter still clears away an ended job of the same name."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

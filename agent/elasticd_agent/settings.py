@@ -1,0 +1,36 @@
+"""What an agent is told at its start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticd.records.ids import JobName, NodeId
+from elasticd.store.api import StoreSettings
+
+__all__ = ["AgentSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """Frozen; read from flags and environment by the command line, nowhere else."""
+
+    node: NodeId
+    host: str
+    """For people: shown in errors and tables."""
+    address: str
+    """Where peers and workers of other nodes reach this machine (IP or resolvable name)."""
+    store: StoreSettings
+    cluster: str = "default"
+    slots: int = 1
+    """Workers that this node can hold at once."""
+    run_folder: Path
+    """Logs of workers go to `<run folder>/<job>/gen-<n>/`, the agent's own state beside them."""
+    job: JobName | None = None
+    """Serve this job only and end with it (`elasticd run`); None: a daemon that serves all."""
+    lease_ttl_s: float = 5.0
+    """Loss of this node is noticed after this long at the latest; etcd grants no less than 2 s."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    start_delay_s: float = 0.0
+    """Back-off before the first join, of an agent that was restarted quickly."""
+    event_log: Path | None = None
+    """Where to record events and effects of each job, to replay them (a debugging aid)."""
