@@ -60,7 +60,7 @@ def decode(kind: type[R], value: bytes) -> R:
     found = plain.pop("kind", None)
     if found != kind.__name__:
         raise NotSupported(f"A record in etcd is a {found}, not a {kind.__name__}.")
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    known = {f.name for f in fields(kind) if f.init}  # type: ignore[arg-type]
     if "unknown" in known:
         plain["unknown"] = {name: plain.pop(name) for name in list(plain) if name not in known}
     try:
@@ -73,7 +73,7 @@ def decode(kind: type[R], value: bytes) -> R:
 def to_plain(value: object) -> object:
     """Turn dataclasses, enums, tuples and mappings into what JSON has."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.init}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

@@ -40,6 +40,8 @@ class Failure:
 
     @property
     def reason(self) -> Reason:
+        if self.is_secondary:
+            return Reason.COLLECTIVE_BROKEN
         outside = self.signal in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
         return Reason.WORKER_KILLED if outside else Reason.WORKER_FAILED
 

@@ -9,11 +9,14 @@ __all__ = [
     "Generation",
     "Incarnation",
     "JobName",
+    "Life",
     "NodeId",
     "Nonce",
     "Rank",
     "Slot",
     "checked_name",
+    "incarnation_of",
+    "life_of",
 ]
 
 NodeId = NewType("NodeId", str)
@@ -21,6 +24,9 @@ NodeId = NewType("NodeId", str)
 
 Incarnation = NewType("Incarnation", str)
 """One life of a node's membership; a returning node has a new one. Compared for equality only."""
+
+Life = NewType("Life", str)
+"""One process of an agent; all its incarnations begin with it."""
 
 JobName = NewType("JobName", str)
 Generation = NewType("Generation", int)
@@ -34,6 +40,15 @@ Nonce = NewType("Nonce", int)
 """Counts the processes that a slot has had: (node, incarnation, slot, nonce) is one worker."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def incarnation_of(life: Life, count: int) -> Incarnation:
+    """The `count`-th membership of one agent process."""
+    return Incarnation(f"{life}.{count}")
+
+
+def life_of(incarnation: Incarnation) -> Life:
+    return Life(incarnation.partition(".")[0])
 
 
 def checked_name(kind: str, value: str) -> str:

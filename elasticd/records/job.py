@@ -74,6 +74,8 @@ class JobSpec:
     """From a world's record to the last member's arrival, on top of the shutdown grace."""
     join_window_s: float = 0.2
     """Joins that come this close together become one world."""
+    first_window_s: float = 30.0
+    """How long the first world waits for members that are here but not ready yet."""
     isolation_limit_s: float = 60.0
     """Workers of a node without etcd are stopped after this long."""
     is_local: bool = False

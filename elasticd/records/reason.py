@@ -13,6 +13,8 @@ class Reason(StrEnum):
     """A worker raised, exited with a code, or died of its own fault (SIGSEGV, SIGABRT)."""
     WORKER_KILLED = "worker_killed"
     """Somebody or the kernel killed a worker (SIGKILL, SIGTERM)."""
+    COLLECTIVE_BROKEN = "collective_broken"
+    """Workers failed with the echo of a peer's death, and nobody saw that peer die."""
     NODE_LOST = "node_lost"
     """Its lease ran out."""
     NODE_DEAD = "node_dead"
@@ -79,6 +81,7 @@ _PLANNED = frozenset(
 _CAUSES = {
     Reason.WORKER_FAILED: Cause.USER_ERROR,
     Reason.WORKER_KILLED: Cause.NODE_LOSS,
+    Reason.COLLECTIVE_BROKEN: Cause.NODE_LOSS,
     Reason.NODE_LOST: Cause.NODE_LOSS,
     Reason.NODE_DEAD: Cause.NODE_LOSS,
     Reason.NODE_LEFT: Cause.PREEMPTION,

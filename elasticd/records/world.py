@@ -73,28 +73,47 @@ class World:
     planned_revision: int = 0
     restarts: int = 0
     unknown: Mapping[str, object] = field(default_factory=dict)
+    # Looked up on every event of every agent: built once, or a thousand nodes cost a million steps.
+    _nodes: dict[NodeId, WorldNode] = field(init=False, repr=False, compare=False)
+    _excluded: dict[NodeId, Exclusion] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
+    """Number of ranks."""
 
-    @property
-    def size(self) -> int:
-        return sum(len(node.workers) for node in self.nodes)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_nodes", {n.node: n for n in self.nodes})
+        object.__setattr__(self, "_excluded", {e.node: e for e in self.excluded})
+        object.__setattr__(self, "size", sum(len(n.workers) for n in self.nodes))
 
     def node(self, node: NodeId) -> WorldNode | None:
-        return next((n for n in self.nodes if n.node == node), None)
+        return self._nodes.get(node)
 
     def has(self, node: NodeId, incarnation: Incarnation) -> bool:
-        return any(n.node == node and n.incarnation == incarnation for n in self.nodes)
+        found = self._nodes.get(node)
+        return found is not None and found.incarnation == incarnation
 
     def exclusion(self, node: NodeId) -> Exclusion | None:
-        return next((e for e in self.excluded if e.node == node), None)
+        return self._excluded.get(node)
+
+    def is_excluded(self, node: NodeId, incarnation: Incarnation) -> bool:
+        found = self._excluded.get(node)
+        return found is not None and found.incarnation == incarnation
 
     def placements(self) -> Iterator[Placement]:
         """Every rank in order."""
         for group_rank, node in enumerate(self.nodes):
-            for local_rank, worker in enumerate(node.workers):
-                yield Placement(
-                    rank=Rank(node.first_rank + local_rank),
-                    local_rank=local_rank,
-                    group_rank=group_rank,
-                    node=node,
-                    worker=worker,
-                )
+            yield from _placements(group_rank, node)
+
+    def placements_of(self, node: WorldNode) -> Iterator[Placement]:
+        """The ranks of one of its nodes, in order."""
+        yield from _placements(self.nodes.index(node), node)
+
+
+def _placements(group_rank: int, node: WorldNode) -> Iterator[Placement]:
+    for local_rank, worker in enumerate(node.workers):
+        yield Placement(
+            rank=Rank(node.first_rank + local_rank),
+            local_rank=local_rank,
+            group_rank=group_rank,
+            node=node,
+            worker=worker,
+        )

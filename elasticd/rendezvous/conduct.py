@@ -1,0 +1,223 @@
+"""What a member does about the world that stands: stop, start, say "arrived", leave, say goodbye.
+
+Level-triggered: each step compares what is with what should be and may be called at any time, so
+it does not matter which event came first, twice or not at all.
+"""
+
+from dataclasses import replace
+
+from elasticd.records.ids import Nonce
+from elasticd.records.incident import Incident
+from elasticd.records.reason import Phase, Reason
+from elasticd.records.world import Placement
+from elasticd.rendezvous.effect import (
+    Effect,
+    Retire,
+    StartWorker,
+    StopWorker,
+    UseStore,
+    Withdraw,
+    WriteIncident,
+    WriteMember,
+    WriteResult,
+)
+from elasticd.rendezvous.member import (
+    desired_generation,
+    desired_member,
+    desired_result,
+    is_forming,
+    my_node,
+)
+from elasticd.rendezvous.plan import readmission_delay_s
+from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerStage
+
+__all__ = ["conduct", "retirement"]
+
+Step = tuple[JobState, tuple[Effect, ...]]
+
+
+def conduct(state: JobState, *, now_s: float) -> Step:
+    """Bring our workers and our records into line with the world."""
+    effects: list[Effect] = []
+    for step in (_stop, _start, _arrive, _leave, _write_result, _write_member):
+        state, more = step(state, now_s)
+        effects.extend(more)
+    return state, tuple(effects)
+
+
+def _stop(state: JobState, now_s: float) -> Step:
+    """Ask workers to end that are of no generation that should run, or failed and linger."""
+    wanted = desired_generation(state)
+    workers = dict(state.workers)
+    effects = []
+    for slot, worker in state.workers.items():
+        is_wanted = worker.generation == wanted and worker.stage is not WorkerStage.FAILED
+        if is_wanted or worker.stop_sent:
+            continue
+        effects.append(StopWorker(slot=slot, nonce=worker.nonce, grace_s=_grace_s(state, worker)))
+        workers[slot] = replace(worker, stop_sent=True)
+    return (replace(state, workers=workers), tuple(effects)) if effects else (state, ())
+
+
+def _grace_s(state: JobState, worker: Worker) -> float:
+    """One grace on every path: the full one when nothing is broken."""
+    spec = state.spec
+    if worker.stage is WorkerStage.FAILED:
+        return spec.failure_timeout_s
+    if state.status is not None and state.status.phase is Phase.STOPPED:
+        return spec.shutdown_timeout_s
+    reason = state.world.reason if state.world is not None else Reason.NODE_LOST
+    if state.is_world_ended and state.status is not None:
+        reason = state.status.reason
+    is_planned = reason.is_planned or (state.leaving is not None and not state.is_over)
+    return spec.shutdown_timeout_s if is_planned else spec.failure_timeout_s
+
+
+def _start(state: JobState, now_s: float) -> Step:
+    """Start the workers of a new generation once nothing of an older one is left here."""
+    world, mine, wanted = state.world, my_node(state), desired_generation(state)
+    if world is None or mine is None or wanted is None or state.adopted >= wanted:
+        return state, ()
+    if state.workers or not state.is_pool_ready:
+        return state, ()
+    if any(w.nonce <= state.nonces.get(w.slot, 0) for w in mine.workers):
+        # Planned from an offer that was out of date: that process has been. Our record says so.
+        return state, ()
+    placements = list(world.placements_of(mine))
+    effects: list[Effect] = []
+    stores = state.stores
+    if mine.first_rank == 0:
+        effects.append(UseStore(store=world.store))
+        stores = tuple(store for store in stores if store != world.store)
+    effects.extend(StartWorker(world=world, placement=p) for p in placements)
+    return (
+        replace(
+            state,
+            adopted=wanted,
+            workers={p.worker.slot: _worker(state, p) for p in placements},
+            nonces={**state.nonces, **{p.worker.slot: p.worker.nonce for p in placements}},
+            stores=stores,
+            exits=(),
+            failure=None,
+            timing=replace(state.timing, stopped_s=now_s),
+        ),
+        tuple(effects),
+    )
+
+
+def _worker(state: JobState, placement: Placement) -> Worker:
+    assert state.world is not None
+    return Worker(
+        slot=placement.worker.slot,
+        nonce=placement.worker.nonce,
+        generation=state.world.generation,
+        rank=placement.rank,
+    )
+
+
+def _arrive(state: JobState, now_s: float) -> Step:
+    """All our workers are started: say so, and what the change cost here."""
+    world = state.world
+    if world is None or not is_forming(state) or state.adopted != world.generation:
+        return state, ()
+    if any(worker.stage is WorkerStage.STARTING for worker in state.workers.values()):
+        return state, ()
+    incident = Incident(
+        generation=world.generation,
+        node=state.me.node,
+        host=state.me.host,
+        reason=world.reason,
+        culprit=world.culprit,
+        lost=world.lost,
+        world_size=world.size,
+        nodes=len(world.nodes),
+        phases_s=_phases_s(state.timing, now_s),
+    )
+    state = replace(state, adopted_arrival=world.generation, timing=Timing())
+    return state, (WriteIncident(incident=incident),) if not state.is_fenced else ()
+
+
+def _phases_s(timing: Timing, now_s: float) -> dict[str, float]:
+    marks = (
+        ("detect", timing.fact_s, timing.proposed_s),
+        ("agree", timing.proposed_s or timing.fact_s, timing.world_s),
+        ("stop", timing.world_s, timing.stopped_s),
+        ("start", timing.stopped_s, now_s),
+    )
+    return {
+        name: round(max(0.0, end_s - begin_s), 4)
+        for name, begin_s, end_s in marks
+        if begin_s is not None and end_s is not None
+    }
+
+
+def _leave(state: JobState, now_s: float) -> Step:
+    """Goodbye, once no worker is left and no world counts on us."""
+    if state.stage is Stage.VOID:
+        if state.workers:
+            return state, ()
+        return replace(state, stage=Stage.RETIRED), (
+            Retire(is_job_over=state.is_over, rejoin_after_s=0.0),
+        )
+    if state.stage not in (Stage.MEMBER, Stage.LEAVING) or state.workers:
+        return state, ()
+    if not (state.is_over or _is_shut_out(state) or _is_free_to_leave(state)):
+        return state, ()
+    state = replace(state, stage=Stage.WITHDRAWING)
+    return state, (Withdraw(result=desired_result(state, has_left=True)),)
+
+
+def retirement(state: JobState) -> Step:
+    """After the goodbye: for good, or to come back as a new incarnation."""
+    rejoin_after_s = None
+    if _is_shut_out(state) and state.leaving is None and not state.is_over:
+        assert state.world is not None
+        exclusion = state.world.exclusion(state.me.node)
+        rejoin_after_s = readmission_delay_s(exclusion.losses if exclusion else 1)
+    state = replace(state, stage=Stage.RETIRED)
+    return state, (Retire(is_job_over=state.is_over, rejoin_after_s=rejoin_after_s),)
+
+
+def _is_shut_out(state: JobState) -> bool:
+    return state.world is not None and state.world.is_excluded(state.me.node, state.me.incarnation)
+
+
+def _is_free_to_leave(state: JobState) -> bool:
+    if state.leaving is None:
+        return False
+    return not state.is_in_world or state.is_world_ended
+
+
+def _write_result(state: JobState, now_s: float) -> Step:
+    """Exits are facts that must outlive us."""
+    if not state.exits or state.is_fenced or state.is_result_in_flight:
+        return state, ()
+    if state.stage not in (Stage.MEMBER, Stage.LEAVING):
+        return state, ()
+    result = desired_result(state)
+    if result == state.result_sent:
+        return state, ()
+    state = replace(state, result_sent=result, is_result_in_flight=True)
+    return state, (WriteResult(result=result),)
+
+
+def _write_member(state: JobState, now_s: float) -> Step:
+    """Keep our record true; while a world forms, only what it must know at once."""
+    if state.is_fenced or state.is_member_in_flight or state.proposal:
+        return state, ()
+    if state.stage not in (Stage.MEMBER, Stage.LEAVING):
+        return state, ()
+    if state.retry_at_s is not None and now_s < state.retry_at_s:
+        return state, ()
+    member, sent = desired_member(state), state.member_sent
+    if member == sent:
+        return state, ()
+    if sent is not None and is_forming(state) and member.leaving == sent.leaving:
+        mine = my_node(state)
+        named = {w.slot: w.nonce for w in mine.workers} if mine is not None else {}
+        offered: dict[int, Nonce] = {offer.slot: offer.nonce for offer in member.slots}
+        is_loss = any(slot not in offered or offered[slot] > n for slot, n in named.items())
+        if not is_loss and (state.stores == sent.stores or sent.stores):
+            return state, ()
+    state = replace(state, member_sent=member, is_member_in_flight=True, retry_at_s=None)
+    return state, (WriteMember(member=member),)

@@ -1,0 +1,268 @@
+"""The door: one event in, the next state and what to do about it out.
+
+Deterministic in (state, event, now_s): the simulator, the recorded log of a live agent and the
+agent itself run the same code. Every call ends with `reconcile`, so that a fact which came while
+something was in flight is acted upon as soon as it lands.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from elasticd.records.ids import NodeId, life_of
+from elasticd.records.member import Exit
+from elasticd.records.reason import Reason
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous import invariant, learn
+from elasticd.rendezvous.conduct import conduct, retirement
+from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe, Peer
+from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, proposers
+from elasticd.rendezvous.state import JobState, Stage, WorkerStage
+
+__all__ = ["REREAD_S", "decide", "wake_at_s"]
+
+REREAD_S = 60.0
+"""A slow re-read repairs what a watch may have missed; once a minute costs nothing."""
+RETRY_S = 0.25
+"""Between tries of a write while etcd does not answer; the store itself waits for seconds."""
+
+
+def decide(
+    state: JobState, event: ev.Event, *, now_s: float
+) -> tuple[JobState, tuple[Effect, ...]]:
+    """Return the next state and what to do about it.
+
+    Raises:
+        InvariantBroken: our own bug; the state before is still good evidence.
+    """
+    if state.stage is Stage.RETIRED:
+        return state, ()
+    before = state
+    state, effects = _take(state, event, now_s)
+    if state.stage is not Stage.RETIRED:
+        state, more = _reconcile(state, now_s)
+        effects += more
+    invariant.check(before, state, effects)
+    return state, effects
+
+
+def wake_at_s(state: JobState) -> float | None:
+    """When `Ticked` is wanted next, on the clock of `now_s`; None: not at all."""
+    if state.stage is Stage.RETIRED:
+        return None
+    times = [state.reread_at_s or None, state.retry_at_s]
+    if state.plan_at_s is not None and may_propose(state):
+        times.append(state.plan_at_s)
+    if state.formed_s is None and state.me.node in proposers(state):
+        times.append(state.formation_deadline_s)
+    return min((t for t in times if t is not None), default=None)
+
+
+def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
+    """Learn one fact; only a goodbye's answer has an effect of its own."""
+    match event:
+        case ev.MembersListed():
+            state = learn.members_listed(state, event, now_s)
+        case ev.MemberSeen():
+            state = learn.member_seen(state, event, now_s)
+        case ev.MemberDeleted():
+            state = learn.member_deleted(state, event, now_s)
+        case ev.WorldSeen():
+            state = learn.world_seen(state, event, now_s)
+        case ev.StatusSeen():
+            state = learn.status_seen(state, event, now_s)
+        case ev.WantsListed():
+            state = learn.wants_listed(state, event, now_s)
+        case ev.ResultsListed():
+            state = learn.results_listed(state, event, now_s)
+        case ev.ResultSeen(result=result):
+            state = learn.result_seen(state, result, now_s)
+        case ev.ResultDeleted(node=node):
+            state = learn.result_deleted(state, node)
+        case ev.PeerDied():
+            state = learn.peer_died(state, event, now_s)
+        case ev.OldestFound(nodes=nodes):
+            state = replace(state, oldest=nodes, is_oldest_asked=False)
+            state = state if nodes else _to_retry(state, now_s)
+            state = look(state, Reason.NODE_LOST, now_s=now_s)
+        case ev.WithdrawalDone():
+            return retirement(state)
+        case ev.MemberWritten() | ev.ProposalAnswered() | ev.StatusWritten() | ev.EffectDone():
+            state = _answered(state, event, now_s)
+        case ev.WorkerStarted() | ev.WorkerFailed() | ev.WorkerExited():
+            state = _worker_changed(state, event, now_s)
+        case _:
+            state = _node_changed(state, event, now_s)
+    return state, ()
+
+
+def _answered(
+    state: JobState,
+    event: ev.MemberWritten | ev.ProposalAnswered | ev.StatusWritten | ev.EffectDone,
+    now_s: float,
+) -> JobState:
+    """Whatever is in flight no more may be tried again."""
+    match event:
+        case ev.MemberWritten(ok=ok):
+            state = replace(state, is_member_in_flight=False)
+            return state if ok else _to_retry(replace(state, member_sent=None), now_s)
+        case ev.ProposalAnswered():
+            state = replace(state, proposal="")
+            if state.is_member_in_flight:
+                state = replace(state, is_member_in_flight=False)
+                if not event.is_member_written:
+                    state = _to_retry(replace(state, member_sent=None), now_s)
+            if event.accepted and event.world is not None:
+                seen = ev.WorldSeen(world=event.world, revision=event.revision)
+                return learn.world_seen(state, seen, now_s)
+            state = replace(state, lost_races=state.lost_races + 1)
+            return replace(state, plan_at_s=now_s + 0.01 * min(state.lost_races, 10))
+        case ev.StatusWritten(ok=ok):
+            state = replace(state, is_status_in_flight=False)
+            return state if ok else replace(state, plan_at_s=now_s + RETRY_S)
+        case ev.EffectDone(name="WriteResult", ok=ok):
+            state = replace(state, is_result_in_flight=False)
+            return state if ok else _to_retry(replace(state, result_sent=None), now_s)
+        case ev.EffectDone(name="FindOldest", ok=False):
+            return _to_retry(replace(state, is_oldest_asked=False), now_s)
+        case ev.EffectDone():
+            return state
+        case _:
+            assert_never(event)
+
+
+def _worker_changed(
+    state: JobState, event: ev.WorkerStarted | ev.WorkerFailed | ev.WorkerExited, now_s: float
+) -> JobState:
+    worker = state.workers.get(event.slot)
+    if worker is None or worker.nonce != event.nonce:
+        return state
+    match event:
+        case ev.WorkerStarted():
+            if worker.stage is not WorkerStage.STARTING:
+                return state
+            started = replace(worker, stage=WorkerStage.RUNNING)
+            return replace(state, workers={**state.workers, event.slot: started})
+        case ev.WorkerFailed(failure=failure):
+            if worker.stop_sent or worker.stage is WorkerStage.FAILED:
+                return state
+            failed = replace(worker, stage=WorkerStage.FAILED)
+            state = replace(state, workers={**state.workers, event.slot: failed})
+        case ev.WorkerExited(failure=failure):
+            rest = {slot: w for slot, w in state.workers.items() if slot != event.slot}
+            state = replace(state, workers=rest)
+            if worker.generation != state.adopted:
+                return state
+            if worker.stop_sent and event.code != 0:
+                return state
+            exits = (*state.exits, Exit(rank=worker.rank, code=event.code))
+            state = replace(state, exits=exits)
+            if event.code == 0 or worker.stage is WorkerStage.FAILED:
+                return state
+        case _:
+            assert_never(event)
+    is_first = state.failure is None or (
+        state.failure.is_secondary and failure is not None and not failure.is_secondary
+    )
+    if failure is not None and is_first:
+        state = replace(state, failure=failure)
+    reason = state.failure.reason if state.failure is not None else Reason.WORKER_KILLED
+    state = replace(state, timing=replace(state.timing, fact_s=now_s))
+    return look(state, reason, now_s=now_s, is_own=True)
+
+
+def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
+    match event:
+        case ev.SlotsGranted(slots=slots):
+            return replace(state, slots=slots)
+        case ev.PoolChanged(is_ready=is_ready):
+            return replace(state, is_pool_ready=is_ready)
+        case ev.StoresChanged(stores=stores):
+            used = state.world.store if state.world is not None else None
+            return replace(state, stores=tuple(store for store in stores if store != used))
+        case ev.LeaveRequested(reason=reason):
+            if state.leaving is not None or state.stage is not Stage.MEMBER:
+                return state
+            state = replace(state, stage=Stage.LEAVING, leaving=reason)
+            return look(state, reason, now_s=now_s, is_own=True)
+        case ev.LeaseHeld():
+            if not state.is_fenced:
+                return state
+            # Nobody promised that the watches saw everything meanwhile: read once more.
+            state = replace(state, is_fenced=False, reread_at_s=now_s)
+            return look(state, Reason.NODE_LOST, now_s=now_s)
+        case ev.LeaseUncertain():
+            return replace(state, is_fenced=True)
+        case ev.LeaseEnded():
+            return replace(state, is_fenced=True, stage=Stage.VOID)
+        case ev.Ticked():
+            return _ticked(state, now_s)
+        case _:
+            raise AssertionError(f"no rule for {event!r}")
+
+
+def _ticked(state: JobState, now_s: float) -> JobState:
+    if state.retry_at_s is not None and state.retry_at_s <= now_s:
+        state = replace(state, retry_at_s=None)
+    deadline_s = state.formation_deadline_s
+    if state.formed_s is None and deadline_s is not None and deadline_s <= now_s:
+        state = replace(state, is_formation_late=True, formation_deadline_s=None)
+        return look(state, Reason.DID_NOT_ARRIVE, now_s=now_s)
+    return state
+
+
+def _to_retry(state: JobState, now_s: float) -> JobState:
+    return replace(state, retry_at_s=now_s + RETRY_S)
+
+
+def _reconcile(state: JobState, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
+    """Propose first: a proposal takes our own change along, which saves a write."""
+    state, effects = _observe(state, now_s)
+    state, more = propose(state, now_s=now_s)
+    effects += more
+    state, more = conduct(state, now_s=now_s)
+    return state, effects + more
+
+
+def _observe(state: JobState, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
+    """Watch what our place in the order asks for: everybody, or only those who propose."""
+    effects: tuple[Effect, ...] = ()
+    turn = proposers(state)
+    if not turn and not state.is_oldest_asked and not state.is_over:
+        has_record = state.member_sent is not None and not state.is_member_in_flight
+        if has_record and not (state.retry_at_s is not None and now_s < state.retry_at_s):
+            effects += (FindOldest(count=PROPOSERS),)
+            state = replace(state, is_oldest_asked=True)
+    wanted = None if state.me.node in turn else turn
+    is_due = state.reread_at_s <= now_s
+    if wanted != state.observed or is_due:
+        # Whoever stops being a proposer keeps nothing that it no longer hears about.
+        if wanted is not None or state.observed is not None:
+            state = replace(state, has_all_members=False, has_results=False)
+        effects += (Observe(nodes=wanted),)
+        state = replace(state, observed=wanted, reread_at_s=now_s + REREAD_S)
+    peers = _peers(state, turn)
+    if tuple(peer.node for peer in peers) != state.peers_held:
+        effects += (HoldPeers(peers=peers),)
+        state = replace(state, peers_held=tuple(peer.node for peer in peers))
+    return state, effects
+
+
+def _peers(state: JobState, turn: tuple[NodeId, ...]) -> tuple[Peer, ...]:
+    """The proposers, where we know how to reach them; they hear of our end, we of theirs."""
+    found = []
+    for name in turn:
+        if name == state.me.node:
+            continue
+        seen = state.members.get(name)
+        node = state.world.node(name) if state.world is not None else None
+        known = seen.member if seen is not None else node
+        if known is not None:
+            found.append(
+                Peer(
+                    node=known.node,
+                    life=life_of(known.incarnation),
+                    address=known.address,
+                    port=known.port,
+                )
+            )
+    return tuple(found)

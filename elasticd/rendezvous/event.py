@@ -1,0 +1,264 @@
+"""Facts, in the past tense, that the core of an agent is told about one job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Life, NodeId, Nonce, Slot
+from elasticd.records.job import JobStatus, Want
+from elasticd.records.member import Member, Result, StoreAddress
+from elasticd.records.reason import Reason
+from elasticd.records.world import World
+
+__all__ = [
+    "EffectDone",
+    "Event",
+    "LeaseEnded",
+    "LeaseHeld",
+    "LeaseUncertain",
+    "LeaveRequested",
+    "MemberDeleted",
+    "MemberSeen",
+    "MemberWritten",
+    "MembersListed",
+    "OldestFound",
+    "PeerDied",
+    "PoolChanged",
+    "ProposalAnswered",
+    "ResultDeleted",
+    "ResultSeen",
+    "ResultsListed",
+    "SlotsGranted",
+    "StatusSeen",
+    "StatusWritten",
+    "StoresChanged",
+    "Ticked",
+    "WantsListed",
+    "WithdrawalDone",
+    "WorkerExited",
+    "WorkerFailed",
+    "WorkerStarted",
+    "WorldSeen",
+]
+
+# --- from etcd's watches (hints: late, repeated or missing ones do no harm) -----------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersListed:
+    """All members at one revision (`is_all`), or those of the watched few that exist."""
+
+    revision: int
+    members: tuple[tuple[Member, int, int], ...]
+    """(member, create revision, mod revision)."""
+    watched: tuple[NodeId, ...] | None = None
+    """None: the list is complete. Else: only these nodes were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSeen:
+    revision: int
+    member: Member
+    create_revision: int
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDeleted:
+    revision: int
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldestFound:
+    """The oldest members, oldest first; the answer to FindOldest."""
+
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldSeen:
+    world: World
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSeen:
+    status: JobStatus
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantsListed:
+    wants: Mapping[str, Want]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsListed:
+    results: tuple[Result, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSeen:
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultDeleted:
+    node: NodeId
+
+
+# --- answers to effects -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberWritten:
+    member: Member
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalAnswered:
+    """A world was proposed: accepted (the watch will show it), refused, or etcd did not answer."""
+
+    token: str
+    accepted: bool
+    is_member_written: bool
+    """The proposer's own change is in etcd, whichever branch was taken."""
+    world: World | None = None
+    """The one that now stands, if it was ours."""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusWritten:
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawalDone:
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectDone:
+    """Any other effect is carried out; if not ok, the core tries again where it matters."""
+
+    name: str
+    ok: bool
+
+
+# --- from the node ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsGranted:
+    """The slots that this agent gives to the job; fewer than before: the others are needed."""
+
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolChanged:
+    """The warm pool can start workers, or cannot."""
+
+    is_ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoresChanged:
+    """The fresh TCPStores of this node, next to be used first."""
+
+    stores: tuple[StoreAddress, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStarted:
+    slot: Slot
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFailed:
+    """A worker raised, or died, or could not be started; it may not be reaped yet."""
+
+    slot: Slot
+    nonce: Nonce
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerExited:
+    """Reaped, nothing of it is left."""
+
+    slot: Slot
+    nonce: Nonce
+    code: int
+    failure: Failure | None = None
+    """None for exit 0, and where we stopped it ourselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRequested:
+    """This node should leave the job: drained, preempted, or its agent was told to end."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerDied:
+    """A connection to that agent broke and a probe found nobody at its address."""
+
+    node: NodeId
+    life: Life
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseHeld:
+    """The lease is (again) surely alive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseUncertain:
+    """Its deadline passed without an answer: write nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseEnded:
+    """etcd says that it is over: everything of this incarnation is void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked:
+    """The time that `wake_at_s` asked for has come."""
+
+
+Event = (
+    MembersListed
+    | MemberSeen
+    | MemberDeleted
+    | OldestFound
+    | WorldSeen
+    | StatusSeen
+    | WantsListed
+    | ResultsListed
+    | ResultSeen
+    | ResultDeleted
+    | MemberWritten
+    | ProposalAnswered
+    | StatusWritten
+    | WithdrawalDone
+    | EffectDone
+    | SlotsGranted
+    | PoolChanged
+    | StoresChanged
+    | WorkerStarted
+    | WorkerFailed
+    | WorkerExited
+    | LeaveRequested
+    | PeerDied
+    | LeaseHeld
+    | LeaseUncertain
+    | LeaseEnded
+    | Ticked
+)

@@ -1,0 +1,106 @@
+"""The rules that no decision may break, checked after each one: in the simulator and live.
+
+Cheap by construction: a decision that proposes nothing and starts nothing is checked in constant
+time. A broken rule is our own bug; the agent stops rather than act on it.
+"""
+
+from elasticd.errors import InvariantBroken
+from elasticd.records.ids import NodeId
+from elasticd.records.world import World
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous.state import JobState
+
+__all__ = ["check"]
+
+_WRITES = (fx.WriteMember, fx.ProposeWorld, fx.WriteStatus, fx.WriteResult, fx.WriteIncident)
+
+
+def check(before: JobState, after: JobState, effects: tuple[fx.Effect, ...]) -> None:
+    """Compare the decision with the rules of the rendezvous.
+
+    Raises:
+        InvariantBroken: with the number of the rule and what was about to happen.
+    """
+    _generations_grow(before, after)
+    for effect in effects:
+        if isinstance(effect, _WRITES):
+            _rule(not after.is_fenced, 5, "writes without a lease", effect)
+        match effect:
+            case fx.StartWorker():
+                _started_once(before, effect)
+            case fx.ProposeWorld(world=world):
+                _rule(not before.is_over, 6, "proposes a world for a job that is over", effect)
+                _world_fits(after, world, effect)
+            case fx.WriteStatus():
+                _rule(not before.is_over, 6, "rewrites a final status", effect)
+            case _:
+                pass
+
+
+def _generations_grow(before: JobState, after: JobState) -> None:
+    old, new = before.world, after.world
+    if old is not None and new is not old:
+        _rule(new is not None and new.generation >= old.generation, 1, "goes back", new)
+        if new is not None and new.generation == old.generation:
+            _rule(new.token == old.token, 1, "sees two worlds in one generation", (old, new))
+    _rule(after.adopted >= before.adopted, 1, "adopts an older generation", after.adopted)
+
+
+def _started_once(before: JobState, effect: fx.StartWorker) -> None:
+    slot, nonce = effect.placement.worker.slot, effect.placement.worker.nonce
+    _rule(slot not in before.workers, 1, "starts a worker where one still lives", effect)
+    _rule(nonce > before.nonces.get(slot, 0), 1, "starts a worker number twice", effect)
+    _rule(effect.world.generation > before.adopted, 6, "starts an old generation", effect)
+
+
+def _world_fits(state: JobState, world: World, effect: object) -> None:
+    spec, previous = state.spec, state.world
+    expected = 1 if previous is None else previous.generation + 1
+    _rule(world.generation == expected, 1, "skips or repeats a generation", effect)
+    count = len(world.nodes)
+    _rule(spec.min_nodes <= count <= spec.max_nodes, 2, "is of a wrong size", effect)
+    _rule(len({node.node for node in world.nodes}) == count, 2, "names a node twice", effect)
+    next_rank = 0
+    for node in world.nodes:
+        seen = state.members.get(node.node)
+        _rule(seen is not None, 2, f"names {node.node}, which is no member", effect)
+        assert seen is not None
+        _rule(seen.member.incarnation == node.incarnation, 2, "names an old incarnation", effect)
+        offered = {offer.slot: offer.nonce for offer in seen.member.slots}
+        _rule(bool(node.workers), 2, f"gives {node.node} no worker", effect)
+        for worker in node.workers:
+            is_offered = worker.slot in offered and worker.nonce >= offered[worker.slot]
+            _rule(is_offered, 2, f"takes a slot of {node.node} that is not ready", effect)
+        _rule(node.first_rank == next_rank, 3, "has ranks that are not contiguous", effect)
+        next_rank += len(node.workers)
+        if previous is not None:
+            is_out = previous.is_excluded(node.node, node.incarnation)
+            _rule(not is_out, 6, f"takes back {node.node}, which was shut out", effect)
+    if previous is not None:
+        _succession_fits(previous, world, effect)
+
+
+def _succession_fits(previous: World, world: World, effect: object) -> None:
+    """Rule 1: no worker twice. Rule 3: survivors keep their order, rank 0 is one of them."""
+    survivors: list[NodeId] = []
+    for node in world.nodes:
+        old = previous.node(node.node)
+        if old is None or old.incarnation != node.incarnation:
+            continue
+        survivors.append(node.node)
+        used = {worker.slot: worker.nonce for worker in old.workers}
+        for worker in node.workers:
+            _rule(worker.nonce > used.get(worker.slot, 0), 1, "reuses a worker", effect)
+    if survivors:
+        first = world.nodes[0]
+        is_kept = previous.has(first.node, first.incarnation)
+        _rule(is_kept, 3, "gives rank 0 to a newcomer", effect)
+    order = {node.node: index for index, node in enumerate(previous.nodes)}
+    places = [order[name] for name in survivors]
+    _rule(places == sorted(places), 3, "changes the order of the survivors", effect)
+    _rule(world.store != previous.store, 6, "uses a store twice", effect)
+
+
+def _rule(holds: bool, number: int, what: str, evidence: object) -> None:
+    if not holds:
+        raise InvariantBroken(f"Rendezvous rule {number}: the decision {what}: {evidence!r}")

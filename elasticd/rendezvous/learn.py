@@ -1,0 +1,260 @@
+"""Facts from etcd into the state: the half of `decide` that only listens.
+
+Each function takes one event and answers the new state, with a note to look at the world where
+the fact could matter to it. All are cheap: what costs a pass over all members happens when a
+list arrives or a world is planned, not per event.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from elasticd.records.ids import NodeId, life_of
+from elasticd.records.member import Member, Result
+from elasticd.records.reason import Reason
+from elasticd.records.world import World
+from elasticd.rendezvous.change import change_of_node, is_candidate
+from elasticd.rendezvous.event import (
+    MemberDeleted,
+    MemberSeen,
+    MembersListed,
+    PeerDied,
+    ResultsListed,
+    StatusSeen,
+    WantsListed,
+    WorldSeen,
+)
+from elasticd.rendezvous.propose import look
+from elasticd.rendezvous.state import JobState, SeenMember
+from elasticd.rendezvous.table import Table
+
+__all__ = [
+    "member_deleted",
+    "member_seen",
+    "members_listed",
+    "peer_died",
+    "result_deleted",
+    "result_seen",
+    "results_listed",
+    "status_seen",
+    "wants_listed",
+    "world_seen",
+]
+
+
+def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobState:
+    """A list replaces what was known: of all members, or of the few that were asked for."""
+    before = state.members
+    members = Table(
+        (member.node, _seen(before, member, created, modified, now_s))
+        for member, created, modified in event.members
+    )
+    state = replace(
+        state,
+        members=members,
+        members_revision=max(state.members_revision, event.revision),
+        has_all_members=event.watched is None,
+    )
+    state = _recounted(state, now_s, asked=event.watched)
+    return look(state, Reason.NODE_LOST, now_s=now_s)
+
+
+def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
+    member = event.member
+    before = state.members.get(member.node)
+    if before is not None and event.mod_revision <= before.mod_revision:
+        return state
+    seen = _seen(state.members, member, event.create_revision, event.mod_revision, now_s)
+    arrived = state.arrived + _arrival(state, seen) - _arrival(state, before)
+    state = replace(
+        state,
+        members=state.members.with_item(member.node, seen),
+        members_revision=max(state.members_revision, event.revision),
+        arrived=arrived,
+        gone_s=_without(state.gone_s, member.node),
+    )
+    state = _formed(state, now_s)
+    return _look_at(state, member.node, now_s)
+
+
+def member_deleted(state: JobState, event: MemberDeleted, now_s: float) -> JobState:
+    seen = state.members.get(event.node)
+    if seen is not None and event.revision < seen.mod_revision:
+        return state
+    state = replace(
+        state,
+        members=state.members.without(event.node),
+        members_revision=max(state.members_revision, event.revision),
+        arrived=state.arrived - _arrival(state, seen),
+    )
+    if state.world is not None and state.world.node(event.node) is not None:
+        state = replace(state, gone_s={event.node: now_s, **state.gone_s})
+    if state.oldest is not None and event.node in state.oldest:
+        state = replace(state, oldest=tuple(n for n in state.oldest if n != event.node))
+    return _look_at(state, event.node, now_s)
+
+
+def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
+    """Accuse every incarnation of that life that we know of; others are not concerned."""
+    seen = state.members.get(event.node)
+    node = state.world.node(event.node) if state.world is not None else None
+    known = [seen.member.incarnation] if seen is not None else []
+    if node is not None:
+        known.append(node.incarnation)
+    for incarnation in known:
+        if life_of(incarnation) == event.life:
+            state = replace(state, dead={**state.dead, event.node: incarnation})
+            return look(state, Reason.NODE_DEAD, now_s=now_s)
+    return state
+
+
+def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
+    """A newer world replaces the one that stood; what was counted for that one starts anew."""
+    world = event.world
+    if event.revision <= state.world_revision:
+        return state
+    is_new = state.world is None or world.generation > state.world.generation
+    state = replace(state, world=world, world_revision=event.revision)
+    if not is_new:
+        return state
+    grace_s = (
+        state.spec.shutdown_timeout_s if world.reason.is_planned else state.spec.failure_timeout_s
+    )
+    named = {node.node for node in world.nodes}
+    state = replace(
+        state,
+        oldest=None,
+        is_oldest_asked=False,
+        formed_s=None,
+        formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s,
+        lost_races=0,
+        dead={n: i for n, i in state.dead.items() if n in named or n in state.members},
+        timing=replace(state.timing, world_s=now_s),
+    )
+    state = _recounted(state, now_s, asked=() if not state.has_all_members else None)
+    # Facts that came between the plan and the record are looked at once more.
+    return look(state, Reason.JOINED, now_s=now_s)
+
+
+def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
+    if event.revision <= state.status_revision:
+        return state
+    state = replace(state, status=event.status, status_revision=event.revision)
+    return look(state, Reason.JOINED, now_s=now_s)
+
+
+def wants_listed(state: JobState, event: WantsListed, now_s: float) -> JobState:
+    return look(replace(state, wants=event.wants), Reason.SCALED, now_s=now_s)
+
+
+def results_listed(state: JobState, event: ResultsListed, now_s: float) -> JobState:
+    results = Table((result.node, result) for result in event.results)
+    ok_ranks = sum(_ok_ranks(state.world, result) for result in event.results)
+    state = replace(state, results=results, has_results=True, ok_ranks=ok_ranks)
+    return look(state, Reason.NODE_LOST, now_s=now_s)
+
+
+def result_seen(state: JobState, result: Result, now_s: float) -> JobState:
+    before = state.results.get(result.node)
+    gained = _ok_ranks(state.world, result) - _ok_ranks(state.world, before)
+    state = replace(
+        state,
+        results=state.results.with_item(result.node, result),
+        ok_ranks=state.ok_ranks + gained,
+    )
+    if state.world is not None and state.ok_ranks >= state.world.size:
+        return look(state, Reason.NODE_LOST, now_s=now_s)
+    return state
+
+
+def result_deleted(state: JobState, node: NodeId) -> JobState:
+    before = state.results.get(node)
+    return replace(
+        state,
+        results=state.results.without(node),
+        ok_ranks=state.ok_ranks - _ok_ranks(state.world, before),
+    )
+
+
+def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
+    """Note a look if what this one node now says does not fit the world."""
+    world = state.world
+    seen = state.members.get(name)
+    node = world.node(name) if world is not None else None
+    if world is None or node is None:
+        if seen is not None and is_candidate(state, seen):
+            return look(state, Reason.JOINED, now_s=now_s)
+        return state
+    reason, _ = change_of_node(state, world, node, is_late=False)
+    if reason is None and not state.is_world_ended:
+        return state
+    is_own = name == state.me.node
+    return look(state, reason or Reason.JOINED, now_s=now_s, is_own=is_own)
+
+
+def _seen(
+    before: Table[SeenMember], member: Member, created: int, modified: int, now_s: float
+) -> SeenMember:
+    known = before.get(member.node)
+    is_same = known is not None and known.member.incarnation == member.incarnation
+    return SeenMember(
+        member=member,
+        create_revision=created,
+        mod_revision=modified,
+        seen_s=known.seen_s if known is not None and is_same else now_s,
+    )
+
+
+def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | None) -> JobState:
+    """Count afresh what is otherwise kept up to date event by event.
+
+    `asked`: the nodes whose absence from the members means something; None: all.
+    """
+    world = state.world
+    if world is None:
+        gone = [] if asked is None or state.oldest is None else list(state.oldest)
+        if gone:
+            kept = tuple(n for n in gone if n in state.members or n not in (asked or ()))
+            return replace(state, oldest=kept, arrived=0, ok_ranks=0)
+        return replace(state, arrived=0, ok_ranks=0, gone_s={})
+    absent = [
+        node.node
+        for node in (world.nodes if asked is None else [])
+        if node.node not in state.members
+    ]
+    if asked is not None:
+        absent = [n for n in asked if world.node(n) is not None and n not in state.members]
+    state = replace(
+        state,
+        arrived=sum(_arrival(state, seen) for seen in state.members.values()),
+        ok_ranks=sum(_ok_ranks(world, result) for result in state.results.values()),
+        gone_s={node: state.gone_s.get(node, now_s) for node in absent},
+    )
+    return _formed(state, now_s)
+
+
+def _formed(state: JobState, now_s: float) -> JobState:
+    world = state.world
+    if world is None or state.formed_s is not None or not state.has_all_members:
+        return state
+    return replace(state, formed_s=now_s) if state.arrived >= len(world.nodes) else state
+
+
+def _arrival(state: JobState, seen: SeenMember | None) -> int:
+    """1 if this member says that it arrived in the standing world."""
+    if seen is None or state.world is None:
+        return 0
+    member = seen.member
+    is_here = state.world.has(member.node, member.incarnation)
+    return int(is_here and member.arrived == state.world.generation)
+
+
+def _ok_ranks(world: World | None, result: Result | None) -> int:
+    if world is None or result is None or result.generation != world.generation:
+        return 0
+    if not world.has(result.node, result.incarnation):
+        return 0
+    return sum(exit_.code == 0 for exit_ in result.exits)
+
+
+def _without(mapping: Mapping[NodeId, float], key: NodeId) -> Mapping[NodeId, float]:
+    return mapping if key not in mapping else {k: v for k, v in mapping.items() if k != key}

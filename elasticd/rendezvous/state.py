@@ -1,0 +1,167 @@
+"""All that an agent knows and has promised about one job, as one immutable value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.job import JobSpec, JobStatus, Want
+from elasticd.records.member import Exit, Member, Result, StoreAddress
+from elasticd.records.reason import Reason
+from elasticd.records.world import World
+from elasticd.rendezvous.table import Table
+
+__all__ = ["JobState", "Me", "SeenMember", "Stage", "Timing", "Worker", "WorkerStage"]
+
+
+class Stage(StrEnum):
+    """Where this node's part in the job stands."""
+
+    MEMBER = "member"
+    LEAVING = "leaving"
+    """Stopping workers, then goodbye."""
+    WITHDRAWING = "withdrawing"
+    """The goodbye is under way."""
+    VOID = "void"
+    """The lease is over: stopping workers, writing nothing."""
+    RETIRED = "retired"
+
+
+class WorkerStage(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"
+    """Known to be lost, not reaped yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    """This node's side of its member record."""
+
+    node: NodeId
+    incarnation: Incarnation
+    host: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenMember:
+    member: Member
+    create_revision: int
+    """Its age among the members."""
+    mod_revision: int
+    seen_s: float
+    """When this agent first saw this incarnation, on its own clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A process of ours, from the order to start it until nothing of it is left."""
+
+    slot: Slot
+    nonce: Nonce
+    generation: Generation
+    rank: Rank
+    stage: WorkerStage = WorkerStage.STARTING
+    stop_sent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When things happened in the change under way, on our own clock; None: not (yet)."""
+
+    fact_s: float | None = None
+    proposed_s: float | None = None
+    world_s: float | None = None
+    stopped_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    me: Me
+    spec: JobSpec
+    stage: Stage = Stage.MEMBER
+    is_fenced: bool = False
+    """The lease is not surely alive: nothing may be written."""
+
+    # What etcd showed us.
+    members: Table[SeenMember] = field(default_factory=Table)
+    """All of them where `has_all_members`, else the proposers that we watch."""
+    members_revision: int = 0
+    has_all_members: bool = False
+    results: Table[Result] = field(default_factory=Table)
+    has_results: bool = False
+    world: World | None = None
+    world_revision: int = 0
+    status: JobStatus | None = None
+    status_revision: int = 0
+    wants: Mapping[str, Want] = field(default_factory=dict)
+    oldest: tuple[NodeId, ...] | None = None
+    """Before the first world: who proposes it."""
+    is_oldest_asked: bool = False
+
+    # What we concluded from it.
+    observed: tuple[NodeId, ...] | bool | None = False
+    """What we asked to watch: None is everything, False nothing yet."""
+    dead: Mapping[NodeId, Incarnation] = field(default_factory=dict)
+    """Members whose agents were found dead by a probe."""
+    gone_s: Mapping[NodeId, float] = field(default_factory=dict)
+    """Nodes of the world that have no member record: since when, on our clock."""
+    arrived: int = 0
+    """Members of the world that said so."""
+    ok_ranks: int = 0
+    """Ranks of the world that exited with 0."""
+    formed_s: float | None = None
+    formation_deadline_s: float | None = None
+    is_formation_late: bool = False
+    plan_at_s: float | None = None
+    """When to look whether another world is needed; None: nothing to look at."""
+    lost_races: int = 0
+    proposal: str = ""
+    """Token of the proposal under way."""
+    is_status_in_flight: bool = False
+    reread_at_s: float = 0.0
+
+    # Our own part.
+    slots: tuple[Slot, ...] = ()
+    is_pool_ready: bool = False
+    stores: tuple[StoreAddress, ...] = ()
+    nonces: Mapping[Slot, Nonce] = field(default_factory=dict)
+    """Per slot the least number that the next worker may have."""
+    workers: Mapping[Slot, Worker] = field(default_factory=dict)
+    adopted: Generation = Generation(0)
+    """The generation that our workers belong to, or are being started for."""
+    adopted_arrival: Generation = Generation(0)
+    exits: tuple[Exit, ...] = ()
+    """Of our ranks in the adopted generation."""
+    failure: Failure | None = None
+    leaving: Reason | None = None
+    member_sent: Member | None = None
+    is_member_in_flight: bool = False
+    result_sent: Result | None = None
+    is_result_in_flight: bool = False
+    peers_held: tuple[NodeId, ...] = ()
+    retry_at_s: float | None = None
+    """A write failed for want of etcd: try again then."""
+    timing: Timing = field(default_factory=Timing)
+    incident_for: Generation = Generation(0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.status is not None and self.status.phase.is_final
+
+    @property
+    def is_in_world(self) -> bool:
+        return self.world is not None and self.world.has(self.me.node, self.me.incarnation)
+
+    @property
+    def is_world_ended(self) -> bool:
+        """The standing world was declared over without a successor (too few members)."""
+        return (
+            self.world is not None
+            and self.status is not None
+            and self.status.phase.value == "waiting"
+            and self.status.generation >= self.world.generation
+        )

@@ -1,0 +1,73 @@
+"""An immutable mapping whose update costs little, so that a state of 5,000 members stays a value.
+
+Copying a dict for each of n events would make n members cost n^2 steps. The keys are spread over
+a fixed number of small dicts; an update copies one of them and the tuple of references.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+from zlib import crc32
+
+__all__ = ["Table"]
+
+V = TypeVar("V")
+_BUCKETS = 128
+
+
+class Table(Generic[V]):
+    """String keys; iteration is sorted by key, so that no hash seed can leak into a decision."""
+
+    __slots__ = ("_buckets", "_size")
+
+    def __init__(self, items: Iterable[tuple[str, V]] = ()) -> None:
+        buckets: list[dict[str, V]] = [{} for _ in range(_BUCKETS)]
+        for key, value in items:
+            buckets[_bucket(key)][key] = value
+        self._buckets = tuple(buckets)
+        self._size = sum(len(bucket) for bucket in buckets)
+
+    def with_item(self, key: str, value: V) -> "Table[V]":
+        bucket = self._buckets[_bucket(key)]
+        return self._replaced(key, {**bucket, key: value}, self._size + (key not in bucket))
+
+    def without(self, key: str) -> "Table[V]":
+        bucket = self._buckets[_bucket(key)]
+        if key not in bucket:
+            return self
+        rest = {k: v for k, v in bucket.items() if k != key}
+        return self._replaced(key, rest, self._size - 1)
+
+    def get(self, key: str) -> V | None:
+        return self._buckets[_bucket(key)].get(key)
+
+    def values(self) -> Iterator[V]:
+        return (value for _, value in self.items())
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        merged = {key: value for bucket in self._buckets for key, value in bucket.items()}
+        return iter(sorted(merged.items()))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._buckets[_bucket(key)]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self._buckets == other._buckets
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Table({dict(self.items())!r})"
+
+    def _replaced(self, key: str, bucket: dict[str, V], size: int) -> "Table[V]":
+        index = _bucket(key)
+        table: Table[V] = Table.__new__(Table)
+        table._buckets = (*self._buckets[:index], bucket, *self._buckets[index + 1 :])
+        table._size = size
+        return table
+
+
+def _bucket(key: str) -> int:
+    return crc32(key.encode()) % _BUCKETS
