@@ -89,8 +89,8 @@ Op = Put | Delete
 class Txn:
     """If all of `when` holds, do `then`, else `otherwise`, in one step.
 
-    An answer that got lost is resolved by reading back: give at least one Put in `then` a value
-    that nobody else would write (a token), where it matters who won.
+    An answer that got lost is resolved by reading back: give the first Put in `then` a value that
+    nobody else would write (a token), where it matters who won.
     """
 
     when: tuple[ModifiedAt | UnchangedSince, ...] = ()
@@ -189,6 +189,9 @@ class Store(Protocol):
 
     def list(self, prefix: str) -> Snapshot:
         """Read all keys that begin with the prefix at one revision, in the order of the keys."""
+
+    def oldest(self, prefix: str, count: int) -> Sequence[KeyValue]:
+        """Read the `count` keys under the prefix that were created first, the oldest first."""
 
     def commit(self, txn: Txn) -> TxnResult:
         """Carry out a transaction."""

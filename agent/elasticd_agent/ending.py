@@ -1,0 +1,112 @@
+"""How a worker ended, told so that a person can use it.
+
+Pure but for reading the worker's own files: what the pool reported, else what `@record` wrote,
+else the traceback at the end of its log.
+"""
+
+import json
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.channel import Raised
+from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
+
+__all__ = ["Told", "is_echo", "signal_name", "tell"]
+
+_TAIL_BYTES = 64 * 1024
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
+_LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string>")
+
+_ECHOES = re.compile(
+    r"Connection (closed|reset) by peer|Broken pipe|Connection refused|DistNetworkError"
+    r"|ncclRemoteError|ncclSystemError|NCCL communicator was aborted"
+    r"|Watchdog caught collective operation timeout|remote process exited"
+    r"|Timed out waiting \d+ms for (send|recv)|Socket Timeout|recvValue failed|sendBytes failed"
+    r"|Store is (closed|no longer)|The client socket has (failed|timed out)",
+    re.IGNORECASE,
+)
+"""What collectives and their stores say when somebody else died. A script's own network errors
+may look the same; they then count as a node's loss in the budget, which is larger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    exception: str = ""
+    where: str = ""
+    traceback: str = ""
+    has_group: bool | None = None
+
+
+def tell(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
+    """Return the best account of a failure that there is."""
+    if raised is not None:
+        return Told(
+            exception=raised.exception,
+            where=raised.where,
+            traceback=raised.traceback,
+            has_group=raised.has_group,
+        )
+    recorded = _recorded(error_file)
+    if recorded is not None:
+        return recorded
+    tail = _tail(err_path)
+    begin = tail.rfind("Traceback (most recent call last):")
+    if begin >= 0:
+        return _from_traceback(tail[begin:])
+    return Told(traceback="\n".join(tail.splitlines()[-10:])[-TRACEBACK_LIMIT_BYTES:])
+
+
+def is_echo(told: Told) -> bool:
+    """True if this looks like the consequence of another rank's death."""
+    return _ECHOES.search(told.exception or told.traceback) is not None
+
+
+def signal_name(code: int) -> str:
+    """SIGKILL for -9; empty for an exit code."""
+    if code >= 0:
+        return ""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _recorded(path: Path) -> Told | None:
+    """Read the error file that torch's `@record` writes."""
+    try:
+        message = json.loads(path.read_bytes())["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if isinstance(message, str):
+        return Told(exception=message[:500])
+    try:
+        told = _from_traceback(str(message["extraInfo"]["py_callstack"]))
+        exception = str(message["message"]).strip()[:500] or told.exception
+    except (KeyError, TypeError):
+        return None
+    return Told(exception=exception, where=told.where, traceback=told.traceback)
+
+
+def _from_traceback(text: str) -> Told:
+    text = text.strip()
+    lines = text.splitlines()
+    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(text)]
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
+    last = next((line for line in reversed(lines) if line and not line.startswith(" ")), "")
+    return Told(
+        exception=last[:500],
+        where=":".join(own[-1]) if own else "",
+        traceback=text[-TRACEBACK_LIMIT_BYTES:],
+    )
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

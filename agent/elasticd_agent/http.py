@@ -1,0 +1,175 @@
+"""Serve this node's worker logs to whoever follows a job from elsewhere.
+
+`GET /v1/logs/<job>/<generation>/<rank>/<out|err>?offset=N` answers with bytes from there on, at
+most 1 MiB, and the file's size in `X-Elasticd-Size`; `/healthz` answers ok. Nothing else: no
+listing, no other file, no way to write. A name is checked and a number is a number before a path
+is made of them. Where etcd needs client certificates, so does this, of the same CA; without, who
+reaches the port can read the logs.
+"""
+
+import re
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from elasticd.errors import CallError, EnvironmentProblem
+from elasticd.records.ids import checked_name
+from elasticd.store.api import StoreSettings
+
+__all__ = ["ANSWER_LIMIT_BYTES", "LogServer"]
+
+ANSWER_LIMIT_BYTES = 1 << 20
+REQUEST_TIMEOUT_S = 30.0
+"""A reader that sends or takes nothing for this long is cut off: no thread waits for ever."""
+CONNECTIONS_LIMIT = 64
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+class LogServer:
+    """Serves in threads of its own until it is closed."""
+
+    def __init__(self, address: str, run_folder: Path, tls: StoreSettings | None = None) -> None:
+        """Bind to a free port of the address and serve.
+
+        Raises:
+            EnvironmentProblem: the address is not one of this machine, or a certificate is bad.
+        """
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            self._server = _Server((address, 0), run_folder, _context(tls), family)
+        except OSError as exc:
+            raise EnvironmentProblem(
+                f"No log server can listen on {address} ({exc.strerror or exc}): give this "
+                "machine's own address with --local-addr."
+            ) from exc
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="log-server", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return self._server.where[1]
+
+    def close(self) -> None:
+        self._is_closing.set()
+        # It waits for a connection without a timeout, so as not to wake up for nothing: give one.
+        with suppress(OSError):
+            socket.create_connection(self._server.where, timeout=1.0).close()
+        self._thread.join(1.0)
+        self._server.server_close()
+
+    def _serve(self) -> None:
+        while not self._is_closing.is_set():
+            self._server.handle_request()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 32
+
+    def __init__(
+        self,
+        where: tuple[str, int],
+        run_folder: Path,
+        context: ssl.SSLContext | None,
+        family: socket.AddressFamily,
+    ) -> None:
+        self.address_family = family
+        self.run_folder, self.context = run_folder, context
+        self._places = threading.BoundedSemaphore(CONNECTIONS_LIMIT)
+        super().__init__(where, _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks DNS for the machine's name, which may take seconds.
+        self.socket.bind(self.server_address)
+        self.where: tuple[str, int] = self.socket.getsockname()[:2]
+        self.server_name, self.server_port = self.where
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            request.settimeout(REQUEST_TIMEOUT_S)
+            if self.context is not None:
+                # Not in the accepting thread: a client that does not shake hands stops nobody.
+                request = self.context.wrap_socket(request, server_side=True)
+            super().process_request_thread(request, client_address)
+        except OSError:
+            self.shutdown_request(request)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a reader that breaks off is not an event of this node."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        if parts.path == "/healthz":
+            self._answer(HTTPStatus.OK, b"ok\n")
+            return
+        try:
+            path, offset = _log(self.server.run_folder, parts.path, parts.query)
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(min(offset, size))
+                body = file.read(ANSWER_LIMIT_BYTES)
+        except (CallError, OSError):
+            self._answer(HTTPStatus.NOT_FOUND, b"There is no such log.\n")
+            return
+        self._answer(HTTPStatus.OK, body, size)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write no line for each request."""
+
+    def _answer(self, status: HTTPStatus, body: bytes, size: int | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        if size is not None:
+            self.send_header("X-Elasticd-Size", str(size))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _log(run_folder: Path, path: str, query: str) -> tuple[Path, int]:
+    """Find the file that a request names.
+
+    Raises:
+        CallError: it names none that could be a log of ours.
+    """
+    match path.split("/"):
+        case ["", "v1", "logs", job, generation, rank, ("out" | "err") as stream]:
+            name = checked_name("job", job)
+            numbers = [generation, rank, *parse_qs(query).get("offset", ["0"])[:1]]
+            if all(_NUMBER.fullmatch(number) for number in numbers):
+                folder = run_folder / name / f"gen-{int(generation)}"
+                found = (folder / f"rank-{int(rank)}.{stream}").resolve()
+                # A worker may have put a link there: its log server leads out of the run folder.
+                if found.is_relative_to(run_folder.resolve()):
+                    return found, int(numbers[2])
+    raise CallError(f"{path} is not the path of a log.")
+
+
+def _context(tls: StoreSettings | None) -> ssl.SSLContext | None:
+    if tls is None or not (tls.ca_file and tls.cert_file and tls.key_file):
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca_file)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(tls.cert_file, tls.key_file)
+    return context

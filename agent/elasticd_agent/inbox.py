@@ -1,0 +1,40 @@
+"""The one bounded queue between the feeders and the thread that owns the state."""
+
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import get_ident
+from typing import TypeAlias
+
+__all__ = ["Inbox", "Item"]
+
+Item: TypeAlias = Callable[[], None]
+"""What the owner shall do next: a bound call with its facts. Runs on the owner's thread."""
+
+LIMIT = 100_000
+"""Events, not bytes: a list of 5,000 members is one. Reached only if the owner is stopped."""
+
+
+class Inbox:
+    """Feeders put, the owner takes. A full inbox makes feeders wait, never the owner itself.
+
+    SimpleQueue, because a signal handler may put on the very thread that is taking.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Item] = SimpleQueue()
+        self._owner = get_ident()
+
+    def put(self, item: Item) -> None:
+        while self._queue.qsize() >= LIMIT and get_ident() != self._owner:
+            time.sleep(0.01)
+        self._queue.put(item)
+
+    def take(self, timeout_s: float | None) -> Item | None:
+        """Return the next item, or None if none came in time."""
+        try:
+            if timeout_s is not None and timeout_s <= 0:
+                return self._queue.get_nowait()
+            return self._queue.get(timeout=timeout_s)
+        except Empty:
+            return None

@@ -1,0 +1,23 @@
+"""The way into the agent: open etcd, serve, close."""
+
+import structlog
+
+from elasticd.store.etcd import EtcdStore
+from elasticd_agent.agent import Agent
+from elasticd_agent.settings import AgentSettings
+
+__all__ = ["run"]
+
+
+def run(settings: AgentSettings) -> int:
+    """Serve as this node's agent until it is told to end; returns its exit code.
+
+    Raises:
+        ElasticdError: it cannot begin; the message says why and what to do.
+    """
+    structlog.contextvars.bind_contextvars(node=settings.node)
+    store = EtcdStore(settings.store)
+    try:
+        return Agent(settings, store).run()
+    finally:
+        store.close()

@@ -1,0 +1,147 @@
+"""Effects on etcd: each becomes one errand of the courier and answers with exactly one event.
+
+The deadline of the lease is checked on the courier's thread, right before the write: the process
+may have been stopped between the decision and now.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from elasticd.errors import ElasticdError, Fenced
+from elasticd.records.codec import encode
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.keys import Keys
+from elasticd.records.member import Member
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.store.api import Delete, Lease, ModifiedAt, Put, Store, Txn, UnchangedSince
+from elasticd_agent.clock import now_s
+from elasticd_agent.courier import Courier
+
+__all__ = ["EtcdEffect", "Performer"]
+
+EtcdEffect = (
+    fx.WriteMember
+    | fx.ProposeWorld
+    | fx.WriteStatus
+    | fx.WriteResult
+    | fx.WriteIncident
+    | fx.Withdraw
+    | fx.FindOldest
+)
+Feed = Callable[[ev.Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performer:
+    """Carries out one job's effects on etcd. `lease` gives the current one, None without any."""
+
+    store: Store
+    keys: Keys
+    job: JobName
+    courier: Courier
+    lease: Callable[[], Lease | None]
+    feed: Feed
+
+    def perform(self, effect: EtcdEffect) -> None:
+        """Send it on its way; the answer reaches `feed` from the courier's thread."""
+        self.courier.send(
+            lambda: self._carry_out(effect), self.feed, lambda exc: self.feed(_failed(effect, exc))
+        )
+
+    def _carry_out(self, effect: EtcdEffect) -> ev.Event:
+        match effect:
+            case fx.WriteMember(member=member):
+                self.store.commit(Txn(then=(self._put_member(member),)))
+                return ev.MemberWritten(member=member, ok=True)
+            case fx.ProposeWorld():
+                return self._propose(effect)
+            case fx.WriteStatus():
+                return self._write_status(effect)
+            case fx.WriteResult(result=result):
+                self._held()
+                key = self.keys.result(self.job, result.node)
+                self.store.commit(Txn(then=(Put(key=key, value=encode(result)),)))
+                return ev.EffectDone(name="WriteResult", ok=True)
+            case fx.WriteIncident(incident=incident):
+                self._held()
+                key = self.keys.incident(self.job, incident.generation, incident.node)
+                dated = replace(incident, at_unix_s=round(time.time(), 3))
+                self.store.commit(Txn(then=(Put(key=key, value=encode(dated)),)))
+                return ev.EffectDone(name="WriteIncident", ok=True)
+            case fx.Withdraw(result=result):
+                self._held()
+                member_key = self.keys.member(self.job, result.node)
+                put = Put(key=self.keys.result(self.job, result.node), value=encode(result))
+                self.store.commit(Txn(then=(Delete(key=member_key), put)))
+                return ev.WithdrawalDone(ok=True)
+            case fx.FindOldest(count=count):
+                return ev.OldestFound(nodes=self._oldest(count))
+
+    def _propose(self, effect: fx.ProposeWorld) -> ev.ProposalAnswered:
+        """One transaction: the world, the status and our own change, or our own change alone."""
+        own = () if effect.member is None else (self._put_member(effect.member),)
+        self._held()
+        when: tuple[ModifiedAt | UnchangedSince, ...] = (
+            ModifiedAt(key=self.keys.world(self.job), revision=effect.world_revision),
+            ModifiedAt(key=self.keys.status(self.job), revision=effect.status_revision),
+        )
+        if effect.members_revision is not None:
+            prefix = self.keys.members(self.job)
+            when += (UnchangedSince(prefix=prefix, revision=effect.members_revision),)
+        then = (
+            Put(key=self.keys.world(self.job), value=encode(effect.world)),
+            Put(key=self.keys.status(self.job), value=encode(effect.status)),
+        )
+        result = self.store.commit(Txn(when=when, then=then + own, otherwise=own))
+        return ev.ProposalAnswered(
+            token=effect.world.token,
+            accepted=result.succeeded,
+            is_member_written=True,
+            world=effect.world if result.succeeded else None,
+            revision=result.revision,
+        )
+
+    def _write_status(self, effect: fx.WriteStatus) -> ev.StatusWritten:
+        self._held()
+        key = self.keys.status(self.job)
+        then: tuple[Put | Delete, ...] = (Put(key=key, value=encode(effect.status)),)
+        if effect.status.phase.is_final:
+            then += (Delete(key=self.keys.active_job(self.job)),)
+        when = (ModifiedAt(key=key, revision=effect.revision),)
+        return ev.StatusWritten(ok=self.store.commit(Txn(when=when, then=then)).succeeded)
+
+    def _oldest(self, count: int) -> tuple[NodeId, ...]:
+        prefix = self.keys.members(self.job)
+        items = self.store.oldest(prefix, count)
+        return tuple(NodeId(item.key.removeprefix(prefix)) for item in items)
+
+    def _put_member(self, member: Member) -> Put:
+        key = self.keys.member(self.job, member.node)
+        return Put(key=key, value=encode(member), lease=self._held().id)
+
+    def _held(self) -> Lease:
+        """Return the lease if it is surely alive.
+
+        Raises:
+            Fenced: it is not; nothing may be written.
+        """
+        lease = self.lease()
+        if lease is None or now_s() >= lease.deadline_s:
+            raise Fenced("The lease of this node is not surely alive.")
+        return lease
+
+
+def _failed(effect: EtcdEffect, exc: ElasticdError) -> ev.Event:
+    match effect:
+        case fx.WriteMember(member=member):
+            return ev.MemberWritten(member=member, ok=False)
+        case fx.ProposeWorld(world=world):
+            return ev.ProposalAnswered(token=world.token, accepted=False, is_member_written=False)
+        case fx.WriteStatus():
+            return ev.StatusWritten(ok=False)
+        case fx.Withdraw():
+            return ev.WithdrawalDone(ok=False)
+        case _:
+            return ev.EffectDone(name=type(effect).__name__, ok=False)

@@ -1,0 +1,53 @@
+"""`python -u -m elasticd_agent.pool --fd N [--preload a,b]`: the pool's process."""
+
+import argparse
+import os
+import signal
+import sys
+
+from elasticd.channel import PoolFailed, pack
+from elasticd.errors import EnvironmentProblem
+from elasticd_agent.pool import mark, worker
+from elasticd_agent.pool.guardian import Guardian
+from elasticd_agent.pool.inheritance import open_fds
+from elasticd_agent.pool.launch import BornChild, Launcher
+from elasticd_agent.pool.link import Link
+from elasticd_agent.pool.prctl import adopt_orphans, ask_for_signal_at_parents_end
+from elasticd_agent.pool.warmup import warm_up
+
+
+def main() -> None:
+    """Run the pool; comes back in a forked worker whose script is over, and nowhere else."""
+    parser = argparse.ArgumentParser(prog="python -m elasticd_agent.pool")
+    parser.add_argument("--fd", type=int, required=True, help="our end of the agent's socketpair")
+    parser.add_argument("--preload", default="", help="modules to import, separated by commas")
+    options = parser.parse_args()
+    # Not SIGKILL: workers' own descendants would stay. By default it ends us during the imports,
+    # when there are none yet; afterwards the guardian catches it and cleans up first.
+    ask_for_signal_at_parents_end(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not mark.has_room(os.environ):
+        mark.exec_again_with_room()
+    room = mark.take_room()
+    os.set_inheritable(options.fd, False)
+    adopt_orphans()
+    try:
+        warmth = warm_up(tuple(filter(None, options.preload.split(","))))
+    except EnvironmentProblem as exc:
+        os.write(options.fd, pack(PoolFailed(message=str(exc))))
+        sys.stderr.flush()
+        os._exit(1)
+    kept_fds = open_fds() - {options.fd}
+    pool_pid = os.getpid()
+    launcher = Launcher(can_fork=warmth.can_fork, pool_pid=pool_pid, kept_fds=kept_fds)
+    try:
+        Guardian(Link(options.fd), launcher, warmth).run()
+    except BornChild as child:
+        start, report_fd = child.start, child.report_fd
+    else:
+        os._exit(0)
+    worker.become(start, report_fd, pool_pid=pool_pid, kept_fds=kept_fds, room=room)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""One worker as the pool sees it, from its start until nothing of it is left."""
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from elasticd.channel import Start
+from elasticd.records.job import EntryKind
+from elasticd_agent.pool.link import Link
+from elasticd_agent.pool.process_table import mark_of
+from elasticd_agent.pool.subtree import Subtree
+
+__all__ = ["Child"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    start: Start
+    pid: int
+    report: Link
+    """What the worker says itself: that it is up, could not start, or raised."""
+    subtree: Subtree = field(default_factory=Subtree)
+    has_answered: bool = False
+    """Started or StartFailed was sent for it."""
+    is_refused: bool = False
+    """It was StartFailed, so nobody waits for its Exited."""
+    code: int | None = None
+    """Set once it is reaped; then its pid is no longer ours to signal."""
+    kill_at_s: float | None = None
+    give_up_at_s: float = 0.0
+    """When to stop waiting for what no signal ends (a process stuck in the kernel)."""
+
+    @property
+    def name(self) -> str:
+        return self.start.worker
+
+    @property
+    def is_dead(self) -> bool:
+        return self.code is not None
+
+    def terminate(self) -> None:
+        """Ask it to end: SIGTERM.
+
+        A Python worker gets it alone: its DataLoader processes must live while its handler saves.
+        A command gets it with its process group, as under torchrun: a shell that waits for its
+        program would otherwise go and leave the program to SIGKILL.
+        """
+        with suppress(ProcessLookupError):
+            if self.start.entry_kind is EntryKind.COMMAND:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGTERM)
+                    return
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL it and all that descends from it."""
+        self.kill_at_s = None
+        if not self.is_dead:
+            self.subtree.kill(self.pid)
+
+    def owns(self, pid: int, session: int) -> bool:
+        """True if an orphan was this worker's: by session, else by the mark in its environment."""
+        return session == self.pid or mark_of(pid) == self.name

@@ -1,0 +1,54 @@
+"""What a forked child has from the pool and must not keep."""
+
+import os
+import signal
+from collections.abc import Collection
+
+from elasticd_agent.pool.prctl import ask_for_signal_at_parents_end
+
+__all__ = ["open_fds", "restore_signals", "shed"]
+
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_KERNELS_OWN = (signal.SIGKILL, signal.SIGSTOP)
+
+
+def shed(kept_fds: Collection[int], pool_pid: int) -> None:
+    """Leave the pool's signals, session and descriptors; end when the pool ends.
+
+    Expects all signals blocked, so that one sent right after the fork waits until it meets the
+    default action and not the pool's handler.
+    """
+    ask_for_signal_at_parents_end(signal.SIGKILL)
+    if os.getppid() != pool_pid:
+        os._exit(1)  # The pool was gone before we asked: nobody guards us.
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    for fd in open_fds() - set(kept_fds) - {0, 1, 2}:
+        os.close(fd)
+    restore_signals()
+
+
+def restore_signals() -> None:
+    """Bring every signal to what it is at the start of a Python process, and let them in."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - set(_KERNELS_OWN):
+        if signal.getsignal(number) != signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def open_fds() -> set[int]:
+    """Every open descriptor, but the one that this needs itself."""
+    names = os.listdir("/proc/self/fd")
+    return {int(name) for name in names if _is_open(int(name))}
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,82 @@
+"""What /proc says of other processes. Every answer may be old by the time it is used."""
+
+import os
+from dataclasses import dataclass
+
+from elasticd_agent.pool.mark import read_mark
+
+__all__ = ["Process", "children_of", "is_running", "look_up", "mark_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    pid: int
+    parent: int
+    session: int
+    started: int
+    """Clock ticks since boot; with the pid it names a process, which a pid alone does not."""
+    state: str
+    threads: int
+
+
+def look_up(pid: int) -> Process | None:
+    """Read /proc/PID/stat; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    # The name in parentheses may hold spaces and parentheses itself.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Process(
+        pid=pid,
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        threads=int(fields[17]),
+        started=int(fields[19]),
+    )
+
+
+def is_running(pid: int, started: int) -> bool:
+    """True if this very process can still hold something.
+
+    A zombie holds nothing, unless it is a first thread that ended before its fellows.
+    """
+    found = look_up(pid)
+    if found is None or found.started != started:
+        return False
+    return found.state not in "ZX" or found.threads > 1
+
+
+def children_of(pid: int) -> list[int]:
+    """List a process's children, zombies too.
+
+    Complete only if the process does not run meanwhile: ask again until nothing new appears.
+    """
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found.extend(int(word) for word in file.read().split())
+    except FileNotFoundError:
+        # A thread ended, the process ended, or a kernel built without CONFIG_PROC_CHILDREN.
+        if os.path.exists(f"/proc/{pid}") and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+            return _children_by_scan(pid)
+    except OSError:
+        pass
+    return found
+
+
+def mark_of(pid: int) -> str:
+    """Name the worker that a process descends from, by its environment; empty: it has no mark."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return read_mark(file.read())
+    except OSError:
+        return ""
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    others = (look_up(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [other.pid for other in others if other is not None and other.parent == pid]

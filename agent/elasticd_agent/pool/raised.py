@@ -1,0 +1,82 @@
+"""What is told of an exception that left the script."""
+
+import json
+import os
+import sys
+import sysconfig
+import time
+import traceback
+from types import TracebackType
+
+from elasticd.channel import Raised
+from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
+
+__all__ = ["describe", "write_error_file"]
+
+_EXCEPTION_LIMIT = 500
+_NOT_THE_USERS = tuple(
+    sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+
+
+def describe(worker: str, exc: BaseException) -> Raised:
+    """Put an exception into a few words; expects our own frames to be cut off already."""
+    return Raised(
+        worker=worker,
+        exception=_title(exc)[:_EXCEPTION_LIMIT],
+        where=_where(exc),
+        traceback=_tail("".join(traceback.format_exception(exc))),
+        has_group=_has_group(),
+    )
+
+
+def write_error_file(path: str, exc: BaseException) -> None:
+    """Write the form of torch's `@record`; leaves alone what the decorator wrote itself."""
+    text = {
+        "message": {
+            "message": _title(exc),
+            "extraInfo": {
+                "py_callstack": "".join(traceback.format_exception(exc)),
+                "timestamp": str(int(time.time())),
+            },
+        }
+    }
+    if path and not os.path.exists(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "x", encoding="utf-8") as file:
+            json.dump(text, file)
+
+
+def _title(exc: BaseException) -> str:
+    return f"{type(exc).__name__}: {exc}"
+
+
+def _where(exc: BaseException) -> str:
+    """Name the innermost line that is neither a library's nor Python's own, if there is one."""
+    if isinstance(exc, SyntaxError) and exc.filename:
+        return f"{exc.filename}:{exc.lineno}"
+    innermost = users = ""
+    frame: TracebackType | None = exc.__traceback__
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        innermost = f"{file}:{frame.tb_lineno}"
+        if not file.startswith(("<", *_NOT_THE_USERS)):
+            users = innermost
+        frame = frame.tb_next
+    return users or innermost
+
+
+def _tail(text: str) -> str:
+    """Keep the last lines: the newest frames and the error itself stand at the end."""
+    encoded = text.encode(errors="backslashreplace")
+    if len(encoded) <= TRACEBACK_LIMIT_BYTES:
+        return text
+    tail = encoded[-TRACEBACK_LIMIT_BYTES:]
+    _, newline, whole = tail.partition(b"\n")
+    return (whole if newline and whole else tail).decode(errors="ignore")
+
+
+def _has_group() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    is_initialized = getattr(distributed, "is_initialized", None)
+    return bool(is_initialized is not None and is_initialized())

@@ -1,0 +1,46 @@
+"""A worker's word to the pool: that it is up, that it cannot start, or what it raised.
+
+A pipe that the script does not know of. It carries the messages of `elasticd.channel` as they go on
+to the agent. Losing it costs words, not safety: the pool sees a worker's end by waiting for it.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from elasticd.channel import FromPool, StartFailed, pack
+
+__all__ = ["Report"]
+
+_LEAST_FD = 250
+"""Out of the way of a script that counts on the number of the first file it opens."""
+
+
+class Report:
+    def __init__(self, worker: str, fd: int) -> None:
+        self.worker = worker
+        self.fd = fd
+
+    def move_up(self) -> None:
+        """Give the low number back; an exec closes the high one."""
+        with suppress(OSError):  # A limit on open files below it: then it stays where it is.
+            high_fd = fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
+            os.close(self.fd)
+            self.fd = high_fd
+
+    def send(self, message: FromPool) -> None:
+        line = pack(message)
+        with suppress(OSError):  # The script may have closed it; its exit code is still seen.
+            while line:
+                line = line[os.write(self.fd, line) :]
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Tell what keeps the worker from starting, and end the process."""
+        try:
+            yield
+        except Exception as exc:
+            message = f"The worker could not be set up: {exc}."
+            self.send(StartFailed(worker=self.worker, message=message))
+            os._exit(1)

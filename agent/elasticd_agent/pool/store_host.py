@@ -1,0 +1,84 @@
+"""A process that keeps TCPStores listening, so that the next world need not wait for one.
+
+Its own process, because a TCPStore server is a thread and the pool must not have any, and because
+it must outlive every worker: the store of a world is not tied to rank 0's life. Each store serves
+one generation: torch adds no prefix of its own for an attempt, so what an old generation wrote
+would be read by the new one.
+"""
+
+import json
+import os
+import select
+import sys
+from datetime import timedelta
+from typing import Any
+
+__all__ = ["main", "serve"]
+
+_OWN_CLIENT_TIMEOUT = timedelta(seconds=10)
+_RETRY_S = 1.0
+"""After the system refused a port or a thread."""
+_ORDER_BYTES = 1 << 16
+
+
+def serve(read_fd: int, write_fd: int) -> None:
+    """Keep as many fresh stores as ordered, say which; ends with the pool."""
+    shelf = _Shelf()
+    unread = b""
+    while True:
+        wait_s = None if shelf.is_full else _RETRY_S
+        if select.select([read_fd], [], [], wait_s)[0]:
+            chunk = os.read(read_fd, _ORDER_BYTES)
+            if not chunk:
+                return
+            *lines, unread = (unread + chunk).split(b"\n")
+            for line in lines:
+                shelf.obey(json.loads(line))
+        shelf.fill()
+        os.write(write_fd, json.dumps(shelf.fresh).encode() + b"\n")
+
+
+def main(*arguments: str) -> None:
+    """Serve as a freshly spawned interpreter, where a fork was not safe."""
+    from elasticd_agent.pool.inheritance import shed
+
+    shed({3, 4}, int(arguments[2]))
+    serve(3, 4)
+
+
+class _Shelf:
+    def __init__(self) -> None:
+        self.fresh: list[int] = []
+        self._count = 0
+        self._stores: dict[int, Any] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.fresh) >= self._count
+
+    def obey(self, order: dict[str, Any]) -> None:
+        self._count = int(order["count"])
+        gone = {*order["used"], *order["close"]}
+        self.fresh = [port for port in self.fresh if port not in gone]
+        for port in order["close"]:
+            self._stores.pop(port, None)
+
+    def fill(self) -> None:
+        from torch.distributed import TCPStore
+
+        while not self.is_full:
+            try:
+                # The server listens on all interfaces whatever its host name says; that names only
+                # where our own client finds it. Port 0: the system picks one that is free.
+                store = TCPStore(
+                    "127.0.0.1",
+                    0,
+                    is_master=True,
+                    wait_for_workers=False,
+                    timeout=_OWN_CLIENT_TIMEOUT,
+                )
+            except (RuntimeError, OSError) as exc:
+                print(f"elasticd store host: no TCPStore: {exc}", file=sys.stderr)  # noqa: T201
+                return
+            self._stores[store.port] = store
+            self.fresh.append(store.port)

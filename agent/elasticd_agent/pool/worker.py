@@ -1,0 +1,167 @@
+"""From a copy of the pool to the job's worker: streams, environment, path, threads, randomness.
+
+What a process reads once at its start cannot be changed afterwards and is the pool's: sys.flags,
+the seed of str hashes (all workers of a pool share it), and what imported libraries took from the
+environment. So a pool serves one environment; only variables that differ between the ranks of one
+job may differ from it.
+"""
+
+import importlib
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from typing import NoReturn
+
+from elasticd.channel import Start, Started, unpack_to_pool
+from elasticd.records.job import EntryKind
+from elasticd_agent.pool import as_main, raised
+from elasticd_agent.pool.inheritance import shed
+from elasticd_agent.pool.mark import MARK, write_mark
+from elasticd_agent.pool.report import Report
+
+__all__ = ["become", "main"]
+
+
+def become(
+    start: Start, report_fd: int, *, pool_pid: int, kept_fds: Collection[int], room: int
+) -> None:
+    """Turn a forked child of the warm pool into the worker and run it; returns where it ends."""
+    pools_pythonpath = os.environ.get("PYTHONPATH", "")
+    pools_cwd = os.getcwd()
+    report = Report(start.worker, report_fd)
+    with report.refusing():
+        shed({*kept_fds, report_fd}, pool_pid)
+        write_mark(room, start.worker)
+        report.move_up()
+        _settle(start)
+        if start.entry_kind is EntryKind.COMMAND:
+            _exec(start)
+    sys.path[:] = as_main.search_path(
+        _without_own_folder(sys.path), pools_pythonpath, os.environ.get("PYTHONPATH", ""), pools_cwd
+    )
+    _renew_libraries()
+    _set_threads(start.threads)
+    _run(start, report)
+
+
+def main(*arguments: str) -> None:
+    """Be the worker in a freshly spawned interpreter, where a fork was not safe."""
+    *roots, pool_pid = arguments
+    with os.fdopen(3, "rb") as file:
+        start = unpack_to_pool(file.read())
+    assert isinstance(start, Start)
+    report = Report(start.worker, 4)
+    with report.refusing():
+        shed({4}, int(pool_pid))
+        report.move_up()
+        _settle(start)
+        if start.entry_kind is EntryKind.COMMAND:
+            _exec(start)
+    sys.path[:] = _without_own_folder(sys.path[len(roots) :])
+    if start.threads > 0:
+        # There is no torch yet to call; it reads this when the script imports it.
+        os.environ.setdefault("OMP_NUM_THREADS", str(start.threads))
+    _run(start, report)
+
+
+def _settle(start: Start) -> None:
+    """Take the job's folder, files and environment."""
+    os.chdir(start.cwd or ".")
+    for fd, path in ((1, start.out_path), (2, start.err_path)):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        file_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file_fd, fd)
+        if file_fd != fd:
+            os.close(file_fd)
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_fd, 0)
+    if null_fd != 0:
+        os.close(null_fd)
+    os.environ.clear()
+    os.environ.update({**start.env, MARK: start.worker})
+    time.tzset()
+
+
+def _exec(start: Start) -> NoReturn:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(start.entry, [start.entry, *start.args], os.environ)
+    except OSError as exc:
+        raise OSError(exc.errno, f"{start.entry}: {exc.strerror}") from exc
+
+
+def _run(start: Start, report: Report) -> None:
+    _renew_streams()
+    report.send(Started(worker=start.worker, pid=os.getpid()))
+
+    def on_raised(exc: BaseException) -> None:
+        with suppress(Exception):  # A report that fails must not hide the script's own error.
+            report.send(raised.describe(start.worker, exc))
+            raised.write_error_file(start.error_file, exc)
+
+    as_main.run(
+        start.entry,
+        start.args,
+        is_module=start.entry_kind is EntryKind.MODULE,
+        on_raised=on_raised,
+    )
+
+
+def _without_own_folder(path: list[str]) -> list[str]:
+    """Drop what `python -m` and `python -c` put in front for the pool itself."""
+    return path[:] if sys.flags.safe_path else path[1:]
+
+
+def _renew_streams() -> None:
+    """Build stdin, stdout and stderr as `python -u` does."""
+    for name, fd in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        old = getattr(sys, name)
+        raw = io.FileIO(fd, "r" if fd == 0 else "w", closefd=False)
+        raw.name = f"<{name}>"
+        stream = io.TextIOWrapper(
+            io.BufferedReader(raw) if fd == 0 else raw,  # type: ignore[type-var]
+            encoding=getattr(old, "encoding", None) or "utf-8",
+            errors=getattr(old, "errors", None) or "strict",
+            newline="\n",
+            write_through=True,
+        )
+        stream.mode = "r" if fd == 0 else "w"  # type: ignore[misc]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _renew_libraries() -> None:
+    """Undo what libraries drew or remembered in the pool and would draw anew in a new process.
+
+    A seed that a preloaded module set is lost with it: only the script's own seeding counts.
+    """
+    importlib.invalidate_caches()
+    # The fork reseeds Python's own generator, but neither numpy's nor torch's, which both start
+    # from the system's randomness (torch's for CUDA has a fixed start and is not made yet).
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()
+    if process := sys.modules.get("multiprocessing.process"):
+        process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+        process.current_process().authkey = os.urandom(32)
+    if tracker := sys.modules.get("multiprocessing.resource_tracker"):
+        vars(tracker._resource_tracker).update(_fd=None, _pid=None)
+    if tempfile := sys.modules.get("tempfile"):
+        tempfile.tempdir = None  # type: ignore[attr-defined]
+
+
+def _set_threads(threads: int) -> None:
+    """Use as many threads as asked for, else as many as a new process would."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if threads <= 0:
+        threads = int(first) if first.isdigit() else len(os.sched_getaffinity(0))
+    torch.set_num_threads(max(1, threads))

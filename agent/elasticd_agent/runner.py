@@ -1,0 +1,250 @@
+"""One job on this node: the core's state, and the hands that carry out what it decides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+import structlog
+
+from elasticd.records.ids import Incarnation, NodeId, Slot
+from elasticd.records.job import JobSpec
+from elasticd.records.keys import Keys
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.decide import decide, wake_at_s
+from elasticd.rendezvous.state import JobState, Me
+from elasticd.store.api import Lease, Store
+from elasticd_agent.clock import now_s
+from elasticd_agent.courier import Courier
+from elasticd_agent.perform import Performer
+from elasticd_agent.watching import JobWatches
+from elasticd_agent.workers import Workers
+
+__all__ = ["Host", "Retired", "Runner"]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a runner needs of its agent."""
+
+    node: NodeId
+    host: str
+    address: str
+    port: int
+    store: Store
+    keys: Keys
+    courier: Courier
+    lease: Callable[[], Lease | None]
+    post: Callable[[Callable[[], None]], None]
+    """Run something on the owner's thread."""
+    run_folder: Path
+    event_log: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """Why a runner ended."""
+
+    is_job_over: bool
+    rejoin_after_s: float | None
+    error: str = ""
+
+
+class Runner:
+    """All methods run on the owner's thread; feeders reach it through `post`."""
+
+    def __init__(
+        self,
+        host: Host,
+        spec: JobSpec,
+        order: int,
+        incarnation: Incarnation,
+        slots: tuple[Slot, ...],
+        changed: Callable[["Runner"], None],
+    ) -> None:
+        self.spec, self.order = spec, order
+        self._host, self._changed = host, changed
+        self._log = log.bind(job=spec.name)
+        me = Me(
+            node=host.node,
+            incarnation=incarnation,
+            host=host.host,
+            address=host.address,
+            port=host.port,
+        )
+        self.state = JobState(me=me, spec=spec, slots=slots)
+        self.retired: Retired | None = None
+        self.peers: tuple[fx.Peer, ...] = ()
+        self._gentle: list[tuple[float, fx.StopWorker]] = []
+        self._pool_retry_s: float | None = None
+        self._journal = self._open_journal()
+        self._performer = Performer(
+            store=host.store,
+            keys=host.keys,
+            job=spec.name,
+            courier=host.courier,
+            lease=host.lease,
+            feed=self._post_event,
+        )
+        self.workers = Workers(
+            spec=spec,
+            node=host.node,
+            incarnation=incarnation,
+            host=host.host,
+            address=host.address,
+            run_folder=Path(spec.run_folder) if spec.run_folder else host.run_folder,
+            feed=self.feed,
+            post=host.post,
+            broke=self._pool_broke,
+        )
+        self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
+        self.feed(ev.SlotsGranted(slots=slots))
+
+    @property
+    def is_working(self) -> bool:
+        """Its workers run here, or a world counts on this node."""
+        return bool(self.state.workers) or (self.state.is_in_world and not self.state.is_over)
+
+    @property
+    def is_spare(self) -> bool:
+        world = self.state.world
+        return world is not None and not self.is_working and not self.state.is_world_ended
+
+    def feed(self, event: ev.Event) -> None:
+        """Decide about one event and begin to carry out what follows."""
+        if self.retired is not None:
+            return
+        before, at_s = self.state, now_s()
+        self.state, effects = decide(before, event, now_s=at_s)
+        if self._journal is not None:
+            from elasticd.rendezvous import journal
+
+            self._journal.write(journal.line(at_s, event, effects) + "\n")
+        self._tell_changes(before)
+        for effect in effects:
+            self._perform(effect)
+        if before.stage is not self.state.stage or before.is_in_world != self.state.is_in_world:
+            self._changed(self)
+
+    def wake_s(self) -> float | None:
+        """When `tick` is wanted next."""
+        times = [wake_at_s(self.state), self._pool_retry_s]
+        times += [at_s for at_s, _ in self._gentle]
+        return min((t for t in times if t is not None), default=None)
+
+    def tick(self) -> None:
+        at_s = now_s()
+        if self._pool_retry_s is not None and self._pool_retry_s <= at_s:
+            self._pool_retry_s = None
+            self.workers.renew()
+        for due in [item for item in self._gentle if item[0] <= at_s]:
+            self._gentle.remove(due)
+            self.workers.stop(due[1])
+        wake = wake_at_s(self.state)
+        if wake is not None and wake <= at_s:
+            self.feed(ev.Ticked())
+
+    def close(self, timeout_s: float) -> None:
+        """Kill what is left, forget the job."""
+        self._watches.close()
+        self.workers.close(timeout_s)
+        if self._journal is not None:
+            self._journal.close()
+
+    # --- effects ------------------------------------------------------------------------------
+
+    def _perform(self, effect: fx.Effect) -> None:
+        match effect:
+            case fx.Observe(nodes=nodes):
+                self._watches.observe(nodes)
+            case fx.HoldPeers(peers=peers):
+                self.peers = peers
+                self._changed(self)
+            case fx.StartWorker():
+                self.workers.start(effect)
+            case fx.StopWorker(slot=slot):
+                if self.workers.has_raised(slot) and effect.grace_s > 0:
+                    # It is winding down by itself: its own atexit handlers come first.
+                    late = (now_s() + effect.grace_s, replace(effect, grace_s=0.0))
+                    self._gentle.append(late)
+                else:
+                    self.workers.stop(effect)
+            case fx.UseStore(store=store):
+                self.workers.use_store(store)
+            case fx.Retire():
+                self.retired = Retired(
+                    is_job_over=effect.is_job_over, rejoin_after_s=effect.rejoin_after_s
+                )
+                self._changed(self)
+            case _:
+                self._performer.perform(effect)
+
+    def _post_event(self, event: ev.Event) -> None:
+        self._host.post(lambda: self.feed(event))
+
+    def _pool_broke(self, why: str) -> None:
+        """The pool cannot work here (why), or ended unexpectedly (empty)."""
+        if self.retired is not None:
+            return
+        if why:
+            self._log.error("pool.failed", why=why)
+            self.retired = Retired(is_job_over=False, rejoin_after_s=None, error=why)
+            self._changed(self)
+            return
+        self._log.warning("pool.ended")
+        self._pool_retry_s = now_s() + 1.0
+
+    # --- for people ---------------------------------------------------------------------------
+
+    def _tell_changes(self, before: JobState) -> None:
+        state = self.state
+        world = state.world
+        if world is not None and world is not before.world:
+            self._log.info(
+                "world.committed",
+                generation=world.generation,
+                reason=world.reason.value,
+                size=world.size,
+                nodes=len(world.nodes),
+                is_mine=state.is_in_world,
+                proposer=world.proposer,
+            )
+        if state.adopted_arrival != before.adopted_arrival:
+            self._log.info("world.arrived", generation=state.adopted_arrival)
+        if state.failure is not None and state.failure is not before.failure:
+            failure = state.failure
+            self._log.warning(
+                "worker.failed",
+                generation=failure.generation,
+                rank=failure.rank,
+                ending=failure.ending,
+                exception=failure.exception,
+                is_secondary=failure.is_secondary,
+            )
+        status = state.status
+        if status is not None and status is not before.status:
+            was = before.status
+            if was is None or (was.phase, was.message) != (status.phase, status.message):
+                self._log.info(
+                    "job.status_changed", phase=status.phase.value, message=status.message
+                )
+        if state.is_fenced != before.is_fenced:
+            self._log.warning("lease.uncertain" if state.is_fenced else "lease.held")
+        if state.stage is not before.stage:
+            leaving = state.leaving.value if state.leaving is not None else ""
+            self._log.info("member.stage_changed", stage=state.stage.value, leaving=leaving)
+
+    def _open_journal(self) -> "TextIO | None":
+        folder = self._host.event_log
+        if folder is None:
+            return None
+        from elasticd.rendezvous import journal
+
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.spec.name}.{self.state.me.incarnation}.jsonl"
+        file = path.open("w", buffering=1)
+        file.write(journal.opening(self.state) + "\n")
+        return file

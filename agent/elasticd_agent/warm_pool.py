@@ -1,0 +1,78 @@
+"""The agent's end of the warm pool: the process, its channel, and a thread that listens to it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Thread
+
+from elasticd.channel import LINE_LIMIT_BYTES, FromPool, ToPool, pack, unpack_from_pool
+
+__all__ = ["WarmPool"]
+
+
+class WarmPool:
+    """One pool process. `heard` gets each message and at last None, from the reader's thread.
+
+    Must be made on the agent's main thread: the kernel ties the pool's parent-death signal to the
+    thread that started it, and that one lives as long as the agent.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str,
+        env: Mapping[str, str],
+        cwd: str,
+        preload: tuple[str, ...],
+        heard: Callable[[FromPool | None], None],
+        log_path: str,
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        self._sock = ours
+        command = [python or sys.executable, "-m", "elasticd_agent.pool", "--fd"]
+        command += [str(theirs.fileno())]
+        if preload:
+            command += ["--preload", ",".join(preload)]
+        os.makedirs(os.path.dirname(log_path), exist_ok=True)
+        with open(log_path, "ab") as log, theirs:
+            self.process = subprocess.Popen(
+                command,
+                env=dict(env),
+                cwd=cwd or None,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._heard = heard
+        self._reader = Thread(target=self._read, name="pool-reader", daemon=True)
+        self._reader.start()
+
+    def tell(self, message: ToPool) -> None:
+        """Send a message; one to a pool that is gone is dropped, its end is heard anyway."""
+        try:
+            self._sock.sendall(pack(message))
+        except OSError:
+            return
+
+    def close(self, timeout_s: float) -> None:
+        """End the connection, at which the pool kills what it guards; then make sure of it."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(timeout_s)
+        self._sock.close()
+
+    def _read(self) -> None:
+        with self._sock.makefile("rb") as lines, suppress(OSError):
+            while line := lines.readline(LINE_LIMIT_BYTES):
+                self._heard(unpack_from_pool(line))
+        self._heard(None)

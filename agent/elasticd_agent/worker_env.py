@@ -1,0 +1,119 @@
+"""The environment and the files of one worker: what torchrun's scripts expect, and no secret.
+
+Names and meanings follow torch.distributed.elastic (torch 2.13, `run.py` and
+`agent/server/local_elastic_agent.py`), so that a script cannot tell the difference.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.records.ids import Generation, JobName, Rank
+from elasticd.records.job import JobSpec
+from elasticd.records.world import Placement, World
+
+__all__ = ["WorkerFiles", "gpu_indices", "interface_of", "worker_env", "worker_files"]
+
+_SIOCGIFADDR = 0x8915
+_SECRETS = "ELASTICD_ETCD"
+"""Workers run the user's code: what opens etcd stays with the agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFiles:
+    out: Path
+    err: Path
+    error: Path
+    """A traceback in `@record`'s form."""
+
+
+def worker_files(run_folder: Path, job: JobName, generation: Generation, rank: Rank) -> WorkerFiles:
+    """Where a rank of a generation writes; the generation is part of it, so nothing is lost."""
+    folder = run_folder / job / f"gen-{generation}"
+    return WorkerFiles(
+        out=folder / f"rank-{rank}.out",
+        err=folder / f"rank-{rank}.err",
+        error=folder / f"rank-{rank}.error.json",
+    )
+
+
+def worker_env(
+    spec: JobSpec,
+    world: World,
+    placement: Placement,
+    files: WorkerFiles,
+    *,
+    base: Mapping[str, str],
+    interface: str,
+    gpus: tuple[str, ...],
+) -> dict[str, str]:
+    """Return the whole environment of a worker.
+
+    `base` is the agent's own, `interface` the network interface of this node's address (may be
+    empty), `gpus` the node's devices in the order of the slots (empty without GPUs).
+    """
+    env = {key: value for key, value in base.items() if not key.startswith(_SECRETS)}
+    env.update(spec.env)
+    local_size = len(placement.node.workers)
+    rank, size = str(placement.rank), str(world.size)
+    env.update(
+        RANK=rank,
+        LOCAL_RANK=str(placement.local_rank),
+        WORLD_SIZE=size,
+        LOCAL_WORLD_SIZE=str(local_size),
+        GROUP_RANK=str(placement.group_rank),
+        GROUP_WORLD_SIZE=str(len(world.nodes)),
+        ROLE_RANK=rank,
+        ROLE_WORLD_SIZE=size,
+        ROLE_NAME=spec.role,
+        MASTER_ADDR=world.store.host,
+        MASTER_PORT=str(world.store.port),
+        TORCHELASTIC_RESTART_COUNT=str(world.restarts),
+        TORCHELASTIC_MAX_RESTARTS=str(spec.limits.user_error),
+        TORCHELASTIC_RUN_ID=spec.name,
+        TORCHELASTIC_USE_AGENT_STORE="True",
+        TORCHELASTIC_ERROR_FILE=str(files.error),
+        ELASTICD_JOB=spec.name,
+        ELASTICD_GENERATION=str(world.generation),
+        ELASTICD_NODE=placement.node.node,
+        ELASTICD_RUN_FOLDER=str(files.out.parent.parent),
+        PYTHONUNBUFFERED="1",
+    )
+    env.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    if local_size > 1:
+        env.setdefault("OMP_NUM_THREADS", "1")
+    if interface:
+        # Peers know us by this address; left alone, Gloo asks the resolver for the host's name.
+        env.setdefault("GLOO_SOCKET_IFNAME", interface)
+    if gpus:
+        # The device follows the slot: another job may hold the first ones of this node.
+        slots = [worker.slot for worker in placement.node.workers]
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[slot] for slot in slots if slot < len(gpus))
+    return env
+
+
+def gpu_indices(base: Mapping[str, str]) -> tuple[str, ...]:
+    """The node's NVIDIA devices as CUDA_VISIBLE_DEVICES spells them; empty without any."""
+    visible = base.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(part for part in visible.split(",") if part)
+    names = [n[6:] for n in os.listdir("/dev") if n.startswith("nvidia") and n[6:].isdigit()]
+    return tuple(sorted(names, key=int))
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this IPv4 address; empty if none has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+            except OSError:
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return ""

@@ -1,0 +1,166 @@
+"""`elasticd agent`: the daemon of a node."""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elasticd.cli.connect import Values, cluster_of, etcd_options, settings_from
+from elasticd.cli.place import gpu_count, own_address
+from elasticd.errors import CallError, ElasticdError
+from elasticd.records.ids import JobName, NodeId, checked_name
+from elasticd.telemetry import log
+from elasticd_agent.settings import AgentSettings
+
+__all__ = ["agent", "agent_settings", "default_node_id"]
+
+LEAST_LEASE_TTL_S = 2.0
+"""What etcd grants at least, with its default election timeout."""
+PR_SET_PDEATHSIG = 1
+
+
+@click.command(short_help="Serve this machine's slots.")
+@etcd_options
+@click.option("--node-id", metavar="NAME", help="Stable name of this machine.  [its host name]")
+@click.option("--slots", metavar="N|auto", help="Workers at once.  [auto: its GPUs, else 1]")
+@click.option(
+    "--local-addr", "--local_addr", metavar="ADDR", help="Where other nodes reach this machine."
+)
+@click.option("--log-dir", "--log_dir", metavar="DIR", help="Run folder.  [./elasticd-runs]")
+@click.option("--job", metavar="NAME", help="Serve this job only and end with it.")
+@click.option("--lease-ttl", metavar="S", help="Loss of this node is noticed within.  [5]")
+@click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of this node.")
+@click.option("--start-delay", metavar="S", help="Wait before the first join.  [0]")
+@click.option("--event-log", metavar="DIR", help="Record events and effects of each job there.")
+@click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
+@click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
+@click.option("--parent-pid", type=int, default=None, hidden=True)
+def agent(**values: Any) -> int:
+    """Serve this machine's slots to the jobs in etcd, until it is stopped.
+
+    Each flag also reads ELASTICD_<FLAG> from the environment. SIGTERM says goodbye: the jobs go on
+    without this node at once.
+    """
+    if values["parent_pid"] is not None:
+        _end_with(values["parent_pid"])
+    environ = os.environ
+    settings = agent_settings(values, environ)
+    level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
+    if level not in log.LEVELS:
+        raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
+    log.configure(values["is_log_json"], level)
+    from elasticd_agent.main import run
+
+    return int(run(settings))
+
+
+def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
+    """Build the settings from flags, then ELASTICD_* of the environment, then defaults.
+
+    Raises:
+        CallError: a value that cannot be used; says which and why.
+    """
+    store = settings_from(values, environ)
+    if store is None:
+        raise CallError(
+            "An agent needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD. (On one "
+            "machine alone, `elasticd run` starts both.)"
+        )
+    job = _text(values, environ, "job")
+    run_folder = Path(_text(values, environ, "log_dir") or "elasticd-runs").absolute()
+    event_log = _text(values, environ, "event_log")
+    lease_ttl_s = _number(values, environ, "lease_ttl", 5.0)
+    if lease_ttl_s < LEAST_LEASE_TTL_S:
+        raise CallError(f"--lease-ttl {lease_ttl_s:g} is below 2 seconds, the least etcd grants.")
+    node_id = _text(values, environ, "node_id") or default_node_id(socket.gethostname())
+    return AgentSettings(
+        node=NodeId(checked_name("--node-id", node_id)),
+        host=socket.gethostname(),
+        address=_text(values, environ, "local_addr") or own_address(store.endpoints[0]),
+        store=store,
+        cluster=cluster_of(values, environ),
+        slots=_slots(_text(values, environ, "slots") or "auto", environ),
+        run_folder=make_run_folder(run_folder),
+        job=JobName(checked_name("--job", job)) if job else None,
+        lease_ttl_s=lease_ttl_s,
+        labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
+        start_delay_s=_number(values, environ, "start_delay", 0.0),
+        event_log=Path(event_log).absolute() if event_log else None,
+    )
+
+
+def default_node_id(host: str) -> str:
+    """Make a host name usable as a key segment."""
+    usable = re.sub(r"[^A-Za-z0-9._-]+", "-", host)[:63].strip("._-")
+    return usable or "node"
+
+
+def make_run_folder(path: Path) -> Path:
+    """Create the run folder and see that it can be written.
+
+    Raises:
+        CallError: it cannot; says why.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as exc:
+        raise CallError(
+            f"The run folder {path} cannot be written ({exc.strerror}): choose another --log-dir."
+        ) from exc
+    return path
+
+
+def _end_with(parent_pid: int) -> None:
+    """Get SIGTERM when the process that started us ends, however it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        raise _Orphaned("The process that started this agent is gone.")
+
+
+class _Orphaned(ElasticdError):
+    pass
+
+
+def _slots(text: str, environ: Mapping[str, str]) -> int:
+    if text == "auto":
+        return gpu_count(environ) or 1
+    if not text.isdigit() or int(text) == 0:
+        raise CallError(f"--slots {text} is not a number above 0 or `auto`.")
+    return int(text)
+
+
+def _labels(pairs: object) -> Mapping[str, str]:
+    labels = {}
+    assert isinstance(pairs, list | tuple)
+    for pair in filter(None, pairs):
+        key, sign, value = str(pair).partition("=")
+        if not sign or not key:
+            raise CallError(f"--label {pair!r} is not of the form KEY=VALUE.")
+        labels[key] = value
+    return labels
+
+
+def _text(values: Values, environ: Mapping[str, str], name: str) -> str:
+    flag = values.get(name)
+    return str(flag) if flag is not None else environ.get(f"ELASTICD_{name.upper()}", "")
+
+
+def _number(values: Values, environ: Mapping[str, str], name: str, default: float) -> float:
+    text = _text(values, environ, name)
+    if not text:
+        return default
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        if 0 <= number < float("inf"):
+            return number
+    raise CallError(f"--{name.replace('_', '-')} {text} is not a number of seconds.")

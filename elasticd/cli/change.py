@@ -1,0 +1,95 @@
+"""`scale`, `drain`, `stop`: what a person changes. Each has `--dry-run`."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from elasticd.cli.connect import etcd_options
+from elasticd.cli.source import Source, job_source, sources
+from elasticd.control import jobs
+from elasticd.errors import NotFound, Refused
+from elasticd.records.ids import NodeId, checked_name
+
+__all__ = ["drain", "scale", "stop"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _options(command: F) -> F:
+    command = click.option(
+        "--dry-run", "is_dry_run", is_flag=True, help="Check and say what would be done."
+    )(command)
+    command = click.option(
+        "--log-dir", "--log_dir", metavar="DIR", help="Run folder of local runs.  [./elasticd-runs]"
+    )(command)
+    return etcd_options(command)
+
+
+@click.command()
+@click.argument("job")
+@click.argument("nodes", type=click.IntRange(min=1))
+@_options
+def scale(job: str, nodes: int, is_dry_run: bool, **values: Any) -> int:
+    """Wish for this many nodes, within what the job was submitted with."""
+    with job_source(values, job) as (source, name):
+        _check_live(source, job)
+        spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=is_dry_run)
+    _say(
+        is_dry_run,
+        f"job {job} is wanted on {nodes} node{'s' if nodes != 1 else ''} "
+        f"(of {spec.min_nodes}:{spec.max_nodes})",
+    )
+    return 0
+
+
+@click.command()
+@click.argument("node")
+@click.option("--undo", is_flag=True, help="Take it back: the node may work again.")
+@click.option("--why", "reason", default="", metavar="TEXT", help="Kept with the node.")
+@_options
+def drain(node: str, undo: bool, reason: str, is_dry_run: bool, **values: Any) -> int:
+    """Take a node out of service: its jobs go on without it, and it gets no others."""
+    name = NodeId(checked_name("node", node))
+    with sources(values) as opened:
+        live = [source for source in opened if not source.is_archive]
+        if not live:
+            raise NotFound(f"There is no node {node!r}: no local run is in progress, see --etcd.")
+        source = next(
+            (s for s in live if s.store.get(s.keys.node(name)) is not None),
+            live[0],
+        )
+        if undo:
+            jobs.undrain(source.store, source.keys, name, is_dry_run=is_dry_run)
+        else:
+            jobs.drain(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
+    _say(is_dry_run, f"node {node} may work again" if undo else f"node {node} is being drained")
+    return 0
+
+
+@click.command()
+@click.argument("job")
+@click.option("--why", "reason", default="elasticd stop", metavar="TEXT", help="Kept with the job.")
+@click.option(
+    "--forget", is_flag=True, help="The job is served by no node any more: free its name."
+)
+@_options
+def stop(job: str, reason: str, forget: bool, is_dry_run: bool, **values: Any) -> int:
+    """End a job: its workers get SIGTERM and the shutdown timeout."""
+    with job_source(values, job) as (source, name):
+        _check_live(source, job)
+        if forget:
+            jobs.forget(source.store, source.keys, name, is_dry_run=is_dry_run)
+        else:
+            jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
+    _say(is_dry_run, f"job {job} is {'given up' if forget else 'asked to stop'}")
+    return 0
+
+
+def _check_live(source: Source, job: str) -> None:
+    if source.is_archive:
+        raise Refused(f"Job {job!r} is over: `elasticd why {job}` tells what happened.")
+
+
+def _say(is_dry_run: bool, sentence: str) -> None:
+    click.echo(f"dry run, nothing was changed: {sentence}" if is_dry_run else sentence)

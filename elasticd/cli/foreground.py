@@ -1,0 +1,229 @@
+"""The three ways of `elasticd run`, each with what it starts and how all of that ends."""
+
+import shutil
+import signal
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from elasticd.cli.agent import default_node_id
+from elasticd.cli.connect import open_store
+from elasticd.cli.place import gpu_count
+from elasticd.cli.request import RunRequest
+from elasticd.cli.screen import Screen
+from elasticd.control import jobs
+from elasticd.control.archive import archive, records_of
+from elasticd.control.folder import JobFolder
+from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants, is_dead
+from elasticd.control.output import HttpFetch, Tail
+from elasticd.control.report import JobReport, job_report, read_job
+from elasticd.control.session import Interrupt, Session, exit_code
+from elasticd.errors import Unavailable
+from elasticd.records.codec import encode
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec, JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.store.api import KeyValue, Store, StoreSettings
+from elasticd.store.embedded import EmbeddedEtcd
+
+__all__ = ["Foreground"]
+
+AGENT_GRACE_S = 5.0
+"""For agents that did not end with their job; their workers are gone by then, or will be killed."""
+OUTPUT_END_S = 3.0
+LEFTOVER_GRACE_S = 1.0
+ETCD_RESTARTS = 5
+
+
+class Foreground:
+    def __init__(
+        self, request: RunRequest, spec: JobSpec, run_folder: Path, environ: Mapping[str, str]
+    ) -> None:
+        self._request, self._spec, self._run_folder = request, spec, run_folder
+        self._environ = environ
+        self._keys = Keys(cluster=request.cluster)
+        self._screen = Screen(is_json=request.is_json, is_quiet=request.is_quiet)
+        self._interrupt = Interrupt()
+        self._agents = Agents()
+        self._interrupt.kill = lambda: self._agents.signal(signal.SIGKILL)
+        for note in request.notes:
+            self._screen.note(note)
+        for name in request.signals:
+            number = signal.Signals[name]
+            is_ignored = number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+            if not is_ignored:  # nohup
+                signal.signal(number, self._interrupt.take)
+
+    def local(self) -> int:
+        """Run on a private etcd and agents of this machine; leave nothing behind."""
+        folder = JobFolder(self._run_folder, self._spec.name)
+        folder.take()
+        adopt_orphans()
+        with ExitStack() as stack:
+            stack.callback(folder.release)
+            stack.callback(end_descendants, LEFTOVER_GRACE_S)
+            etcd = EmbeddedEtcd(folder.etcd)
+            stack.callback(shutil.rmtree, folder.etcd / "data", ignore_errors=True)
+            stack.callback(etcd.stop)
+            etcd.start()
+            folder.write_endpoint(etcd.url)
+            stack.callback(folder.remove_endpoint)
+            settings = StoreSettings(endpoints=(etcd.url,))
+            stack.callback(self._agents.stop, AGENT_GRACE_S)
+            # They take as long to import as we do: start them before we connect.
+            self._agents.start(self._local_calls(settings))
+            store = open_store(settings)
+            stack.callback(store.close)
+            jobs.submit(store, self._keys, self._spec)
+            status, report = self._follow(store, folder=folder, etcd=etcd)
+        self._conclude(status, report, str(folder.path))
+        return exit_code(status, self._interrupt.number)
+
+    def join(self) -> int:
+        """Serve one job with an agent of this machine, beside other hosts that do the same."""
+        assert self._request.store is not None
+        node = NodeId(self._request.node_id or default_node_id(socket.gethostname()))
+        folder = JobFolder(self._run_folder, self._spec.name)
+        adopt_orphans()
+        with ExitStack() as stack:
+            stack.callback(end_descendants, LEFTOVER_GRACE_S)
+            store = open_store(self._request.store)
+            stack.callback(store.close)
+            self._spec = jobs.submit_or_join(store, self._keys, self._spec)
+            stack.callback(self._agents.stop, AGENT_GRACE_S)
+            self._agents.start([self._call(node, self._request.store, self._own_environ())])
+            status, report = self._follow(store)
+        self._conclude(status, report, str(folder.path))
+        return exit_code(status, self._interrupt.number)
+
+    def submit(self) -> int:
+        """Hand the job to the daemons of a cluster, and follow it unless detached."""
+        assert self._request.store is not None
+        with ExitStack() as stack:
+            store = open_store(self._request.store)
+            stack.callback(store.close)
+            jobs.check_room(store, self._keys, self._spec)
+            jobs.submit(store, self._keys, self._spec)
+            name = self._spec.name
+            self._screen.note(f"job {name} submitted; `elasticd status {name}` shows it")
+            if self._request.is_detached:
+                return 0
+            fetch = HttpFetch(self._request.store)
+            status, report = self._follow(store, fetch=fetch)
+        self._conclude(status, report, f"on the nodes; `elasticd logs {name}` reads them")
+        return exit_code(status, self._interrupt.number)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _follow(
+        self,
+        store: Store,
+        *,
+        folder: JobFolder | None = None,
+        etcd: EmbeddedEtcd | None = None,
+        fetch: HttpFetch | None = None,
+    ) -> tuple[JobStatus, JobReport | None]:
+        tail = Tail(
+            job=self._spec.name,
+            run_folder=self._run_folder,
+            choice=self._request.console,
+            write=self._screen.output,
+            own_nodes=self._agents.nodes,
+            fetch=fetch,
+        )
+        session = Session(
+            store,
+            self._keys,
+            self._spec,
+            agents=self._agents if fetch is None else None,
+            is_private=etcd is not None,
+            tail=tail,
+            interrupt=self._interrupt,
+            tell=self._screen.tell,
+            look_after=_Keeper(etcd, self._screen) if etcd is not None else lambda: None,
+        )
+        try:
+            status = session.run()
+        finally:
+            tail.finish(OUTPUT_END_S)
+        report = None
+        if folder is not None:
+            items = self._keep(store, session.nodes, folder)
+            report = job_report(items.values(), self._keys, self._spec.name)
+        else:
+            with suppress(Unavailable):
+                report = read_job(store, self._keys, self._spec.name)
+        return status, report
+
+    def _keep(
+        self, store: Store, nodes: Mapping[NodeId, Node], folder: JobFolder
+    ) -> Mapping[str, KeyValue]:
+        """Write down what stands in the private etcd, and the nodes, which are gone from it."""
+        items = {
+            key: KeyValue(key=key, value=encode(node), mod_revision=0, create_revision=0)
+            for key, node in ((self._keys.node(node.node), node) for node in nodes.values())
+        }
+        with suppress(Unavailable):
+            items |= records_of(store, self._keys, self._spec.name)
+        archive(items.values(), folder.records)
+        return items
+
+    def _conclude(self, status: JobStatus, report: JobReport | None, logs: str) -> None:
+        if report is not None:
+            self._screen.summary(replace(report, status=status), logs)
+        self._screen.failure(status)
+
+    def _local_calls(self, settings: StoreSettings) -> list[AgentCall]:
+        count, slots = self._request.local_agents, self._request.slots
+        gpus = _visible_gpus(self._environ)
+        calls = []
+        for number in range(count):
+            env = self._own_environ()
+            if count > 1 and len(gpus) >= count * slots:
+                # Agents of one machine share it: each gets its own part of the GPUs.
+                env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[number * slots : (number + 1) * slots])
+            calls.append(
+                replace(self._call(NodeId(f"local-{number}"), settings, env), address="127.0.0.1")
+            )
+        return calls
+
+    def _call(self, node: NodeId, settings: StoreSettings, env: Mapping[str, str]) -> AgentCall:
+        return AgentCall(
+            node=node,
+            job=self._spec.name,
+            store=settings,
+            cluster=self._keys.cluster,
+            slots=self._request.slots,
+            run_folder=self._run_folder,
+            log_path=self._run_folder / self._spec.name / "agents" / f"{node}.log",
+            lease_ttl_s=self._request.lease_ttl_s,
+            address=self._request.local_address,
+            env=env,
+        )
+
+    def _own_environ(self) -> dict[str, str]:
+        """The user's environment, without what steers elasticd: the agents get that as flags."""
+        return {k: v for k, v in self._environ.items() if not k.startswith("ELASTICD_")}
+
+
+class _Keeper:
+    """Starts the private etcd again if it dies: the workers go on meanwhile, nothing is lost."""
+
+    def __init__(self, etcd: EmbeddedEtcd, screen: Screen) -> None:
+        self._etcd, self._screen = etcd, screen
+        self._left = ETCD_RESTARTS
+
+    def __call__(self) -> None:
+        if self._left and is_dead(self._etcd.pid):
+            self._left -= 1
+            self._screen.note("the private etcd ended and is started again")
+            self._etcd.restart()
+
+
+def _visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    count = gpu_count(environ)
+    named = [part for part in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
+    return named[:count] if named else [str(number) for number in range(count)]

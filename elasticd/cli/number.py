@@ -1,0 +1,45 @@
+"""Numbers and names that come as text, with an error that names the flag."""
+
+import signal
+
+from elasticd.errors import CallError
+
+__all__ = ["is_signal", "seconds", "whole"]
+
+
+def whole(flag: str, text: str | None, default: int, *, least: int) -> int:
+    """Read a whole number.
+
+    Raises:
+        CallError: it is none, or too small.
+    """
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError as exc:
+        raise CallError(f"{flag} {text} is not a whole number.") from exc
+    if value < least:
+        raise CallError(f"{flag} {text} is below {least}, the least that makes sense.")
+    return value
+
+
+def seconds(flag: str, text: str | None, default: float) -> float:
+    """Read a duration in seconds.
+
+    Raises:
+        CallError: it is none, negative or endless.
+    """
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError as exc:
+        raise CallError(f"{flag} {text} is not a number of seconds.") from exc
+    if not 0 <= value < float("inf"):
+        raise CallError(f"{flag} {text} is not a duration in seconds, 0 or more.")
+    return value
+
+
+def is_signal(name: str) -> bool:
+    return name.startswith("SIG") and name in signal.Signals.__members__

@@ -1,0 +1,130 @@
+"""Sentences about news, changes and failures: the same in `run`, `status` and `why`. Pure."""
+
+from collections.abc import Mapping
+
+from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, News, Waiting
+from elasticd.control.report import Change, JobReport
+from elasticd.control.session import Stopping
+from elasticd.records.failure import Failure
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Cause, Phase, Reason
+
+__all__ = ["change_of", "failure_lines", "news_line", "seconds", "summary_lines"]
+
+BECAUSE: Mapping[Reason, str] = {
+    Reason.FIRST_WORLD: "first world",
+    Reason.WORKER_FAILED: "a worker failed",
+    Reason.WORKER_KILLED: "a worker was killed",
+    Reason.NODE_LOST: "a node was lost: its lease ran out",
+    Reason.NODE_DEAD: "a node died: its connection broke and nobody answers there",
+    Reason.NODE_LEFT: "a node left: its agent said goodbye",
+    Reason.NODE_RETURNED: "a node came back before its loss was noticed",
+    Reason.DRAINED: "a node is being drained",
+    Reason.PREEMPTED: "a node is being preempted",
+    Reason.JOINED: "nodes joined",
+    Reason.SCALED: "the job was scaled",
+    Reason.DID_NOT_ARRIVE: "a node did not start its workers in time",
+    Reason.BELOW_MIN: "too few nodes",
+    Reason.STOP_REQUESTED: "a stop was asked for",
+    Reason.ALL_SUCCEEDED: "all ranks succeeded",
+    Reason.BUDGET_SPENT: "the restart budget is spent",
+    Reason.REPEATED_ERROR: "the same error came back before any group was formed",
+    Reason.ISOLATED: "a node was cut off from etcd for too long",
+}
+CAUSES: Mapping[Cause, str] = {
+    Cause.USER_ERROR: "script errors",
+    Cause.NODE_LOSS: "losses of nodes or workers",
+    Cause.PREEMPTION: "nodes that left",
+    Cause.RESIZE: "resizes",
+}
+TRACEBACK_LINES = 15
+
+
+def news_line(news: News | Stopping) -> str:
+    match news:
+        case Formed(world=world):
+            why = change_of(world.reason, world.culprit, tuple(world.lost))
+            return f"generation {world.generation}: {_size(len(world.nodes), world.size)} ({why})"
+        case Waiting(message=message):
+            return message
+        case EtcdAway(message=message):
+            return f"etcd does not answer, the workers go on: {message}"
+        case EtcdBack():
+            return "etcd answers again"
+        case Stopping(signal=name):
+            return f"{name}: stopping the job gracefully; press again to kill now"
+        case Ended(status=status):
+            return ending(status)
+
+
+def ending(status: JobStatus) -> str:
+    because = BECAUSE[status.reason]
+    message = status.message.rstrip(".")
+    return f"job {status.phase}: {message or because}"
+
+
+def change_of(reason: Reason, culprit: Failure | None, lost: tuple[str, ...]) -> str:
+    """Say why a world was replaced, and who was first."""
+    if culprit is not None:
+        text = f"{BECAUSE[reason]}: {who(culprit)}, {culprit.ending}"
+        return f"{text}, {culprit.exception}" if culprit.exception else text
+    if lost:
+        return f"{BECAUSE[reason]}: {', '.join(lost)}"
+    return BECAUSE[reason]
+
+
+def who(failure: Failure) -> str:
+    on = failure.host if failure.host == failure.node else f"{failure.host} ({failure.node})"
+    return f"rank {failure.rank} on {on}"
+
+
+def failure_lines(failure: Failure) -> list[str]:
+    """Tell of the first failing rank; printed as the very last thing."""
+    lines = [f"first failure: {who(failure)}, generation {failure.generation}: {failure.ending}"]
+    if failure.traceback:
+        lines += failure.traceback.rstrip().splitlines()[-TRACEBACK_LINES:]
+    elif failure.exception:
+        lines.append(failure.exception)
+    if failure.log_path:
+        lines.append(f"full log: {failure.log_path}")
+    return lines
+
+
+def summary_lines(report: JobReport, log_folder: str) -> list[str]:
+    """Tell how a job went."""
+    changes = [change for change in report.changes if change.generation > 1]
+    sizes = " -> ".join(map(str, report.world_sizes)) or "none"
+    lines = [
+        ending(report.status),
+        f"generations: {report.status.generation}, world sizes: {sizes}",
+    ]
+    if changes:
+        causes = ", ".join(f"{n} x {CAUSES[c]}" for c, n in report.restarts_by_cause.items())
+        lost = report.lost_s
+        phases = ", ".join(f"{phase} {seconds(value)}" for phase, value in lost.items())
+        lines.append(f"changes of world: {len(changes)} ({causes or 'none charged'})")
+        lines.append(f"time lost to them: {seconds(sum(lost.values()))} ({phases})")
+    lines.append(f"logs: {log_folder}")
+    return lines
+
+
+def seconds(value: float) -> str:
+    if value >= 100:
+        return f"{value:.0f} s"
+    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.0f} ms"
+
+
+def timeline(change: Change) -> str:
+    """One generation in one line."""
+    why = change_of(change.reason, change.culprit, change.lost)
+    if change.reason is Reason.JOINED and change.joined:
+        why = f"{why}: {', '.join(change.joined)}"
+    return f"generation {change.generation}: {_size(change.nodes, change.world_size)} ({why})"
+
+
+def _size(nodes: int, workers: int) -> str:
+    return f"{nodes} node{'s' if nodes != 1 else ''}, {workers} worker{'s' if workers != 1 else ''}"
+
+
+def is_failed(status: JobStatus) -> bool:
+    return status.phase is Phase.FAILED

@@ -1,0 +1,48 @@
+"""What stood in a private etcd, kept as one file: so that `why` works after it is gone."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from elasticd.errors import NotSupported
+from elasticd.records.ids import JobName
+from elasticd.records.keys import Keys
+from elasticd.store.api import KeyValue, Put, Store, Txn
+
+__all__ = ["archive", "load", "records_of"]
+
+SCHEMA = 1
+ITEMS_PER_TXN = 100
+"""etcd takes 128 operations in a transaction; the in-memory store keeps that limit."""
+
+
+def records_of(store: Store, keys: Keys, job: JobName) -> dict[str, KeyValue]:
+    """Read everything about one job, and the nodes."""
+    items = [*store.list(keys.job(job)).items, *store.list(keys.nodes).items]
+    return {item.key: item for item in items}
+
+
+def archive(items: Iterable[KeyValue], path: Path) -> None:
+    """Write records to a file, whole or not at all."""
+    records = {item.key: json.loads(item.value) for item in items}
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({"schema": SCHEMA, "records": records}, indent=1))
+    partial.rename(path)
+
+
+def load(path: Path, store: Store) -> None:
+    """Put the records of a file into an empty store.
+
+    Raises:
+        NotSupported: not such a file, or a newer one.
+    """
+    try:
+        plain = json.loads(path.read_text())
+        schema, records = plain["schema"], plain["records"]
+        puts = [Put(key=key, value=json.dumps(value).encode()) for key, value in records.items()]
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise NotSupported(f"{path} is not a file of elasticd's records.") from exc
+    if schema != SCHEMA:
+        raise NotSupported(f"{path} has schema {schema}, this elasticd knows {SCHEMA}: upgrade it.")
+    for begin in range(0, len(puts), ITEMS_PER_TXN):
+        store.commit(Txn(then=tuple(puts[begin : begin + ITEMS_PER_TXN])))

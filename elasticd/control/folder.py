@@ -1,0 +1,120 @@
+"""A local job's folder: who uses it, and what stands where in it.
+
+<run folder>/<job>/gen-<n>/rank-<r>.{out,err}   what the workers wrote; never deleted
+                   agents/<node>.log            what the agents said
+                   records.json                 what stood in etcd, once the run is over
+                   endpoint, etcd/              only while it runs
+                   lock                         held while it runs
+                   earlier-<k>/                 the logs and records of earlier runs of the name
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from elasticd.errors import CallError, Refused
+from elasticd.records.ids import JobName
+
+__all__ = ["JobFolder", "local_jobs"]
+
+OURS = ("gen-*", "agents", "records.json")
+"""What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
+
+
+class JobFolder:
+    def __init__(self, run_folder: Path, job: JobName) -> None:
+        self.run_folder = run_folder
+        self.job = job
+        self.path = run_folder / job
+        self._lock: int | None = None
+
+    @property
+    def agents(self) -> Path:
+        return self.path / "agents"
+
+    @property
+    def etcd(self) -> Path:
+        return self.path / "etcd"
+
+    @property
+    def records(self) -> Path:
+        return self.path / "records.json"
+
+    @property
+    def endpoint(self) -> str | None:
+        """The private etcd of a run in progress."""
+        try:
+            return (self.path / "endpoint").read_text().strip()
+        except FileNotFoundError:
+            return None
+
+    def take(self) -> None:
+        """Own the folder until this process ends; move an earlier run's files aside.
+
+        Raises:
+            Refused: a run of this name is in progress.
+            CallError: the folder cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # A lock, not a file with a number: the kernel lets it go however the owner ends.
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as exc:
+            raise CallError(
+                f"The run folder {self.run_folder} cannot be written ({exc.strerror}): choose "
+                "another --log-dir."
+            ) from exc
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(self._lock)
+            self._lock = None
+            raise Refused(
+                f"The job name {self.job!r} is in use by a run in progress in {self.run_folder}: "
+                f"choose another --job, or end that one with `elasticd stop {self.job}`."
+            ) from exc
+        # A run that was killed leaves these; their owner is gone, since the lock was free.
+        self.remove_endpoint()
+        shutil.rmtree(self.etcd, ignore_errors=True)
+        self._move_aside()
+        self.agents.mkdir()
+
+    def write_endpoint(self, url: str) -> None:
+        partial = self.path / ".endpoint"
+        partial.write_text(url + "\n")
+        partial.rename(self.path / "endpoint")
+
+    def remove_endpoint(self) -> None:
+        (self.path / "endpoint").unlink(missing_ok=True)
+
+    def release(self) -> None:
+        if self._lock is not None:
+            # The file stays: to unlink it could hit the one that somebody else just locked.
+            os.close(self._lock)
+            self._lock = None
+
+    def _move_aside(self) -> None:
+        found = [path for pattern in OURS for path in self.path.glob(pattern)]
+        if not found:
+            return
+        number = 1 + sum(1 for _ in self.path.glob("earlier-*"))
+        target = self.path / f"earlier-{number}"
+        target.mkdir()
+        for path in found:
+            path.rename(target / path.name)
+
+
+def local_jobs(run_folder: Path) -> Iterator[JobFolder]:
+    """Find the local jobs in a run folder, newest first."""
+    marks = [*run_folder.glob("*/endpoint"), *run_folder.glob("*/records.json")]
+    newest: dict[str, float] = {}
+    for mark in marks:
+        try:
+            changed_s = mark.stat().st_mtime
+        except FileNotFoundError:
+            continue
+        newest[mark.parent.name] = max(changed_s, newest.get(mark.parent.name, 0.0))
+    for name in sorted(newest, key=lambda job: -newest[job]):
+        yield JobFolder(run_folder, JobName(name))

@@ -1,0 +1,211 @@
+"""Follow one job: what a person wants to be told while it runs.
+
+Two watches, on `world` and `status`, and a slow re-read that repairs what a watch missed or says
+that etcd does not answer. The follower only reads; if it dies, the job does not notice.
+"""
+
+import queue
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from elasticd.errors import NotFound, Unavailable
+from elasticd.records.codec import decode
+from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.job import JobSpec, JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.records.reason import Phase
+from elasticd.records.world import World
+from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+
+__all__ = ["Ended", "EtcdAway", "EtcdBack", "Follower", "Formed", "News", "Waiting"]
+
+REREAD_S = 5.0
+STALL_S = 5.0
+"""A job without a world for this long gets a sentence about what it waits for."""
+QUEUE_LIMIT = 1000
+"""Changes of two keys; a reader so far behind gets the rest by the re-read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formed:
+    """A new world stands."""
+
+    world: World
+    nodes: Mapping[NodeId, Node] = field(default_factory=dict)
+    """Those of the cluster at that time: where logs can be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """No world can be formed now; says for whom."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdAway:
+    """etcd does not answer; the workers go on for as long as their world works."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdBack:
+    """etcd answers again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The job is over."""
+
+    status: JobStatus
+
+
+News = Formed | Waiting | EtcdAway | EtcdBack | Ended
+
+
+class Follower:
+    """Gives one piece of news at a time; not thread-safe but for `wake`."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        spec: JobSpec,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._keys, self._spec, self._now_s = store, keys, spec, now_s
+        self._hints: queue.SimpleQueue[tuple[str, KeyValue | None] | None] = queue.SimpleQueue()
+        self._pending: list[News] = []
+        self._status: JobStatus | None = None
+        self._generation = Generation(0)
+        self._said = ""
+        self._is_away = False
+        self._is_over = False
+        self._began_s = self._reread_s = now_s()
+        job: JobName = spec.name
+        self._world_key, self._status_key = keys.world(job), keys.status(job)
+        self._watches = [
+            store.watch(KeyRange(key=key), self._take)
+            for key in (self._world_key, self._status_key)
+        ]
+
+    def next(self, timeout_s: float) -> News | None:
+        """Give the next piece of news; None if there was none in time, or on `wake`.
+
+        Raises:
+            NotFound: the job's records were removed.
+            NotSupported: a record of a newer schema.
+        """
+        if not self._pending and not self._is_over:
+            self._wait(timeout_s)
+        return self._pending.pop(0) if self._pending else None
+
+    def wake(self) -> None:
+        """Make a `next` that waits return; may be called in a signal handler."""
+        self._hints.put(None)
+
+    def close(self) -> None:
+        for watch in self._watches:
+            watch.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _take(self, seen: Snapshot | Changed) -> None:
+        """Put what a watch saw into the queue; runs on the store's thread."""
+        if self._hints.qsize() > QUEUE_LIMIT:
+            return
+        if isinstance(seen, Snapshot):
+            self._hints.put((seen.range.key, seen.items[0] if seen.items else None))
+        else:
+            for change in seen.changes:
+                self._hints.put((change.key, change.item))
+
+    def _wait(self, timeout_s: float) -> None:
+        now_s = self._now_s()
+        due_s = self._reread_s + REREAD_S
+        try:
+            hint = self._hints.get(timeout=max(0.0, min(timeout_s, due_s - now_s)))
+        except queue.Empty:
+            if self._now_s() >= due_s:
+                self._reread()
+            return
+        if hint is not None:
+            self._apply(*hint)
+
+    def _apply(self, key: str, item: KeyValue | None) -> None:
+        if key == self._world_key and item is not None:
+            self._see_world(decode(World, item.value))
+        elif key == self._status_key and item is not None:
+            self._see_status(decode(JobStatus, item.value))
+        elif key == self._status_key and self._status is not None:
+            raise NotFound(
+                f"The records of job {self._spec.name!r} were removed: another job took its name."
+            )
+
+    def _see_world(self, world: World) -> None:
+        if world.generation <= self._generation:
+            return
+        self._generation = world.generation
+        self._said = ""
+        self._pending.append(Formed(world=world, nodes=self._nodes()))
+
+    def _see_status(self, status: JobStatus) -> None:
+        self._status = status
+        if status.phase.is_final:
+            self._is_over = True
+            self._pending.append(Ended(status=status))
+        elif status.phase is Phase.WAITING or (status.message and not self._generation):
+            self._say(status.message)
+
+    def _say(self, message: str) -> None:
+        if message and message != self._said:
+            self._said = message
+            self._pending.append(Waiting(message=message))
+
+    def _reread(self) -> None:
+        try:
+            world = self._store.get(self._world_key)
+            status = self._store.get(self._status_key)
+            if world is None and self._now_s() - self._began_s >= STALL_S:
+                self._say(self._stall())
+        except Unavailable as exc:
+            if not self._is_away:
+                self._is_away = True
+                self._pending.append(EtcdAway(message=str(exc)))
+        else:
+            if self._is_away:
+                self._is_away = False
+                self._pending.append(EtcdBack())
+            self._apply(self._world_key, world)
+            self._apply(self._status_key, status)
+        self._reread_s = self._now_s()
+
+    def _stall(self) -> str:
+        """Say for whom a job waits that has no world yet."""
+        if self._status is not None and self._status.message:
+            return self._status.message
+        prefix = self._keys.members(self._spec.name)
+        members = sorted(item.key.removeprefix(prefix) for item in self._store.list(prefix).items)
+        least = self._spec.min_nodes
+        here = f" ({', '.join(members[:8])})" if members else ""
+        if self._spec.is_local:
+            more = "call the same on the other hosts"
+        else:
+            more = "start `elasticd agent` on more machines"
+        return (
+            f"waits for nodes: {len(members)} of at least {least} are ready{here}; {more}, "
+            "or stop it with Ctrl-C."
+        )
+
+    def _nodes(self) -> Mapping[NodeId, Node]:
+        """Read where the nodes' log servers are; empty if etcd does not answer now."""
+        try:
+            items = self._store.list(self._keys.nodes).items
+        except Unavailable:
+            return {}
+        nodes = [decode(Node, item.value) for item in items]
+        return {node.node: node for node in nodes}

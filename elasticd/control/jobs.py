@@ -1,0 +1,343 @@
+"""Submit, resize, end jobs; drain nodes.
+
+A job's name is reserved by `active/<job>`: first with `is_ready` False, while the records of an
+ended job of that name are cleared away, then True in the transaction that writes the new spec.
+Two transactions, since etcd takes no put under a prefix that the same transaction deletes. A
+submitter that dies in between leaves a reservation that the next one takes over.
+"""
+
+import difflib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from elasticd.errors import CallError, NotFound, Refused, Unavailable
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import Active, JobSpec, JobStatus, Want
+from elasticd.records.keys import Keys
+from elasticd.records.member import Drain, Node
+from elasticd.records.reason import Phase, Reason
+from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn, UnchangedSince
+
+__all__ = [
+    "check_room",
+    "drain",
+    "find_spec",
+    "forget",
+    "scale",
+    "stop",
+    "submit",
+    "submit_or_join",
+    "undrain",
+]
+
+ATTEMPTS = 5
+"""Of one compare-and-set: a person's command meets at most a few writers."""
+USER = "user"
+
+
+def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
+    """Make the job stand in etcd, pending; the agents do the rest.
+
+    Raises:
+        Refused: a job of that name runs, or somebody submits one at this moment.
+    """
+    revision = _reserve(store, keys, spec)
+    is_ours = ModifiedAt(key=keys.active_job(spec.name), revision=revision)
+    cleared = store.commit(
+        Txn(when=(is_ours,), then=(Delete(key=keys.job(spec.name), is_prefix=True),))
+    )
+    written = cleared.succeeded and store.commit(
+        Txn(
+            when=(is_ours,),
+            then=(
+                Put(key=keys.spec(spec.name), value=encode(spec)),
+                Put(key=keys.status(spec.name), value=encode(JobStatus())),
+                Put(
+                    key=keys.active_job(spec.name),
+                    value=encode(Active(uid=spec.uid, is_ready=True)),
+                ),
+            ),
+        )
+    )
+    if not written or not written.succeeded:
+        raise Refused(
+            f"Somebody else submitted a job named {spec.name!r} at the same moment: choose "
+            "another --job, or follow theirs with `elasticd status`."
+        )
+
+
+def submit_or_join(
+    store: Store,
+    keys: Keys,
+    spec: JobSpec,
+    *,
+    wait_s: float = 10.0,
+    pause: Callable[[float], None] = time.sleep,
+) -> JobSpec:
+    """Submit the job unless it runs already; return the spec that stands.
+
+    Raises:
+        Refused: the job that runs under this name is another program, or is not run by `--join`.
+    """
+    waited_s = 0.0
+    while True:
+        active = _read_active(store, keys, spec.name)
+        if active is not None and active.is_ready:
+            standing = find_spec(store, keys, spec.name)
+            _check_same(standing, spec)
+            return standing
+        # A reservation by another host: let it finish; after a while it is taken over.
+        if active is None or waited_s >= wait_s:
+            try:
+                submit(store, keys, spec)
+            except Refused:
+                if waited_s >= 2 * wait_s:
+                    raise
+            else:
+                return spec
+        pause(0.1)
+        waited_s += 0.1
+
+
+def find_spec(store: Store, keys: Keys, job: JobName) -> JobSpec:
+    """Read the spec of a job, running or ended.
+
+    Raises:
+        NotFound: there is none; says which names are near.
+    """
+    item = store.get(keys.spec(job))
+    if item is None:
+        names = {
+            entry.key.removeprefix(keys.jobs).split("/", 1)[0]
+            for entry in store.list(keys.jobs).items
+        }
+        raise NotFound(f"There is no job {job!r}{_near(job, names, 'elasticd status')}")
+    return decode(JobSpec, item.value)
+
+
+def scale(
+    store: Store, keys: Keys, job: JobName, nodes: int, *, is_dry_run: bool = False
+) -> JobSpec:
+    """Wish for this many nodes; the user's wish wins over an autoscaler's.
+
+    Raises:
+        NotFound: no such job, or it is over.
+        CallError: outside of what the job was submitted with.
+    """
+    spec = _running(store, keys, job)
+    if not spec.min_nodes <= nodes <= spec.max_nodes:
+        raise CallError(
+            f"{nodes} nodes is outside of {spec.min_nodes}:{spec.max_nodes}, with which job "
+            f"{job!r} was submitted: choose a number between them."
+        )
+    if not is_dry_run:
+        _wish(store, keys, job, lambda want: replace(want, nodes=nodes, why="elasticd scale"))
+    return spec
+
+
+def stop(
+    store: Store, keys: Keys, job: JobName, *, why: str = "", is_dry_run: bool = False
+) -> JobSpec:
+    """Wish that the job ends; its workers get SIGTERM and the shutdown timeout.
+
+    Raises:
+        NotFound: no such job, or it is over.
+    """
+    spec = _running(store, keys, job)
+    if not is_dry_run:
+        _wish(store, keys, job, lambda want: replace(want, is_stop=True, why=why))
+    return spec
+
+
+def forget(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) -> None:
+    """End a job that no node serves any more, so that its name is free again.
+
+    Raises:
+        NotFound: no such job, or it is over.
+        Refused: nodes still serve it.
+    """
+    for _ in range(ATTEMPTS):
+        active = store.get(keys.active_job(job))
+        if active is not None and store.get(keys.spec(job)) is None:
+            # Its submitter died between its two transactions: only the reservation is left.
+            ends: tuple[Put | Delete, ...] = (Delete(key=keys.active_job(job)),)
+            when = [ModifiedAt(key=keys.active_job(job), revision=active.mod_revision)]
+            members = None
+        else:
+            _running(store, keys, job)
+            members = store.list(keys.members(job))
+            if members.items:
+                names = ", ".join(
+                    item.key.removeprefix(keys.members(job)) for item in members.items
+                )
+                raise Refused(
+                    f"Job {job!r} is still served by {names}: end it with `elasticd stop {job}`."
+                )
+            item = store.get(keys.status(job))
+            status = decode(JobStatus, item.value) if item is not None else JobStatus()
+            ended = replace(
+                status,
+                phase=Phase.STOPPED,
+                reason=Reason.STOP_REQUESTED,
+                message="Given up by a person; no node served it any more.",
+            )
+            ends = (
+                Put(key=keys.status(job), value=encode(ended)),
+                Delete(key=keys.active_job(job)),
+            )
+            when = [
+                ModifiedAt(
+                    key=keys.status(job), revision=item.mod_revision if item is not None else 0
+                )
+            ]
+        if is_dry_run:
+            return
+        guards: list[ModifiedAt | UnchangedSince] = [*when]
+        if members is not None:
+            guards.append(UnchangedSince(prefix=keys.members(job), revision=members.revision))
+        if store.commit(Txn(when=tuple(guards), then=ends)).succeeded:
+            return
+    raise Unavailable(f"Job {job!r} keeps changing while it is given up: try again.")
+
+
+def drain(
+    store: Store, keys: Keys, node: NodeId, *, why: str = "", is_dry_run: bool = False
+) -> Node:
+    """Wish that a node takes no more work; jobs on it go on without it.
+
+    Raises:
+        NotFound: no such node; says which names are near.
+    """
+    found = _find_node(store, keys, node)
+    if not is_dry_run:
+        put = Put(key=keys.drain(node), value=encode(Drain(why=why)))
+        store.commit(Txn(then=(put,)))
+    return found
+
+
+def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False) -> None:
+    """Take the wish back.
+
+    Raises:
+        NotFound: the node is not being drained.
+    """
+    if store.get(keys.drain(node)) is None:
+        names = {item.key.removeprefix(keys.drains) for item in store.list(keys.drains).items}
+        raise NotFound(f"Node {node!r} is not being drained{_near(node, names, 'elasticd nodes')}")
+    if not is_dry_run:
+        store.commit(Txn(then=(Delete(key=keys.drain(node)),)))
+
+
+def check_room(store: Store, keys: Keys, spec: JobSpec) -> None:
+    """See that at least one node could hold the job's workers, if there is a node at all.
+
+    Raises:
+        CallError: every node offers fewer slots than the job wants on each.
+    """
+    nodes = [decode(Node, item.value) for item in store.list(keys.nodes).items]
+    if nodes and all(node.slots < spec.workers_per_node for node in nodes):
+        offers = ", ".join(f"{node.node}: {node.slots}" for node in nodes[:8])
+        raise CallError(
+            f"--nproc-per-node {spec.workers_per_node} is more than any node's slots ({offers}): "
+            "ask for fewer, or start the agents with more --slots."
+        )
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _reserve(store: Store, keys: Keys, spec: JobSpec) -> int:
+    """Own `active/<job>` with is_ready False; return its revision."""
+    key = keys.active_job(spec.name)
+    mine = encode(Active(uid=spec.uid, is_ready=False))
+    for _ in range(ATTEMPTS):
+        item = store.get(key)
+        if item is not None and item.value == mine:
+            return item.mod_revision
+        if item is not None and decode(Active, item.value).is_ready:
+            raise Refused(
+                f"The job name {spec.name!r} is in use by a running job: choose another --job, "
+                f"or end that one with `elasticd stop {spec.name}`."
+            )
+        revision = item.mod_revision if item is not None else 0
+        store.commit(
+            Txn(when=(ModifiedAt(key=key, revision=revision),), then=(Put(key=key, value=mine),))
+        )
+    raise Refused(
+        f"Others keep submitting a job named {spec.name!r} at this moment: choose another --job."
+    )
+
+
+def _read_active(store: Store, keys: Keys, job: JobName) -> Active | None:
+    item = store.get(keys.active_job(job))
+    return decode(Active, item.value) if item is not None else None
+
+
+def _running(store: Store, keys: Keys, job: JobName) -> JobSpec:
+    spec = find_spec(store, keys, job)
+    item = store.get(keys.status(job))
+    if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
+        raise NotFound(
+            f"Job {job!r} is over ({status.phase}): `elasticd why {job}` tells what happened."
+        )
+    return spec
+
+
+def _wish(store: Store, keys: Keys, job: JobName, change: Callable[[Want], Want]) -> None:
+    """Change the user's wish, if the job still runs at that moment."""
+    key = keys.want(job, USER)
+    for _ in range(ATTEMPTS):
+        active = store.get(keys.active_job(job))
+        if active is None:
+            raise NotFound(f"Job {job!r} is over: `elasticd why {job}` tells what happened.")
+        item = store.get(key)
+        want = decode(Want, item.value) if item is not None else Want(writer=USER)
+        result = store.commit(
+            Txn(
+                when=(
+                    ModifiedAt(key=keys.active_job(job), revision=active.mod_revision),
+                    ModifiedAt(key=key, revision=item.mod_revision if item is not None else 0),
+                ),
+                then=(Put(key=key, value=encode(change(want))),),
+            )
+        )
+        if result.succeeded:
+            return
+    raise Unavailable(f"Job {job!r} keeps changing while the wish is written: try again.")
+
+
+def _find_node(store: Store, keys: Keys, node: NodeId) -> Node:
+    item = store.get(keys.node(node))
+    if item is None:
+        names = {entry.key.removeprefix(keys.nodes) for entry in store.list(keys.nodes).items}
+        raise NotFound(f"There is no node {node!r}{_near(node, names, 'elasticd nodes')}")
+    return decode(Node, item.value)
+
+
+def _check_same(standing: JobSpec, wanted: JobSpec) -> None:
+    same = ("entry_kind", "entry", "args", "workers_per_node", "min_nodes", "max_nodes")
+    other = [name for name in same if getattr(standing, name) != getattr(wanted, name)]
+    if other:
+        shown = "; ".join(
+            f"{name} is {getattr(standing, name)!r}, not {getattr(wanted, name)!r}"
+            for name in other
+        )
+        raise Refused(
+            f"The job {wanted.name!r} that runs is another one ({shown}): call all hosts alike, "
+            "or choose another --job."
+        )
+    if not standing.is_local:
+        raise Refused(
+            f"The job {wanted.name!r} was submitted to the daemons, without --join: follow it "
+            "without --join, or choose another --job."
+        )
+
+
+def _near(name: str, names: Iterable[str], command: str) -> str:
+    known = sorted(names)
+    near = difflib.get_close_matches(name, known, n=3) or known[:5]
+    if not near:
+        return f": there is none at all (`{command}` lists them)."
+    return f": did you mean {', '.join(near)}? `{command}` lists all."

@@ -1,0 +1,239 @@
+"""Read what the workers write, while they write it: from files here, from agents elsewhere.
+
+A worker writes only to files in the run folder (elasticd keeps no pipe that could fill up), and
+this module reads behind it. One thread reads local files, one asks the agents of other hosts; a
+generation's files are read until the second one after it begins, since its workers may print while
+they are being stopped.
+"""
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from elasticd.control.console import ERR, OUT, Choice
+from elasticd.records.ids import Generation, JobName, NodeId, Rank
+from elasticd.records.member import Node
+from elasticd.records.world import World, WorldNode
+from elasticd.store.api import StoreSettings
+
+__all__ = ["Fetch", "HttpFetch", "LogName", "Tail", "log_path"]
+
+LOCAL_POLL_S = 0.05
+REMOTE_POLL_S = 0.5
+REMOTE_TIMEOUT_S = 5.0
+CHUNK_BYTES = 1 << 20
+"""As much as an agent gives in one answer."""
+LINE_LIMIT_BYTES = 1 << 16
+"""A line without an end is shown in pieces of this size."""
+GENERATIONS_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogName:
+    """One stream of one worker."""
+
+    job: JobName
+    generation: Generation
+    rank: Rank
+    stream: int
+
+    @property
+    def suffix(self) -> str:
+        return "out" if self.stream == OUT else "err"
+
+
+def log_path(run_folder: Path, name: LogName) -> Path:
+    return run_folder / name.job / f"gen-{name.generation}" / f"rank-{name.rank}.{name.suffix}"
+
+
+class Fetch(Protocol):
+    """Read a log from another host's agent."""
+
+    def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
+        """Give the bytes from there on; None if there is no such file or no answer."""
+
+    def close(self) -> None: ...
+
+
+class HttpFetch:
+    """Asks agents' log servers, over TLS with the client's certificate where etcd has that too."""
+
+    def __init__(self, settings: StoreSettings | None = None) -> None:
+        self._context: ssl.SSLContext | None = None
+        if settings is not None and settings.ca_file and settings.cert_file:
+            self._context = ssl.create_default_context(cafile=settings.ca_file)
+            # Nodes are reached by address, and their certificates name what the operator chose:
+            # that the CA signed them is what counts.
+            self._context.check_hostname = False
+            self._context.load_cert_chain(settings.cert_file, settings.key_file)
+        self._connections: dict[tuple[str, int], http.client.HTTPConnection] = {}
+
+    def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
+        where = (node.address, node.http_port)
+        if not node.http_port:
+            return None
+        connection = self._connections.get(where) or self._connect(*where)
+        self._connections[where] = connection
+        path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read(CHUNK_BYTES + 1)
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            return None
+        return body if answer.status == http.client.OK else None
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def _connect(self, address: str, port: int) -> http.client.HTTPConnection:
+        if self._context is not None:
+            return http.client.HTTPSConnection(
+                address, port, timeout=REMOTE_TIMEOUT_S, context=self._context
+            )
+        return http.client.HTTPConnection(address, port, timeout=REMOTE_TIMEOUT_S)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """Where we are in one stream; owned by the thread that reads it."""
+
+    name: LogName
+    node: Node | None
+    """None: this host, or unknown."""
+    offset: int = 0
+    file: BinaryIO | None = None
+    rest: bytes = b""
+    """The begin of a line whose end was not seen."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One thread's readings."""
+
+    poll_s: float
+    readings: list[_Reading] = field(default_factory=list)
+    thread: threading.Thread | None = None
+
+
+class Tail:
+    """Shows the streams that a console choice picks, of each world it is told of.
+
+    Without `fetch`, those of the agents that were started beside it alone (`own_nodes`): with
+    `--join`, as with torchrun, every host shows its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: JobName,
+        run_folder: Path,
+        choice: Choice,
+        write: Callable[[int, bytes], None],
+        own_nodes: frozenset[NodeId] = frozenset(),
+        fetch: Fetch | None = None,
+        own_host: str = "",
+    ) -> None:
+        self._job, self._run_folder, self._choice = job, run_folder, choice
+        self._write, self._fetch, self.own_nodes = write, fetch, own_nodes
+        self._own_host = own_host or socket.gethostname()
+        self._lock = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._ending = threading.Event()
+        self._oldest = 0
+        self._local = _Lane(poll_s=LOCAL_POLL_S)
+        self._remote = _Lane(poll_s=REMOTE_POLL_S)
+
+    def show(self, world: World, nodes: Mapping[NodeId, Node]) -> None:
+        """Show this world's streams too; those of worlds long gone are let go."""
+        for place in world.placements():
+            streams = self._choice.streams(place.rank, place.local_rank)
+            for stream in (OUT, ERR):
+                if streams & stream:
+                    name = LogName(
+                        job=self._job, generation=world.generation, rank=place.rank, stream=stream
+                    )
+                    self._add(name, place.node, nodes.get(place.node.node))
+        self._oldest = world.generation - GENERATIONS_KEPT + 1
+
+    def finish(self, timeout_s: float) -> None:
+        """Read all to its end and stop; for when the workers are gone."""
+        self._ending.set()
+        for lane in (self._local, self._remote):
+            if lane.thread is not None:
+                lane.thread.join(timeout_s)
+        if self._fetch is not None:
+            self._fetch.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _add(self, name: LogName, place: WorldNode, node: Node | None) -> None:
+        is_own = place.node in self.own_nodes
+        if not is_own and (self._fetch is None or node is None):
+            return
+        # A daemon on this host may keep its logs in the same run folder: then no need to ask it.
+        is_here = place.host == self._own_host and (self._run_folder / name.job).is_dir()
+        is_local = is_own or is_here
+        lane = self._local if is_local else self._remote
+        with self._lock:
+            lane.readings.append(_Reading(name=name, node=None if is_local else node))
+        if lane.thread is None:
+            lane.thread = threading.Thread(
+                target=self._read_lane, args=(lane,), name="output", daemon=True
+            )
+            lane.thread.start()
+
+    def _read_lane(self, lane: _Lane) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._ending.wait(lane.poll_s)
+            with self._lock:
+                readings = list(lane.readings)
+            for reading in readings:
+                while self._read_some(reading):
+                    pass
+                if is_last or reading.name.generation < self._oldest:
+                    self._end(reading)
+                    with self._lock:
+                        lane.readings.remove(reading)
+
+    def _read_some(self, reading: _Reading) -> bool:
+        """Read one chunk; return whether there may be more at once."""
+        if reading.node is not None:
+            assert self._fetch is not None
+            data = self._fetch(reading.node, reading.name, reading.offset)
+        else:
+            if reading.file is None:
+                with suppress(OSError):
+                    reading.file = log_path(self._run_folder, reading.name).open("rb")
+            data = reading.file.read(CHUNK_BYTES) if reading.file is not None else None
+        if not data:
+            return False
+        reading.offset += len(data)
+        self._emit(reading, data)
+        return len(data) >= CHUNK_BYTES
+
+    def _emit(self, reading: _Reading, data: bytes) -> None:
+        if self._choice.has_prefix:
+            *lines, reading.rest = (reading.rest + data).split(b"\n")
+            if len(reading.rest) > LINE_LIMIT_BYTES:
+                lines, reading.rest = [*lines, reading.rest], b""
+            prefix = b"[rank%d]:" % reading.name.rank
+            data = b"".join(prefix + line + b"\n" for line in lines)
+        if data:
+            with self._write_lock:
+                self._write(reading.name.stream, data)
+
+    def _end(self, reading: _Reading) -> None:
+        if reading.rest:
+            self._emit(reading, b"\n")
+        if reading.file is not None:
+            reading.file.close()

@@ -1,0 +1,195 @@
+"""What stands in etcd about jobs and nodes, put together for reading. Pure over a snapshot.
+
+An incident is written by every member of the world that it began, each with what that node saw and
+measured on its own clock. Together they are one change: the reason and culprit are the proposer's
+and equal everywhere; a phase took as long as on the node where it took longest.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from elasticd.records.codec import decode
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.incident import PHASES, Incident
+from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
+from elasticd.records.keys import Keys
+from elasticd.records.member import Drain, Member, Node, Result
+from elasticd.records.reason import Cause, Reason
+from elasticd.records.world import World
+from elasticd.store.api import KeyValue, Store
+
+__all__ = [
+    "Change",
+    "JobReport",
+    "NodeReport",
+    "job_report",
+    "job_reports",
+    "node_reports",
+    "read_job",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of world: what `why` tells of a generation."""
+
+    generation: Generation
+    reason: Reason
+    culprit: Failure | None
+    lost: tuple[NodeId, ...]
+    joined: tuple[NodeId, ...] = ()
+    """Nodes that told of this generation and not of the one before."""
+    nodes: int
+    world_size: int
+    phases_s: Mapping[str, float]
+    """The longest that each phase took on any node."""
+    at_unix_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Sum of the phases: an upper bound, where the slowest node is another one in each."""
+        return sum(self.phases_s.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    spec: JobSpec
+    status: JobStatus
+    world: World | None = None
+    members: tuple[Member, ...] = ()
+    wants: Mapping[str, Want] = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """In the order of their generations; the first is the first world."""
+
+    @property
+    def target_nodes(self) -> int:
+        return target_nodes(self.spec, self.wants)
+
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """In order, without repetitions in a row."""
+        sizes: list[int] = []
+        for change in self.changes:
+            if not sizes or sizes[-1] != change.world_size:
+                sizes.append(change.world_size)
+        return tuple(sizes)
+
+    @property
+    def restarts_by_cause(self) -> Mapping[Cause, int]:
+        counts: dict[Cause, int] = {}
+        for change in self.changes:
+            cause = change.reason.cause
+            if change.generation > 1 and cause is not None:
+                counts[cause] = counts.get(cause, 0) + 1
+        return counts
+
+    @property
+    def lost_s(self) -> Mapping[str, float]:
+        """Seconds that all changes after the first world took, by phase."""
+        after = [change for change in self.changes if change.generation > 1]
+        return {phase: sum(change.phases_s.get(phase, 0.0) for change in after) for phase in PHASES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    node: Node
+    is_drained: bool
+    """An operator wished so; `node.is_draining` says that the agent knows."""
+    drain_why: str = ""
+
+
+def read_job(store: Store, keys: Keys, job: JobName) -> JobReport | None:
+    """Read one job; None if there is none of that name."""
+    return job_report(store.list(keys.job(job)).items, keys, job)
+
+
+def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport | None:
+    """Put together all records under `jobs/<job>/`.
+
+    Raises:
+        NotSupported: a record of a newer schema.
+    """
+    values = {item.key: item.value for item in items}
+    if (spec := values.get(keys.spec(job))) is None:
+        return None
+    status, world = values.get(keys.status(job)), values.get(keys.world(job))
+    incidents = [decode(Incident, value) for value in _under(values, keys.incidents(job))]
+    wants = [decode(Want, value) for value in _under(values, keys.wants(job))]
+    return JobReport(
+        spec=decode(JobSpec, spec),
+        status=decode(JobStatus, status) if status is not None else JobStatus(),
+        world=decode(World, world) if world is not None else None,
+        members=tuple(decode(Member, value) for value in _under(values, keys.members(job))),
+        wants={want.writer: want for want in wants},
+        results=tuple(decode(Result, value) for value in _under(values, keys.results(job))),
+        changes=_changes(incidents),
+    )
+
+
+def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
+    """Put together all records under `jobs/`."""
+    by_job: dict[str, list[KeyValue]] = {}
+    for item in items:
+        name = item.key.removeprefix(keys.jobs).split("/", 1)[0]
+        by_job.setdefault(name, []).append(item)
+    reports = (job_report(found, keys, JobName(name)) for name, found in sorted(by_job.items()))
+    return tuple(report for report in reports if report is not None)
+
+
+def node_reports(
+    nodes: Iterable[KeyValue], drains: Iterable[KeyValue], keys: Keys
+) -> tuple[NodeReport, ...]:
+    """Put together `nodes/` and `drains/`."""
+    wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
+    found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)
+    return tuple(
+        NodeReport(
+            node=node,
+            is_drained=node.node in wishes,
+            drain_why=wishes[node.node].why if node.node in wishes else "",
+        )
+        for node in found
+    )
+
+
+def _under(values: Mapping[str, bytes], prefix: str) -> list[bytes]:
+    return [values[key] for key in sorted(values) if key.startswith(prefix)]
+
+
+def _changes(incidents: Iterable[Incident]) -> tuple[Change, ...]:
+    by_generation: dict[Generation, list[Incident]] = {}
+    for incident in incidents:
+        by_generation.setdefault(incident.generation, []).append(incident)
+    changes = []
+    before: set[NodeId] = set()
+    for generation in sorted(by_generation):
+        found = by_generation[generation]
+        here = {incident.node for incident in found}
+        changes.append(_change(generation, found, tuple(sorted(here - before)) if before else ()))
+        before = here
+    return tuple(changes)
+
+
+def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId, ...]) -> Change:
+    first = found[0]
+    phases = {
+        phase: max(
+            (incident.phases_s[phase] for incident in found if phase in incident.phases_s),
+            default=0.0,
+        )
+        for phase in PHASES
+    }
+    culprit = next((incident.culprit for incident in found if incident.culprit is not None), None)
+    return Change(
+        generation=generation,
+        reason=first.reason,
+        culprit=culprit,
+        lost=first.lost,
+        joined=joined,
+        nodes=max(incident.nodes for incident in found),
+        world_size=max(incident.world_size for incident in found),
+        phases_s=phases,
+        at_unix_s=min(incident.at_unix_s for incident in found),
+    )

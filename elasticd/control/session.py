@@ -1,0 +1,221 @@
+"""One job followed in the foreground: its news, its output, Ctrl-C, and its end.
+
+The loop has one owner, the main thread. A signal handler only counts and wakes it; the second
+signal kills the agents of this machine from the handler itself, so that no call that hangs can
+stand between a person and the end of their processes.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from elasticd.control import jobs
+from elasticd.control.follow import Ended, EtcdAway, Follower, Formed, News
+from elasticd.control.launch import Agents
+from elasticd.control.output import Tail
+from elasticd.errors import ElasticdError, EnvironmentProblem, NotFound, Unavailable
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec, JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.records.reason import Phase, Reason
+from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn
+
+__all__ = ["Interrupt", "Session", "Stopping", "exit_code"]
+
+WAIT_S = 0.5
+AGENT_EXIT_S = 15.0
+"""From the job's end until the agents that served only it are gone."""
+STOP_SLACK_S = 15.0
+"""On top of the shutdown timeout: to write the wish, to agree, to say how it ended."""
+SIGTERM_CODE = 128 + signal.SIGTERM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """A person asked for the end, by a signal."""
+
+    signal: str
+
+
+class Interrupt:
+    """Counts the signals; made before anything is started."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.number = 0
+        self.wake: Callable[[], None] = lambda: None
+        self.kill: Callable[[], None] = lambda: None
+
+    def take(self, number: int, _frame: object) -> None:
+        """Handle a signal: note it; from the second one on, kill."""
+        self.count += 1
+        self.number = number
+        if self.count > 1:
+            self.kill()
+        self.wake()
+
+
+class Session:
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        spec: JobSpec,
+        *,
+        agents: Agents | None,
+        is_private: bool,
+        tail: Tail | None,
+        interrupt: Interrupt,
+        tell: Callable[[News | Stopping], None],
+        look_after: Callable[[], None] = lambda: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Put it together; `look_after` is called often, to care for what the job stands on."""
+        self._store, self._keys, self._spec = store, keys, spec
+        self._agents, self._is_private, self._tail = agents, is_private, tail
+        self._interrupt, self._tell, self._now_s = interrupt, tell, now_s
+        self._look_after = look_after
+        self._stop_by_s: float | None = None
+        self.nodes: dict[NodeId, Node] = {}
+        """All that served the job, those that are gone included."""
+
+    def run(self) -> JobStatus:
+        """Follow to the end; return the final status.
+
+        Raises:
+            EnvironmentProblem: the agents of this machine ended before the job.
+            Unavailable: the job was to be stopped, and did not say that it has.
+        """
+        follower = Follower(self._store, self._keys, self._spec, now_s=self._now_s)
+        self._interrupt.wake = follower.wake
+        try:
+            status = self._follow(follower)
+        finally:
+            self._interrupt.wake = lambda: None
+            follower.close()
+        if self._agents is not None:
+            self._agents.wait(AGENT_EXIT_S if self._interrupt.count < 2 else 0.0)
+        return status
+
+    def _follow(self, follower: Follower) -> JobStatus:
+        while True:
+            news = follower.next(WAIT_S)
+            if news is not None:
+                self._tell(news)
+            if isinstance(news, Formed):
+                self.nodes.update(news.nodes)
+                if self._tail is not None:
+                    self._tail.show(news.world, news.nodes)
+            if isinstance(news, Ended):
+                return news.status
+            if self._interrupt.count > 1:
+                return self._given_up("Killed by a second signal.")
+            if self._interrupt.count and self._stop_by_s is None:
+                self._stop()
+            if self._stop_by_s is not None and self._now_s() > self._stop_by_s:
+                raise Unavailable(
+                    f"Job {self._spec.name!r} was asked to stop and did not within "
+                    f"{self._spec.shutdown_timeout_s + STOP_SLACK_S:g} s: see "
+                    f"`elasticd status {self._spec.name}`."
+                )
+            if news is None:
+                self._look_after()
+            if news is None and self._agents is not None and not self._agents.running():
+                return self._abandoned()
+
+    def _stop(self) -> None:
+        """Wish for the job's end; where etcd cannot be told, tell our own agents.
+
+        With `--join` the other hosts go on: only this one leaves. The last one ends the job.
+        """
+        self._stop_by_s = self._now_s() + self._spec.shutdown_timeout_s + STOP_SLACK_S
+        name = signal.Signals(self._interrupt.number).name
+        self._tell(Stopping(signal=name))
+        try:
+            if self._agents is not None and not self._is_private and self._others():
+                self._agents.signal(signal.SIGTERM)
+                return
+            jobs.stop(self._store, self._keys, self._spec.name, why=f"{name} to elasticd run")
+        except NotFound:
+            pass  # it ended at this moment; the follower will say so
+        except Unavailable as exc:
+            if self._agents is None:
+                raise Unavailable(f"{exc} The job was not told to stop and goes on.") from exc
+            self._tell(EtcdAway(message=str(exc)))
+            self._agents.signal(signal.SIGTERM)
+
+    def _others(self) -> bool:
+        """Whether other hosts serve this job too."""
+        assert self._agents is not None
+        prefix = self._keys.members(self._spec.name)
+        names = {item.key.removeprefix(prefix) for item in self._store.list(prefix).items}
+        return bool(names - self._agents.nodes)
+
+    def _abandoned(self) -> JobStatus:
+        """Say how the agents of this machine ended, unless the job is over after all."""
+        assert self._agents is not None
+        item = self._store.get(self._keys.status(self._spec.name))
+        if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
+            return status
+        if self._interrupt.count:
+            if not self._is_private:
+                # All hosts may have left at once; then nobody else can free the name.
+                with suppress(ElasticdError):
+                    jobs.forget(self._store, self._keys, self._spec.name)
+            return self._given_up("This host has left it.")
+        endings = ", ".join(
+            f"{node} ({'exit code' if code >= 0 else 'signal'} {abs(code)})"
+            for node, code in self._agents.ended().items()
+        )
+        words = next(filter(None, map(self._agents.last_words, self._agents.ended())), "")
+        message = f"No agent is left on this machine: {endings}. {words}".strip()
+        if self._is_private:
+            return self._given_up(message, Phase.FAILED)
+        raise EnvironmentProblem(message)
+
+    def _given_up(self, message: str, phase: Phase = Phase.STOPPED) -> JobStatus:
+        """Write the end of a private job that has nobody left to write it; return its status."""
+        key = self._keys.status(self._spec.name)
+        status = JobStatus()
+        reason = Reason.STOP_REQUESTED if phase is Phase.STOPPED else Reason.NODE_LOST
+        try:
+            item = self._store.get(key) if self._is_private else None
+            if item is not None:
+                status = decode(JobStatus, item.value)
+            if status.phase.is_final:
+                return status
+            status = replace(status, phase=phase, reason=reason, message=message)
+            if item is not None:
+                self._store.commit(
+                    Txn(
+                        when=(ModifiedAt(key=key, revision=item.mod_revision),),
+                        then=(
+                            Put(key=key, value=encode(status)),
+                            Delete(key=self._keys.active_job(self._spec.name)),
+                        ),
+                    )
+                )
+        except ElasticdError:
+            status = replace(status, phase=phase, reason=reason, message=message)
+        return status
+
+
+def exit_code(status: JobStatus, interrupt: int = 0) -> int:
+    """Give the exit code of `elasticd run`: the job's own, as a shell would."""
+    if status.phase is Phase.SUCCEEDED:
+        return 0
+    if interrupt:
+        return 128 + interrupt
+    if status.phase is Phase.STOPPED:
+        return SIGTERM_CODE
+    failure = status.failure
+    if failure is not None and failure.signal:
+        named = signal.Signals.__members__.get(failure.signal)
+        return 128 + named if named is not None else 1
+    if failure is not None and failure.exit_code:
+        return failure.exit_code % 256 or 1
+    return 1

@@ -1,0 +1,1 @@
+"""What elasticd says of itself: its log, and later its metrics and its account of lost time."""

@@ -1,0 +1,3 @@
+"""Fixtures for all tests: real etcds."""
+
+pytest_plugins = ["tests.fixtures.etcd"]
