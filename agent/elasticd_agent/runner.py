@@ -63,7 +63,7 @@ class Runner:
         order: int,
         incarnation: Incarnation,
         slots: tuple[Slot, ...],
-        changed: Callable[["Runner"], None],
+        changed: Callable[[], None],
     ) -> None:
         self.spec, self.order = spec, order
         self._host, self._changed = host, changed
@@ -127,7 +127,7 @@ class Runner:
         for effect in effects:
             self._perform(effect)
         if before.stage is not self.state.stage or before.is_in_world != self.state.is_in_world:
-            self._changed(self)
+            self._changed()
 
     def wake_s(self) -> float | None:
         """When `tick` is wanted next."""
@@ -162,11 +162,11 @@ class Runner:
                 self._watches.observe(nodes)
             case fx.HoldPeers(peers=peers):
                 self.peers = peers
-                self._changed(self)
+                self._changed()
             case fx.StartWorker():
                 self.workers.start(effect)
             case fx.StopWorker(slot=slot):
-                if self.workers.has_raised(slot) and effect.grace_s > 0:
+                if self.workers.is_winding_down(slot) and effect.grace_s > 0:
                     # It is winding down by itself: its own atexit handlers come first.
                     late = (now_s() + effect.grace_s, replace(effect, grace_s=0.0))
                     self._gentle.append(late)
@@ -178,7 +178,7 @@ class Runner:
                 self.retired = Retired(
                     is_job_over=effect.is_job_over, rejoin_after_s=effect.rejoin_after_s
                 )
-                self._changed(self)
+                self._changed()
             case _:
                 self._performer.perform(effect)
 
@@ -192,7 +192,7 @@ class Runner:
         if why:
             self._log.error("pool.failed", why=why)
             self.retired = Retired(is_job_over=False, rejoin_after_s=None, error=why)
-            self._changed(self)
+            self._changed()
             return
         self._log.warning("pool.ended")
         self._pool_retry_s = now_s() + 1.0

@@ -60,6 +60,7 @@ class Workers:
         self._gpus = gpu_indices(os.environ)
         self._placed: dict[str, tuple[Placement, Generation, WorkerFiles]] = {}
         self._raised: dict[str, ch.Raised] = {}
+        self._own_errors: set[str] = set()
         self._used: list[StoreAddress] = []
         self._is_pool_ready = False
         self._pool = self._new_pool()
@@ -103,9 +104,13 @@ class Workers:
             if (worker.slot, worker.nonce) == (effect.slot, effect.nonce):
                 self._pool.tell(ch.Stop(worker=name, grace_s=effect.grace_s))
 
-    def has_raised(self, slot: Slot) -> bool:
-        """True if the slot's worker reported an exception and winds down by itself."""
-        return any(self._placed[n][0].worker.slot == slot for n in self._raised)
+    def is_winding_down(self, slot: Slot) -> bool:
+        """True if the slot's worker raised an error of its own and is on its way to the end.
+
+        The echo of another rank's death does not count: it has nothing to say that anybody waits
+        for, and the interpreter's wind-down of torch would be the longest part of a recovery.
+        """
+        return any(self._placed[name][0].worker.slot == slot for name in self._own_errors)
 
     def use_store(self, store: StoreAddress) -> None:
         """Take it for the world that begins, and close that of the world before."""
@@ -155,6 +160,8 @@ class Workers:
                 self._raised[name] = message
                 worker = self._placed[name][0].worker
                 failure = self._failure(name, code=1)
+                if not failure.is_secondary:
+                    self._own_errors.add(name)
                 self._feed(ev.WorkerFailed(slot=worker.slot, nonce=worker.nonce, failure=failure))
             case ch.Exited(worker=name, code=code):
                 self._exited(name, code)
@@ -165,6 +172,7 @@ class Workers:
         failure = self._failure(name, code) if code != 0 else None
         placement, _, _ = self._placed.pop(name)
         self._raised.pop(name, None)
+        self._own_errors.discard(name)
         worker = placement.worker
         self._feed(
             ev.WorkerExited(slot=worker.slot, nonce=worker.nonce, code=code, failure=failure)

@@ -136,13 +136,13 @@ def keys_of(values: Values, environ: Mapping[str, str]) -> Keys:
     return Keys(cluster=cluster_of(values, environ))
 
 
-def open_store(settings: StoreSettings) -> Store:
+def open_store(settings: StoreSettings, keys: Keys) -> Store:
     """Connect and ask one thing, so that a wrong address or password shows at once."""
     from elasticd.store.etcd import EtcdStore  # grpc: 150 ms that no other command should pay
 
     store: Store = EtcdStore(settings)
     try:
-        store.get(Keys().root)
+        store.get(keys.root)
     except BaseException:
         store.close()
         raise

@@ -75,7 +75,7 @@ class Foreground:
             stack.callback(self._agents.stop, AGENT_GRACE_S)
             # They take as long to import as we do: start them before we connect.
             self._agents.start(self._local_calls(settings))
-            store = open_store(settings)
+            store = open_store(settings, self._keys)
             stack.callback(store.close)
             jobs.submit(store, self._keys, self._spec)
             status, report = self._follow(store, folder=folder, etcd=etcd)
@@ -90,7 +90,7 @@ class Foreground:
         adopt_orphans()
         with ExitStack() as stack:
             stack.callback(end_descendants, LEFTOVER_GRACE_S)
-            store = open_store(self._request.store)
+            store = open_store(self._request.store, self._keys)
             stack.callback(store.close)
             self._spec = jobs.submit_or_join(store, self._keys, self._spec)
             stack.callback(self._agents.stop, AGENT_GRACE_S)
@@ -103,7 +103,7 @@ class Foreground:
         """Hand the job to the daemons of a cluster, and follow it unless detached."""
         assert self._request.store is not None
         with ExitStack() as stack:
-            store = open_store(self._request.store)
+            store = open_store(self._request.store, self._keys)
             stack.callback(store.close)
             jobs.check_room(store, self._keys, self._spec)
             jobs.submit(store, self._keys, self._spec)
@@ -145,18 +145,18 @@ class Foreground:
             tell=self._screen.tell,
             look_after=_Keeper(etcd, self._screen) if etcd is not None else lambda: None,
         )
+        items: Mapping[str, KeyValue] = {}
         try:
             status = session.run()
         finally:
             tail.finish(OUTPUT_END_S)
-        report = None
+            if folder is not None:
+                items = self._keep(store, session.nodes, folder)
         if folder is not None:
-            items = self._keep(store, session.nodes, folder)
-            report = job_report(items.values(), self._keys, self._spec.name)
-        else:
-            with suppress(Unavailable):
-                report = read_job(store, self._keys, self._spec.name)
-        return status, report
+            return status, job_report(items.values(), self._keys, self._spec.name)
+        with suppress(Unavailable):
+            return status, read_job(store, self._keys, self._spec.name)
+        return status, None
 
     def _keep(
         self, store: Store, nodes: Mapping[NodeId, Node], folder: JobFolder

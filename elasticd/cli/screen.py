@@ -6,9 +6,9 @@ from typing import Any
 
 from elasticd.cli import words
 from elasticd.control.console import OUT
-from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, News, Waiting
+from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
 from elasticd.control.report import JobReport
-from elasticd.control.session import Stopping
+from elasticd.control.session import AgentEnded, Stopping, Told
 from elasticd.records.codec import to_plain
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
@@ -21,6 +21,7 @@ EVENTS = {
     EtcdAway: "etcd.lost",
     EtcdBack: "etcd.returned",
     Stopping: "stop.requested",
+    AgentEnded: "agent.ended",
     Ended: "job.ended",
 }
 
@@ -30,7 +31,7 @@ class Screen:
         self._is_json, self._is_quiet = is_json, is_quiet
         self._is_gone = False
 
-    def tell(self, news: News | Stopping) -> None:
+    def tell(self, news: Told) -> None:
         """Print one state change; the end is told by `summary`."""
         if self._is_json:
             self._json(EVENTS[type(news)], to_plain(news))

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from elasticd.cli.connect import Values, keys_of, open_store, settings_from
 from elasticd.control.archive import load
 from elasticd.control.folder import JobFolder, local_jobs
-from elasticd.errors import NotFound, Unavailable
+from elasticd.errors import NotFound
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings
@@ -42,9 +42,9 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[Source, JobNam
     if settings is not None:
         if name is None:
             raise NotFound("Name the job: `elasticd status` lists those of the cluster.")
-        store = open_store(settings)
+        keys = keys_of(values, os.environ)
+        store = open_store(settings, keys)
         try:
-            keys = keys_of(values, os.environ)
             yield Source(store=store, keys=keys, run_folder=run_folder, settings=settings), name
         finally:
             store.close()
@@ -67,9 +67,9 @@ def sources(values: Values) -> Iterator[list[Source]]:
     settings = settings_from(values, os.environ)
     run_folder = _run_folder(values)
     if settings is not None:
-        store = open_store(settings)
+        keys = keys_of(values, os.environ)
+        store = open_store(settings, keys)
         try:
-            keys = keys_of(values, os.environ)
             yield [Source(store=store, keys=keys, run_folder=run_folder, settings=settings)]
         finally:
             store.close()
@@ -80,7 +80,8 @@ def sources(values: Values) -> Iterator[list[Source]]:
         raise NotFound(f"{_nothing(run_folder)}; for a cluster give --etcd.")
     try:
         for folder in folders:
-            opened.append(_connect(folder))
+            with suppress(NotFound):  # a run that was killed left nothing to list
+                opened.append(_connect(folder))
         yield opened
     finally:
         for source in opened:
@@ -98,16 +99,18 @@ def _open(folder: JobFolder) -> Iterator[Source]:
 
 def _connect(folder: JobFolder) -> Source:
     endpoint = folder.endpoint
-    if endpoint is not None:
+    if endpoint is not None and folder.is_live():
         settings = StoreSettings(endpoints=(endpoint,))
-        try:
-            return Source(store=open_store(settings), keys=Keys(), run_folder=folder.run_folder)
-        except Unavailable:
-            if not folder.records.exists():
-                raise
-    store = MemoryStore()
-    load(folder.records, store)
-    return Source(store=store, keys=Keys(), run_folder=folder.run_folder, is_archive=True)
+        store: Store = open_store(settings, Keys())
+        return Source(store=store, keys=Keys(), run_folder=folder.run_folder)
+    if not folder.records.exists():
+        raise NotFound(
+            f"The run {folder.job!r} was killed before it could keep its records; its logs are in "
+            f"{folder.path}."
+        )
+    archived = MemoryStore()
+    load(folder.records, archived)
+    return Source(store=archived, keys=Keys(), run_folder=folder.run_folder, is_archive=True)
 
 
 def _run_folder(values: Values) -> Path:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, News, Waiting
+from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
 from elasticd.control.report import Change, JobReport
-from elasticd.control.session import Stopping
+from elasticd.control.session import AgentEnded, Stopping, Told
 from elasticd.records.failure import Failure
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Cause, Phase, Reason
@@ -15,6 +15,7 @@ BECAUSE: Mapping[Reason, str] = {
     Reason.FIRST_WORLD: "first world",
     Reason.WORKER_FAILED: "a worker failed",
     Reason.WORKER_KILLED: "a worker was killed",
+    Reason.COLLECTIVE_BROKEN: "a collective broke",
     Reason.NODE_LOST: "a node was lost: its lease ran out",
     Reason.NODE_DEAD: "a node died: its connection broke and nobody answers there",
     Reason.NODE_LEFT: "a node left: its agent said goodbye",
@@ -40,7 +41,7 @@ CAUSES: Mapping[Cause, str] = {
 TRACEBACK_LINES = 15
 
 
-def news_line(news: News | Stopping) -> str:
+def news_line(news: Told) -> str:
     match news:
         case Formed(world=world):
             why = change_of(world.reason, world.culprit, tuple(world.lost))
@@ -53,24 +54,28 @@ def news_line(news: News | Stopping) -> str:
             return "etcd answers again"
         case Stopping(signal=name):
             return f"{name}: stopping the job gracefully; press again to kill now"
+        case AgentEnded(node=node, ending=how, words=said):
+            return f"the agent {node} ended: {how}" + (f"; it said: {said}" if said else "")
         case Ended(status=status):
             return ending(status)
 
 
 def ending(status: JobStatus) -> str:
-    because = BECAUSE[status.reason]
-    message = status.message.rstrip(".")
-    return f"job {status.phase}: {message or because}"
+    return f"job {status.phase}: {status.message.rstrip('.') or because(status.reason)}"
+
+
+def because(reason: Reason) -> str:
+    return BECAUSE.get(reason, reason.value.replace("_", " "))
 
 
 def change_of(reason: Reason, culprit: Failure | None, lost: tuple[str, ...]) -> str:
     """Say why a world was replaced, and who was first."""
     if culprit is not None:
-        text = f"{BECAUSE[reason]}: {who(culprit)}, {culprit.ending}"
+        text = f"{because(reason)}: {who(culprit)}, {culprit.ending}"
         return f"{text}, {culprit.exception}" if culprit.exception else text
     if lost:
-        return f"{BECAUSE[reason]}: {', '.join(lost)}"
-    return BECAUSE[reason]
+        return f"{because(reason)}: {', '.join(lost)}"
+    return because(reason)
 
 
 def who(failure: Failure) -> str:

@@ -50,6 +50,17 @@ class JobFolder:
         except FileNotFoundError:
             return None
 
+    def is_live(self) -> bool:
+        """Whether a run holds the folder now; a run that was killed may have left an endpoint."""
+        try:
+            with (self.path / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def take(self) -> None:
         """Own the folder until this process ends; move an earlier run's files aside.
 

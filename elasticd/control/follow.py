@@ -14,7 +14,7 @@ from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.job import JobSpec, JobStatus
 from elasticd.records.keys import Keys
-from elasticd.records.member import Node
+from elasticd.records.member import Member, Node
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
@@ -22,7 +22,7 @@ from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
 __all__ = ["Ended", "EtcdAway", "EtcdBack", "Follower", "Formed", "News", "Waiting"]
 
 REREAD_S = 5.0
-STALL_S = 5.0
+STALL_S = 10.0
 """A job without a world for this long gets a sentence about what it waits for."""
 QUEUE_LIMIT = 1000
 """Changes of two keys; a reader so far behind gets the rest by the re-read."""
@@ -188,18 +188,20 @@ class Follower:
         """Say for whom a job waits that has no world yet."""
         if self._status is not None and self._status.message:
             return self._status.message
-        prefix = self._keys.members(self._spec.name)
-        members = sorted(item.key.removeprefix(prefix) for item in self._store.list(prefix).items)
+        items = self._store.list(self._keys.members(self._spec.name)).items
+        members = [decode(Member, item.value) for item in items]
+        ready = [member.node for member in members if member.slots]
         least = self._spec.min_nodes
-        here = f" ({', '.join(members[:8])})" if members else ""
+        text = f"waits for nodes: {len(ready)} of at least {least} are ready"
+        text += f" ({', '.join(ready[:8])})" if ready else ""
+        if len(members) >= least:
+            preparing = [member.node for member in members if not member.slots]
+            return f"{text}; being prepared: {', '.join(preparing[:8]) or 'the first world'}"
         if self._spec.is_local:
             more = "call the same on the other hosts"
         else:
             more = "start `elasticd agent` on more machines"
-        return (
-            f"waits for nodes: {len(members)} of at least {least} are ready{here}; {more}, "
-            "or stop it with Ctrl-C."
-        )
+        return f"{text}; {more}, or stop it with Ctrl-C."
 
     def _nodes(self) -> Mapping[NodeId, Node]:
         """Read where the nodes' log servers are; empty if etcd does not answer now."""

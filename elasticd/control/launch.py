@@ -25,7 +25,8 @@ __all__ = ["AgentCall", "Agents", "adopt_orphans", "end_descendants", "is_dead"]
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
-LAST_LINES_BYTES = 4096
+LAST_LINES_BYTES = 16384
+WORDS_LIMIT = 300
 PASSWORD_VARIABLE = "ELASTICD_ETCD_PASSWORD"  # noqa: S105  # a name; argv is there for all to read
 
 
@@ -116,7 +117,7 @@ class Agents:
             log.seek(max(0, path.stat().st_size - LAST_LINES_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
             plain = [line for line in lines if line.startswith("elasticd: ")]
-            return (plain or lines or [""])[-1].removeprefix("elasticd: ")
+            return (plain or lines or [""])[-1].removeprefix("elasticd: ")[:WORDS_LIMIT]
         return ""
 
     def signal(self, number: int) -> None:

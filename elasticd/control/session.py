@@ -24,7 +24,7 @@ from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn
 
-__all__ = ["Interrupt", "Session", "Stopping", "exit_code"]
+__all__ = ["AgentEnded", "Interrupt", "Session", "Stopping", "Told", "exit_code"]
 
 WAIT_S = 0.5
 AGENT_EXIT_S = 15.0
@@ -39,6 +39,19 @@ class Stopping:
     """A person asked for the end, by a signal."""
 
     signal: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEnded:
+    """An agent of this machine ended before the job."""
+
+    node: NodeId
+    ending: str
+    words: str
+    """The last thing it said for people; may be empty."""
+
+
+Told = News | Stopping | AgentEnded
 
 
 class Interrupt:
@@ -70,7 +83,7 @@ class Session:
         is_private: bool,
         tail: Tail | None,
         interrupt: Interrupt,
-        tell: Callable[[News | Stopping], None],
+        tell: Callable[[Told], None],
         look_after: Callable[[], None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -80,6 +93,7 @@ class Session:
         self._interrupt, self._tell, self._now_s = interrupt, tell, now_s
         self._look_after = look_after
         self._stop_by_s: float | None = None
+        self._ended: set[NodeId] = set()
         self.nodes: dict[NodeId, Node] = {}
         """All that served the job, those that are gone included."""
 
@@ -124,8 +138,8 @@ class Session:
                 )
             if news is None:
                 self._look_after()
-            if news is None and self._agents is not None and not self._agents.running():
-                return self._abandoned()
+                if self._agents is not None and self._is_abandoned(self._agents):
+                    return self._abandoned(self._agents)
 
     def _stop(self) -> None:
         """Wish for the job's end; where etcd cannot be told, tell our own agents.
@@ -155,9 +169,21 @@ class Session:
         names = {item.key.removeprefix(prefix) for item in self._store.list(prefix).items}
         return bool(names - self._agents.nodes)
 
-    def _abandoned(self) -> JobStatus:
+    def _is_abandoned(self, agents: Agents) -> bool:
+        """Tell of agents that ended; return whether too few are left to go on."""
+        ended = agents.ended()
+        for node in ended.keys() - self._ended:
+            self._ended.add(node)
+            if not self._interrupt.count:
+                self._tell(
+                    AgentEnded(
+                        node=node, ending=_ending(ended[node]), words=agents.last_words(node)
+                    )
+                )
+        return len(agents.nodes - ended.keys()) < (self._spec.min_nodes if self._is_private else 1)
+
+    def _abandoned(self, agents: Agents) -> JobStatus:
         """Say how the agents of this machine ended, unless the job is over after all."""
-        assert self._agents is not None
         item = self._store.get(self._keys.status(self._spec.name))
         if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
             return status
@@ -167,12 +193,10 @@ class Session:
                 with suppress(ElasticdError):
                     jobs.forget(self._store, self._keys, self._spec.name)
             return self._given_up("This host has left it.")
-        endings = ", ".join(
-            f"{node} ({'exit code' if code >= 0 else 'signal'} {abs(code)})"
-            for node, code in self._agents.ended().items()
-        )
-        words = next(filter(None, map(self._agents.last_words, self._agents.ended())), "")
-        message = f"No agent is left on this machine: {endings}. {words}".strip()
+        ended = agents.ended()
+        endings = ", ".join(f"{node} ({_ending(code)})" for node, code in ended.items())
+        words = next(filter(None, map(agents.last_words, ended)), "")
+        message = f"Too few agents are left on this machine; ended: {endings}. {words}".strip()
         if self._is_private:
             return self._given_up(message, Phase.FAILED)
         raise EnvironmentProblem(message)
@@ -202,6 +226,10 @@ class Session:
         except ElasticdError:
             status = replace(status, phase=phase, reason=reason, message=message)
         return status
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def exit_code(status: JobStatus, interrupt: int = 0) -> int:

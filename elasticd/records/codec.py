@@ -107,7 +107,10 @@ def from_plain(kind: Any, value: Any) -> Any:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise TypeError(f"a list is wanted, not {value!r}")
-        return tuple(from_plain(get_args(kind)[0], item) for item in value)
+        kinds = get_args(kind)
+        if kinds[-1] is not Ellipsis:
+            return tuple(from_plain(k, item) for k, item in zip(kinds, value, strict=True))
+        return tuple(from_plain(kinds[0], item) for item in value)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise TypeError(f"an object is wanted, not {value!r}")

@@ -38,10 +38,11 @@ def decide(
         return state, ()
     before = state
     state, effects = _take(state, event, now_s)
+    learned = state
     if state.stage is not Stage.RETIRED:
         state, more = _reconcile(state, now_s)
         effects += more
-    invariant.check(before, state, effects)
+    invariant.check(before, learned, state, effects)
     return state, effects
 
 

@@ -15,8 +15,12 @@ __all__ = ["check"]
 _WRITES = (fx.WriteMember, fx.ProposeWorld, fx.WriteStatus, fx.WriteResult, fx.WriteIncident)
 
 
-def check(before: JobState, after: JobState, effects: tuple[fx.Effect, ...]) -> None:
+def check(
+    before: JobState, learned: JobState, after: JobState, effects: tuple[fx.Effect, ...]
+) -> None:
     """Compare the decision with the rules of the rendezvous.
+
+    `learned` is the state with the event in it, before anything was done about it.
 
     Raises:
         InvariantBroken: with the number of the rule and what was about to happen.
@@ -27,7 +31,7 @@ def check(before: JobState, after: JobState, effects: tuple[fx.Effect, ...]) -> 
             _rule(not after.is_fenced, 5, "writes without a lease", effect)
         match effect:
             case fx.StartWorker():
-                _started_once(before, effect)
+                _started_once(learned, effect)
             case fx.ProposeWorld(world=world):
                 _rule(not before.is_over, 6, "proposes a world for a job that is over", effect)
                 _world_fits(after, world, effect)

@@ -37,6 +37,9 @@ _STOP_LIMIT_S = 5.0
 _MOST_PORT_TRIES = 5
 _UNKNOWN_FLAG = "flag provided but not defined"
 
+# Records of a job are some hundred KiB; etcd's default of 2 GiB would only hide a leak.
+_QUOTA_BYTES = 256 * 1024 * 1024
+
 # Runs between fork and exec of etcd: bind its life to ours. A program of its own, as Python's
 # preexec_fn may deadlock in a process with threads. It becomes etcd, so the pid stays the same.
 _LAUNCHER = """
@@ -58,8 +61,6 @@ _FLAGS = (
     # A job writes on changes only: 10,000 revisions are hours, and watches are never that late.
     "--auto-compaction-mode=revision",
     "--auto-compaction-retention=10000",
-    # Records of a job are some hundred KiB; the default of 2 GiB would only hide a leak.
-    f"--quota-backend-bytes={256 * 1024 * 1024}",
     "--unsafe-no-fsync",
 )
 
@@ -113,11 +114,13 @@ class EmbeddedEtcd:
     Linux ends it when the *thread* that started it ends, so start it from the main thread.
     """
 
-    def __init__(self, folder: Path, *, program: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, program: Path | None = None, quota_bytes: int = _QUOTA_BYTES
+    ) -> None:
         """Prepare it; data and log (`etcd.log`) go to the folder and stay there."""
         self._folder = folder
         self._program = program or find_etcd()
-        self._flags = list(_FLAGS)
+        self._flags = [*_FLAGS, f"--quota-backend-bytes={quota_bytes}"]
         self._process: subprocess.Popen[bytes] | None = None
         self._client_port = self._peer_port = 0
 

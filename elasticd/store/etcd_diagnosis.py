@@ -9,7 +9,6 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import grpc
 
@@ -22,8 +21,8 @@ from elasticd.store.etcd_failure import Failure
 __all__ = ["diagnose"]
 
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-_LONGEST_PROBE_S = 1.0
-_SHORTEST_PROBE_S = 0.1
+_LONGEST_S = 1.0
+_SHORTEST_S = 0.1
 
 
 def diagnose(
@@ -35,18 +34,21 @@ def diagnose(
     certificate is only reported if no address is better.
     """
     answering: list[Address] = []
-    refusals: list[ElasticdError] = []
+    problems: list[ElasticdError] = []
     for place, address in enumerate(addresses):
         left_s = (limit_s - time.monotonic()) / (len(addresses) - place)
-        found = _probe(address, settings, min(max(left_s, _SHORTEST_PROBE_S), _LONGEST_PROBE_S))
+        try:
+            found = _probe(address, settings, min(max(left_s, _SHORTEST_S), _LONGEST_S))
+        except OSError:  # Refused, no route, no such name, or silent: the plain case.
+            continue
         if found is None:
             answering.append(address)
-        elif isinstance(found, Refused):
-            refusals.append(found)
+        else:
+            problems.append(found)
     if answering:
         return _quorum(answering, settings, failure)
-    if refusals:
-        return refusals[0]
+    if problems:
+        return next((error for error in problems if isinstance(error, Refused)), problems[0])
     urls = ", ".join(address.url for address in addresses)
     return Unavailable(f"No etcd answers at {urls}: start it or correct --etcd.")
 
@@ -71,7 +73,7 @@ def _has_leader(address: Address, settings: StoreSettings) -> bool:
     channel = Channel(address, settings)
     try:
         status = channel.call(
-            Rpc.STATUS, rpc_pb2.StatusRequest(), timeout_s=_LONGEST_PROBE_S / 2, metadata=()
+            Rpc.STATUS, rpc_pb2.StatusRequest(), timeout_s=_LONGEST_S / 2, metadata=()
         )
     except grpc.RpcError:
         return False
@@ -81,61 +83,54 @@ def _has_leader(address: Address, settings: StoreSettings) -> bool:
 
 
 def _probe(address: Address, settings: StoreSettings, timeout_s: float) -> ElasticdError | None:
-    """Return None if HTTP/2 is spoken there as expected, else what is wrong."""
-    try:
-        if address.is_tls:
-            return _probe_tls(address, settings, timeout_s)
-        return _probe_plain(address, timeout_s)
-    except OSError as exc:
-        return Unavailable(f"No etcd answers at {address.url} ({exc}).")
+    """Return None if HTTP/2 is spoken there as expected, else what is wrong.
 
-
-def _probe_plain(address: Address, timeout_s: float) -> ElasticdError | None:
-    with _connect(address, timeout_s) as plain:
-        if _is_http2(plain):
-            return None
-    with _connect(address, timeout_s) as plain:
-        unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        unverified.check_hostname = False
-        unverified.verify_mode = ssl.CERT_NONE
-        try:
-            unverified.wrap_socket(plain, server_hostname=address.host).close()
-        except OSError:
-            return Unavailable(f"What answers at {address.url} is no etcd: correct --etcd.")
-    return Refused(
-        f"etcd at {address.url} speaks TLS: write https instead of http, and give the CA file."
-    )
+    Raises:
+        OSError: nobody is there.
+    """
+    if address.is_tls:
+        return _probe_tls(address, settings, timeout_s)
+    if _speaks_http2(address, timeout_s):
+        return None
+    if _speaks_tls(address, timeout_s):
+        return Refused(
+            f"etcd at {address.url} speaks TLS: write https instead of http, and give the CA file."
+        )
+    return _no_etcd(address)
 
 
 def _probe_tls(address: Address, settings: StoreSettings, timeout_s: float) -> ElasticdError | None:
-    context = _context(settings)
-    context.set_alpn_protocols(["h2"])
     try:
-        with (
-            _connect(address, timeout_s) as plain,
-            context.wrap_socket(plain, server_hostname=address.host) as secure,
-        ):
-            # With TLS 1.3 a refused client certificate shows only at the first read.
-            if _is_http2(secure):
-                return None
-            return Unavailable(f"What answers at {address.url} is no etcd: correct --etcd.")
-    except ssl.SSLCertVerificationError as exc:
+        context = _context(settings)
+    except (ssl.SSLError, OSError) as exc:
         return Refused(
-            f"The certificate of etcd at {address.url} is not trusted ({exc.verify_message}):"
-            " check the CA file and the host in --etcd."
+            f"The TLS files for etcd at {address.url} do not work ({exc}): check the CA file, and"
+            " that the key file belongs to the certificate file."
         )
-    except ssl.SSLError as exc:
-        reason = (exc.reason or "").lower().replace("_", " ")
-        if "wrong version" in reason or "record layer" in reason or "http request" in reason:
+    with _connect(address, timeout_s) as plain:
+        try:
+            # With TLS 1.3 a refused client certificate shows only at the first read.
+            with context.wrap_socket(plain, server_hostname=address.host) as secure:
+                return None if _greets_http2(secure) else _no_etcd(address)
+        except ssl.SSLCertVerificationError as exc:
             return Refused(
-                f"etcd at {address.url} does not speak TLS: write http instead of https."
+                f"The certificate of etcd at {address.url} is not trusted ({exc.verify_message}):"
+                " check the CA file and the host in --etcd."
             )
-        if "alert" in reason or "certificate" in reason:
-            return Refused(
-                f"etcd at {address.url} refused our client certificate ({reason}): check the"
-                " certificate and the key file."
-            )
-        return Refused(f"The TLS handshake with etcd at {address.url} failed ({reason}).")
+        except ssl.SSLError as exc:
+            reason = _reason(exc)
+    if "alert" in reason:
+        return Refused(
+            f"etcd at {address.url} refused our client certificate ({reason}): check the"
+            " certificate and the key file."
+        )
+    if _speaks_http2(address, timeout_s):
+        return Refused(f"etcd at {address.url} does not speak TLS: write http instead of https.")
+    return Unavailable(f"The TLS handshake with etcd at {address.url} failed ({reason}).")
+
+
+def _no_etcd(address: Address) -> ElasticdError:
+    return Unavailable(f"What answers at {address.url} is no etcd: correct --etcd.")
 
 
 def _context(settings: StoreSettings) -> ssl.SSLContext:
@@ -149,13 +144,36 @@ def _connect(address: Address, timeout_s: float) -> socket.socket:
     return socket.create_connection((address.host, address.port), timeout=timeout_s)
 
 
-def _is_http2(connected: Any) -> bool:
+def _speaks_tls(address: Address, timeout_s: float) -> bool:
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    with _connect(address, timeout_s) as plain:
+        try:
+            unverified.wrap_socket(plain, server_hostname=address.host).close()
+        except ssl.SSLError as exc:
+            return "alert" in _reason(exc)  # It asks for a certificate of ours, in TLS.
+        except OSError:
+            return False
+    return True
+
+
+def _speaks_http2(address: Address, timeout_s: float) -> bool:
+    with _connect(address, timeout_s) as plain:
+        return _greets_http2(plain)
+
+
+def _greets_http2(connected: socket.socket) -> bool:
     """Whether the other side greets back with a SETTINGS frame (type 4)."""
-    connected.sendall(_HTTP2_HELLO)
     try:
-        answer = bytes(connected.recv(9))
+        connected.sendall(_HTTP2_HELLO)
+        answer = connected.recv(9)
     except ssl.SSLError:
         raise
     except OSError:  # It hung up, or said nothing in time.
         return False
     return len(answer) >= 4 and answer[3] == 4
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "").lower().replace("_", " ")

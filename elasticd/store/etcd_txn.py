@@ -3,7 +3,8 @@
 A connection that breaks after sending leaves us not knowing. Reading back decides it:
 
 * The first Put of `then` stands at its key with our value and a revision newer than anything we
-  knew when we sent: ours was carried out. (Nobody else writes that value: the caller gave it a token.)
+  knew when we sent: ours was carried out. (Nobody else writes that value: the caller gave it a
+  token. The other Puts may be what `otherwise`, or somebody else, would write too.)
 * Else, if `when` still holds, nothing happened (yet): send it again. Should the first one still
   be under way and win, then the second finds `when` broken, which is why a plain "no" after an
   ambiguous try is read back as well.
@@ -66,18 +67,16 @@ def _left_s(limit_s: float) -> float:
 
 
 def _own_revision(seen: Any, txn: Txn, known: int) -> int:
-    """Return the revision at which our first Put's value was written since, or 0.
-
-    The first alone: the others may be what somebody else would write too, or what `otherwise`
-    writes as well.
-    """
-    put = next((op for op in txn.then if isinstance(op, Put)), None)
-    for response in seen.responses:
-        for kv in response.response_range.kvs:
-            is_ours = put is not None and kv.key == put.key.encode() and kv.value == put.value
-            if is_ours and kv.mod_revision > known:
-                return int(kv.mod_revision)
+    """Return the revision at which our first Put's value was written since, or 0."""
+    put = _first_put(txn)
+    for kv in seen.responses[0].response_range.kvs:
+        if put is not None and kv.value == put.value and kv.mod_revision > known:
+            return int(kv.mod_revision)
     return 0
+
+
+def _first_put(txn: Txn) -> Put | None:
+    return next((op for op in txn.then if isinstance(op, Put)), None)
 
 
 def _request(txn: Txn) -> Any:
@@ -89,19 +88,18 @@ def _request(txn: Txn) -> Any:
 
 
 def _read_back(txn: Txn) -> Any:
-    reads = [
-        rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=op.key.encode()))
-        for op in txn.then
-        if isinstance(op, Put)
-    ]
-    # Never without a read: etcd answers an empty transaction from the member's own, perhaps old,
-    # state, and would evaluate `when` on that.
-    first = txn.when[0]
-    first_key = first.key if isinstance(first, ModifiedAt) else first.prefix
-    probe = KeyRange(key=first_key, is_prefix=not isinstance(first, ModifiedAt))
-    reads = reads or [
-        rpc_pb2.RequestOp(request_range=range_request(probe, limit=1, is_keys_only=True))
-    ]
+    put = _first_put(txn)
+    if put is not None:
+        read = range_request(KeyRange(key=put.key))
+    else:
+        # Never without a read: etcd answers an empty transaction from the member's own, perhaps
+        # old, state, and would evaluate `when` on that.
+        first = txn.when[0]
+        if isinstance(first, ModifiedAt):
+            read = range_request(KeyRange(key=first.key))
+        else:
+            read = range_request(KeyRange(key=first.prefix, is_prefix=True), limit=1)
+    reads = [rpc_pb2.RequestOp(request_range=read)]
     return rpc_pb2.TxnRequest(
         compare=[_compare(compare) for compare in txn.when], success=reads, failure=reads
     )

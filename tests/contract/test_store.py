@@ -86,6 +86,14 @@ def test_list_of_the_empty_prefix_gives_every_key(store: Store, prefix: str) -> 
     assert f"{prefix}a" in [item.key for item in store.list("").items]
 
 
+def test_oldest_goes_by_creation_and_not_by_the_last_write(store: Store, prefix: str) -> None:
+    """Who was there first stays first, however often it writes."""
+    for key in ("c", "a", "b", "c"):
+        put(store, prefix + key)
+    assert [item.key for item in store.oldest(prefix, 2)] == [f"{prefix}c", f"{prefix}a"]
+    assert len(store.oldest(prefix, 9)) == 3
+
+
 # --- transactions -----------------------------------------------------------------------------
 
 
@@ -321,7 +329,7 @@ def test_watch_opened_amid_writes_misses_none(backend: Backend, prefix: str) -> 
     stop.set()
     writer.join()
     for recorder in recorders:
-        recorder.wait(lambda each=recorder: each.state().get(f"{prefix}a") == written[-1])
+        recorder.wait_state({f"{prefix}a": written[-1]})
         first = recorder.snapshots[0].items
         begin = written.index(first[0].value) + 1 if first else 0
         assert [value for _, value in recorder.changes()] == written[begin:]

@@ -16,7 +16,7 @@ __all__ = ["pool"]
 
 PROBE = '''
 """A docstring."""
-import json, os, random, signal, sys, threading
+import json, os, random, signal, subprocess, sys, threading
 def signals():
     lines = open("/proc/self/status").read().splitlines()
     return [line for line in lines if line.startswith(("SigBlk", "SigIgn", "SigCgt", "ShdPnd"))]
@@ -32,7 +32,7 @@ facts = {
     "flags": repr(sys.flags), "thread": threading.current_thread().name,
     "sigint": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
     "env": {k: v for k, v in os.environ.items() if k != "ELASTICD_WORKER"},
-    "getenv": os.popen("echo $PROBE_VALUE $RANK").read(),
+    "getenv": subprocess.getoutput("echo $PROBE_VALUE $RANK"),
     "streams": [stream(s) for s in (sys.stdin, sys.stdout, sys.stderr)],
     "originals": [sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__],
     "stdin": os.readlink("/proc/self/fd/0"), "first_fd": open(os.devnull).fileno(),
@@ -56,7 +56,7 @@ def plainly(*command: str, folder: Path, env: dict[str, str] | None = None) -> t
     done = subprocess.run(
         [sys.executable, "-u", *command],
         cwd=folder,
-        env=env,
+        env=dict(os.environ) if env is None else env,  # Not what C code put beside it (readline).
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -165,7 +165,7 @@ def test_what_cannot_run_says_so_as_python_does(
     assert warmly(pool, entry, folder=tmp_path) == plainly(entry, folder=tmp_path)
 
 
-LIVES = '''
+LIVES = """
 import inspect, multiprocessing, pickle, sys
 from pathlib import Path
 import torch
@@ -183,7 +183,7 @@ if __name__ == "__main__":
         print(torch.cat(list(loader)).tolist())
     with multiprocessing.get_context("spawn").Pool(1) as workers:
         print(workers.map(twice, [1, 2]))
-'''
+"""
 
 
 def test_multiprocessing_pickle_and_inspect_work(pool: PoolDriver, tmp_path: Path) -> None:

@@ -26,7 +26,12 @@ from tests.fixtures.pool import (
 __all__ = ["pool"]
 
 # Each writes the pid of the process that must not stay. `said` makes a file appear whole.
-SAID = "import os, sys, time\ndef said(n):\n    open('n.tmp', 'w').write(f'{n}\\n')\n    os.rename('n.tmp', 'n')\n"
+SAID = """
+import os, sys, time
+def said(n):
+    open("n.tmp", "w").write(f"{n}\\n")
+    os.rename("n.tmp", "n")
+"""
 SLEEP = "time.sleep(1000)\n"
 BREEDS = {
     "child": "if os.fork() == 0:\n    said(os.getpid())\n    time.sleep(1000)\n",
@@ -63,9 +68,7 @@ BREEDS = {
         "    for n in (15, 2, 1): signal.signal(n, signal.SIG_IGN)\n"
         "    said(os.getpid())\n    time.sleep(1000)\n"
     ),
-    "stopped one": (
-        "if os.fork() == 0:\n    said(os.getpid())\n    os.kill(os.getpid(), 19)\n"
-    ),
+    "stopped one": ("if os.fork() == 0:\n    said(os.getpid())\n    os.kill(os.getpid(), 19)\n"),
 }
 ENDS = {"exit": "raise SystemExit(3)\n", "crash": "os.abort()\n"}
 
@@ -166,9 +169,7 @@ def test_stop_gives_grace_and_then_kills(
     pool: PoolDriver, tmp_path: Path, takes_s: float, grace_s: float, code: int
 ) -> None:
     """A handler that ends in time is waited for; one that does not is cut short."""
-    worker = pool.start(
-        write(tmp_path, "s.py", HANDLES.format(takes_s=takes_s)), folder=tmp_path
-    )
+    worker = pool.start(write(tmp_path, "s.py", HANDLES.format(takes_s=takes_s)), folder=tmp_path)
     read_number(tmp_path / "n")
     pool.stop(worker, grace_s)
     assert pool.wait_for(Exited, worker).code == code

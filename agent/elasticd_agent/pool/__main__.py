@@ -1,4 +1,9 @@
-"""`python -u -m elasticd_agent.pool --fd N [--preload a,b]`: the pool's process."""
+"""`python -u -m elasticd_agent.pool --fd N [--preload a,b --folder DIR]`: the pool's process.
+
+Start it in a folder without Python files ("/"), so that nothing there is taken for a module of the
+standard library or of ours, and name the job's folder with --folder. Start it from a thread that
+lives as long as the agent: the kernel's word that a parent died goes by thread.
+"""
 
 import argparse
 import os
@@ -7,7 +12,7 @@ import sys
 
 from elasticd.channel import PoolFailed, pack
 from elasticd.errors import EnvironmentProblem
-from elasticd_agent.pool import mark, worker
+from elasticd_agent.pool import as_main, mark, worker
 from elasticd_agent.pool.guardian import Guardian
 from elasticd_agent.pool.inheritance import open_fds
 from elasticd_agent.pool.launch import BornChild, Launcher
@@ -21,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m elasticd_agent.pool")
     parser.add_argument("--fd", type=int, required=True, help="our end of the agent's socketpair")
     parser.add_argument("--preload", default="", help="modules to import, separated by commas")
+    parser.add_argument("--folder", default=os.getcwd(), help="look for those here first")
     options = parser.parse_args()
     # Not SIGKILL: workers' own descendants would stay. By default it ends us during the imports,
     # when there are none yet; afterwards the guardian catches it and cleans up first.
@@ -31,8 +37,11 @@ def main() -> None:
     room = mark.take_room()
     os.set_inheritable(options.fd, False)
     adopt_orphans()
+    if not sys.flags.safe_path:
+        del sys.path[0]  # Our own folder, which `python -m` put there; workers have another.
+    pythonpath = as_main.python_path(os.environ, os.getcwd())
     try:
-        warmth = warm_up(tuple(filter(None, options.preload.split(","))))
+        warmth = warm_up(tuple(filter(None, options.preload.split(","))), options.folder)
     except EnvironmentProblem as exc:
         os.write(options.fd, pack(PoolFailed(message=str(exc))))
         sys.stderr.flush()
@@ -46,7 +55,13 @@ def main() -> None:
         start, report_fd = child.start, child.report_fd
     else:
         os._exit(0)
-    worker.become(start, report_fd, pool_pid=pool_pid, kept_fds=kept_fds, room=room)
+    worker.become(
+        start,
+        report_fd,
+        worker.Inheritance(
+            pool_pid=pool_pid, kept_fds=kept_fds, mark_room=room, pythonpath=pythonpath
+        ),
+    )
 
 
 if __name__ == "__main__":

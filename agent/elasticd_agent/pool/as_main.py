@@ -16,11 +16,11 @@ import os
 import pkgutil
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-__all__ = ["run", "search_path"]
+__all__ = ["python_path", "run", "search_path"]
 
 
 def run(
@@ -47,27 +47,26 @@ def run(
         raise
 
 
-def search_path(now: list[str], pools: str, workers: str, cwd: str) -> list[str]:
+def python_path(env: Mapping[str, str], cwd: str) -> list[str]:
+    """Read PYTHONPATH as Python does at its start."""
+    value = env.get("PYTHONPATH", "")
+    entries = value.split(os.pathsep) if value else []
+    return [os.path.normpath(os.path.join(cwd, entry)) for entry in entries]
+
+
+def search_path(now: Sequence[str], pools: Sequence[str], workers: Sequence[str]) -> list[str]:
     """Exchange the PYTHONPATH that the pool started with for the worker's own."""
-    if pools == workers:
-        return now
     rest = list(now)
-    for entry in _entries(pools, cwd):
+    for entry in pools:
         if entry in rest:
             rest.remove(entry)
-    return list(dict.fromkeys([*_entries(workers, cwd), *rest]))
-
-
-def _entries(pythonpath: str, cwd: str) -> list[str]:
-    if not pythonpath:
-        return []
-    return [os.path.normpath(os.path.join(cwd, entry)) for entry in pythonpath.split(os.pathsep)]
+    return list(dict.fromkeys([*workers, *rest]))
 
 
 def _new_main() -> ModuleType:
     main = ModuleType("__main__")
     if sys.version_info < (3, 14):
-        main.__dict__["__annotations__"] = {}
+        main.__annotations__ = {}
     main.__dict__["__builtins__"] = builtins
     return main
 

@@ -1,7 +1,9 @@
 """One worker as the pool sees it, from its start until nothing of it is left."""
 
+import math
 import os
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -11,7 +13,10 @@ from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process_table import mark_of
 from elasticd_agent.pool.subtree import Subtree
 
-__all__ = ["Child"]
+__all__ = ["GIVE_UP_S", "Child"]
+
+GIVE_UP_S = 10.0
+"""A process in an uninterruptible call outlives SIGKILL; its worker is reported nonetheless."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,7 +33,7 @@ class Child:
     code: int | None = None
     """Set once it is reaped; then its pid is no longer ours to signal."""
     kill_at_s: float | None = None
-    give_up_at_s: float = 0.0
+    give_up_at_s: float = math.inf
     """When to stop waiting for what no signal ends (a process stuck in the kernel)."""
 
     @property
@@ -58,6 +63,11 @@ class Child:
         self.kill_at_s = None
         if not self.is_dead:
             self.subtree.kill(self.pid)
+            self.expect_end()
+
+    def expect_end(self) -> None:
+        """Nothing more can be done than to wait, which has a limit."""
+        self.give_up_at_s = min(self.give_up_at_s, time.monotonic() + GIVE_UP_S)
 
     def owns(self, pid: int, session: int) -> bool:
         """True if an orphan was this worker's: by session, else by the mark in its environment."""

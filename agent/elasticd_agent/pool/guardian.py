@@ -46,8 +46,6 @@ _TICK_S = 1.0
 """Longest sleep: poll() does not count a machine's suspension, the license's clock does."""
 _SWEEP_TICK_S = 0.02
 """Between two looks at what was killed and is not gone; mostly SIGCHLD comes earlier."""
-_GIVE_UP_S = 10.0
-"""A process in an uninterruptible call outlives SIGKILL; its worker is reported nonetheless."""
 
 
 class Guardian:
@@ -57,6 +55,8 @@ class Guardian:
         self._warmth = warmth
         self._stores = StoreKeeper(launcher, self._tell)
         self._children: dict[str, Child] = {}
+        self._given_up: set[int] = set()
+        """Killed, not gone, and reported all the same."""
         self._license_until_s = math.inf
         self._is_ending = False
         self._wake_fd = _catch_signals()
@@ -204,12 +204,13 @@ class Guardian:
                 return
             if pid == 0:
                 return
+            self._given_up.discard(pid)
             if pid == self._stores.pid:
                 self._stores.bury(time.monotonic())
             elif pid in by_pid:
                 child = by_pid.pop(pid)
                 child.code = os.waitstatus_to_exitcode(status)
-                child.give_up_at_s = time.monotonic() + _GIVE_UP_S
+                child.expect_end()
                 self._hear_worker(child)  # Its last words come before its end.
                 self._answer(child)
 
@@ -218,6 +219,9 @@ class Guardian:
         for child in self._children.values():
             if child.kill_at_s is not None and child.kill_at_s <= now_s:
                 child.kill()
+            if not child.is_dead and child.give_up_at_s <= now_s:
+                self._given_up.add(child.pid)
+                child.code = -signal.SIGKILL
         if self._license_until_s <= _boottime_s():
             self._kill_all()
 
@@ -227,7 +231,7 @@ class Guardian:
         if not dead:
             return
         holding = {child.name for child in dead if not child.subtree.is_gone()}
-        for pid in children_of(os.getpid()):
+        for pid in set(children_of(os.getpid())) - self._given_up:
             owner = self._owner_of_orphan(pid)
             if owner is not None and owner.is_dead:
                 owner.subtree.kill(pid)

@@ -87,7 +87,9 @@ class Launcher:
             os.close(host_writes)
         return pid, Link(we_read, we_write)
 
-    def _be_store_host(self, serve: Callable[[int, int], None], read_fd: int, write_fd: int) -> None:
+    def _be_store_host(
+        self, serve: Callable[[int, int], None], read_fd: int, write_fd: int
+    ) -> None:
         try:
             shed({*self.kept_fds, read_fd, write_fd}, self.pool_pid)
             serve(read_fd, write_fd)

@@ -61,7 +61,7 @@ def children_of(pid: int) -> list[int]:
                 found.extend(int(word) for word in file.read().split())
     except FileNotFoundError:
         # A thread ended, the process ended, or a kernel built without CONFIG_PROC_CHILDREN.
-        if os.path.exists(f"/proc/{pid}") and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+        if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             return _children_by_scan(pid)
     except OSError:
         pass

@@ -48,7 +48,11 @@ def write_error_file(path: str, exc: BaseException) -> None:
 
 
 def _title(exc: BaseException) -> str:
-    return f"{type(exc).__name__}: {exc}"
+    try:
+        text = str(exc)
+    except Exception:  # The user's own __str__; the failure itself must be told.
+        text = "(its text cannot be made)"
+    return f"{type(exc).__name__}: {text}"
 
 
 def _where(exc: BaseException) -> str:

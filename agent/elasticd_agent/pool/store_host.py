@@ -64,7 +64,8 @@ class _Shelf:
             self._stores.pop(port, None)
 
     def fill(self) -> None:
-        from torch.distributed import TCPStore
+        # Not from the top: an import of this module must not cost an import of torch.
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         while not self.is_full:
             try:

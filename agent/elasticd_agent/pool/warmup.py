@@ -37,8 +37,8 @@ class Warmth:
     can_fork: bool
 
 
-def warm_up(preload: tuple[str, ...]) -> Warmth:
-    """Import torch and the modules named, in this process.
+def warm_up(preload: tuple[str, ...] = (), folder: str = "") -> Warmth:
+    """Import torch, and the modules named from this folder or the path, in this process.
 
     Raises:
         EnvironmentProblem: torch is missing or a module cannot be imported.
@@ -49,9 +49,12 @@ def warm_up(preload: tuple[str, ...]) -> Warmth:
     try:
         for name in _FIRST_STEP:
             _import_torch(name)
+        sys.path.insert(0, folder)
         for name in preload:
             _import_preload(name)
     finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

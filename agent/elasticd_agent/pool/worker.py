@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NoReturn
 
 from elasticd.channel import Start, Started, unpack_to_pool
@@ -23,28 +24,36 @@ from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.mark import MARK, write_mark
 from elasticd_agent.pool.report import Report
 
-__all__ = ["become", "main"]
+__all__ = ["Inheritance", "become", "main"]
 
 
-def become(
-    start: Start, report_fd: int, *, pool_pid: int, kept_fds: Collection[int], room: int
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inheritance:
+    """What a forked child must know of the pool that it comes from."""
+
+    pool_pid: int
+    kept_fds: Collection[int]
+    """Descriptors of preloaded modules."""
+    mark_room: int
+    """Where its name can be written, for all that descend from it."""
+    pythonpath: Sequence[str]
+    """What the pool's PYTHONPATH put on the search path."""
+
+
+def become(start: Start, report_fd: int, inheritance: Inheritance) -> None:
     """Turn a forked child of the warm pool into the worker and run it; returns where it ends."""
-    pools_pythonpath = os.environ.get("PYTHONPATH", "")
-    pools_cwd = os.getcwd()
     report = Report(start.worker, report_fd)
     with report.refusing():
-        shed({*kept_fds, report_fd}, pool_pid)
-        write_mark(room, start.worker)
+        shed({*inheritance.kept_fds, report_fd}, inheritance.pool_pid)
+        write_mark(inheritance.mark_room, start.worker)
         report.move_up()
         _settle(start)
         if start.entry_kind is EntryKind.COMMAND:
             _exec(start)
-    sys.path[:] = as_main.search_path(
-        _without_own_folder(sys.path), pools_pythonpath, os.environ.get("PYTHONPATH", ""), pools_cwd
-    )
-    _renew_libraries()
-    _set_threads(start.threads)
+        own_path = as_main.python_path(os.environ, os.getcwd())
+        sys.path[:] = as_main.search_path(sys.path, inheritance.pythonpath, own_path)
+        _renew_libraries()
+        _set_threads(start.threads)
     _run(start, report)
 
 
@@ -61,7 +70,8 @@ def main(*arguments: str) -> None:
         _settle(start)
         if start.entry_kind is EntryKind.COMMAND:
             _exec(start)
-    sys.path[:] = _without_own_folder(sys.path[len(roots) :])
+    own = len(roots) + (not sys.flags.safe_path)  # The last is what `python -c` puts in front.
+    del sys.path[:own]
     if start.threads > 0:
         # There is no torch yet to call; it reads this when the script imports it.
         os.environ.setdefault("OMP_NUM_THREADS", str(start.threads))
@@ -90,7 +100,7 @@ def _exec(start: Start) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(start.entry, [start.entry, *start.args], os.environ)
+        os.execvpe(start.entry, [start.entry, *start.args], os.environ)  # noqa: S606
     except OSError as exc:
         raise OSError(exc.errno, f"{start.entry}: {exc.strerror}") from exc
 
@@ -112,11 +122,6 @@ def _run(start: Start, report: Report) -> None:
     )
 
 
-def _without_own_folder(path: list[str]) -> list[str]:
-    """Drop what `python -m` and `python -c` put in front for the pool itself."""
-    return path[:] if sys.flags.safe_path else path[1:]
-
-
 def _renew_streams() -> None:
     """Build stdin, stdout and stderr as `python -u` does."""
     for name, fd in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
@@ -124,7 +129,7 @@ def _renew_streams() -> None:
         raw = io.FileIO(fd, "r" if fd == 0 else "w", closefd=False)
         raw.name = f"<{name}>"
         stream = io.TextIOWrapper(
-            io.BufferedReader(raw) if fd == 0 else raw,  # type: ignore[type-var]
+            io.BufferedReader(raw) if fd == 0 else raw,
             encoding=getattr(old, "encoding", None) or "utf-8",
             errors=getattr(old, "errors", None) or "strict",
             newline="\n",

@@ -1,0 +1,59 @@
+# What a person and CI call. `make` alone lists it. Set PYTHON to choose the interpreter.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CONSTRAINTS := constraints.txt
+# Installed first and by its exact version: a looser pin would fetch gigabytes of CUDA packages.
+TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' $(CONSTRAINTS))
+RUN_FOLDER ?= elasticd-runs
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test check bench mutants clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
+
+venv: $(VENV)/.dev ## a virtual environment with everything that the tests need
+
+demo: $(VENV)/.demo ## train on two agents, one worker killed halfway
+	rm -rf $(RUN_FOLDER)/demo/checkpoint
+	$(BIN)/elasticd run --job demo --log-dir $(RUN_FOLDER) --local-agents 2 \
+	  docs/examples/digits_ddp.py --die-at-step 230 --checkpoint-dir $(RUN_FOLDER)/demo/checkpoint
+
+test: $(VENV)/.dev ## all tests; PYTEST_ARGS goes to pytest
+	$(BIN)/python -m pytest --ignore tests/benchmarks $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## elasticd and torchrun in turn; figures as in docs/benchmarks.md
+	$(BIN)/python -m pytest tests/benchmarks -q -s $(PYTEST_ARGS)
+
+mutants: $(VENV)/.dev ## break each invariant on purpose, and see its test turn red
+	$(BIN)/python tests/mutants/run.py
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) $(RUN_FOLDER) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.base: $(CONSTRAINTS)
+	$(PYTHON) -c 'import sys; sys.exit("elasticd needs Python 3.11 or newer: set PYTHON" \
+	  if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -c $(CONSTRAINTS) $(TORCH)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.base pyproject.toml
+	$(PIP) install -c $(CONSTRAINTS) -e '.[local,demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base pyproject.toml
+	$(PIP) install -c $(CONSTRAINTS) -e '.[local,dev,demo]'
+	touch $@ $(VENV)/.demo

