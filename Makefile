@@ -9,6 +9,7 @@ CONSTRAINTS := constraints.txt
 TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' $(CONSTRAINTS))
 RUN_FOLDER ?= elasticd-runs
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -34,7 +35,7 @@ check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, l
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## elasticd and torchrun in turn; figures as in docs/benchmarks.md
-	$(BIN)/python -m pytest tests/benchmarks -q -s $(PYTEST_ARGS)
+	$(BIN)/python -m tests.benchmarks.all $(BENCH_ARGS)
 
 mutants: $(VENV)/.dev ## break each invariant on purpose, and see its test turn red
 	$(BIN)/python tests/mutants/run.py

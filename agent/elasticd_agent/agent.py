@@ -8,14 +8,13 @@ import secrets
 import signal
 from functools import partial
 
-import structlog
-
 from elasticd.records.ids import JobName, Life, NodeId, Slot, incarnation_of
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import Changed, KeyRange, Snapshot, Store
+from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
 from elasticd_agent.http import LogServer
@@ -36,7 +35,7 @@ GOODBYE_MARGIN_S = 5.0
 POOL_CLOSE_TIMEOUT_S = 5.0
 REJOIN_JITTER_MS = 200
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Agent:
@@ -63,6 +62,7 @@ class Agent:
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
         self._runners: dict[JobName, Runner] = {}
         self._rejoin_s: dict[JobName, float] = {}
+        self._pools: set[int] = set()
         self._is_draining = False
         self._is_ending = False
         self._end_by_s: float | None = None
@@ -283,6 +283,7 @@ class Agent:
             courier=self._courier,
             lease=lambda: self._registration.lease,
             post=self._inbox.put,
+            pools=self._pools,
             run_folder=self._settings.run_folder,
             event_log=self._settings.event_log,
         )

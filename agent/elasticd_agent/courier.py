@@ -9,16 +9,15 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-import structlog
-
 from elasticd.errors import ElasticdError, Unavailable
+from elasticd.telemetry.log import get_logger
 
 __all__ = ["Courier"]
 
 T = TypeVar("T")
 _LIMIT = 10_000
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Courier:

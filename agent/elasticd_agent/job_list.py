@@ -3,20 +3,19 @@
 from collections.abc import Callable
 from functools import partial
 
-import structlog
-
 from elasticd.errors import ElasticdError, NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
 from elasticd.records.job import Active, JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+from elasticd.telemetry.log import get_logger
 from elasticd_agent.courier import Courier
 from elasticd_agent.inbox import Item
 
 __all__ = ["JobList"]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class JobList:

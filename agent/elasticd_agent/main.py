@@ -1,9 +1,9 @@
 """The way into the agent: open etcd, serve, close."""
 
-import structlog
-
 from elasticd.store.etcd import EtcdStore
+from elasticd.telemetry.log import bind
 from elasticd_agent.agent import Agent
+from elasticd_agent.orphans import adopt_orphans
 from elasticd_agent.settings import AgentSettings
 
 __all__ = ["run"]
@@ -15,7 +15,8 @@ def run(settings: AgentSettings) -> int:
     Raises:
         ElasticdError: it cannot begin; the message says why and what to do.
     """
-    structlog.contextvars.bind_contextvars(node=settings.node)
+    bind(node=settings.node)
+    adopt_orphans()
     store = EtcdStore(settings.store)
     try:
         return Agent(settings, store).run()

@@ -4,8 +4,6 @@ import os
 import socket
 from collections.abc import Callable
 
-import structlog
-
 import elasticd
 from elasticd.errors import ElasticdError, Refused
 from elasticd.records.codec import decode, encode
@@ -13,6 +11,7 @@ from elasticd.records.ids import Life, incarnation_of
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import Lease, Put, Store, Txn
+from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
 from elasticd_agent.inbox import Item
@@ -23,7 +22,7 @@ __all__ = ["Registration"]
 CONNECT_TIMEOUT_S = 1.0
 POLL_WHILE_FENCED_S = 0.2
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Registration:

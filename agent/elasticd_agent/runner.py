@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-import structlog
-
 from elasticd.records.ids import Incarnation, NodeId, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
@@ -15,6 +13,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import decide, wake_at_s
 from elasticd.rendezvous.state import JobState, Me
 from elasticd.store.api import Lease, Store
+from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
 from elasticd_agent.perform import Performer
@@ -23,7 +22,7 @@ from elasticd_agent.workers import Workers
 
 __all__ = ["Host", "Retired", "Runner"]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +39,8 @@ class Host:
     lease: Callable[[], Lease | None]
     post: Callable[[Callable[[], None]], None]
     """Run something on the owner's thread."""
+    pools: set[int]
+    """Process numbers of all warm pools of the agent."""
     run_folder: Path
     event_log: Path | None
 
@@ -75,7 +76,7 @@ class Runner:
             address=host.address,
             port=host.port,
         )
-        self.state = JobState(me=me, spec=spec, slots=slots)
+        self.state = JobState(me=me, spec=spec)
         self.retired: Retired | None = None
         self.peers: tuple[fx.Peer, ...] = ()
         self._gentle: list[tuple[float, fx.StopWorker]] = []
@@ -96,6 +97,7 @@ class Runner:
             host=host.host,
             address=host.address,
             run_folder=Path(spec.run_folder) if spec.run_folder else host.run_folder,
+            pools=host.pools,
             feed=self.feed,
             post=host.post,
             broke=self._pool_broke,

@@ -32,8 +32,10 @@ class WarmPool:
     ) -> None:
         ours, theirs = socket.socketpair()
         self._sock = ours
-        command = [python or sys.executable, "-m", "elasticd_agent.pool", "--fd"]
-        command += [str(theirs.fileno())]
+        # `-u` gives its workers the flags that torchrun gives; in "/" no file of the job's folder
+        # can stand in for a module of Python's own while the pool starts.
+        command = [python or sys.executable, "-u", "-m", "elasticd_agent.pool"]
+        command += ["--fd", str(theirs.fileno()), "--folder", cwd]
         if preload:
             command += ["--preload", ",".join(preload)]
         os.makedirs(os.path.dirname(log_path), exist_ok=True)
@@ -41,7 +43,7 @@ class WarmPool:
             self.process = subprocess.Popen(
                 command,
                 env=dict(env),
-                cwd=cwd or None,
+                cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

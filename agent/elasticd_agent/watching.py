@@ -7,8 +7,6 @@ treated as absent: one bad record must not stop a job that does not need it.
 from collections.abc import Callable
 from typing import TypeVar
 
-import structlog
-
 from elasticd.errors import NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
@@ -18,13 +16,14 @@ from elasticd.records.member import Member, Result
 from elasticd.records.world import World
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store, Watch
+from elasticd.telemetry.log import get_logger
 
 __all__ = ["JobWatches"]
 
 R = TypeVar("R")
 Feed = Callable[[ev.Event], None]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class JobWatches:

@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
 from elasticd import channel as ch
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Slot
@@ -14,7 +12,10 @@ from elasticd.records.member import StoreAddress
 from elasticd.records.world import Placement
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
+from elasticd.telemetry.log import get_logger
 from elasticd_agent.ending import is_echo, signal_name, tell
+from elasticd_agent.log_folder import claim
+from elasticd_agent.orphans import end_orphans
 from elasticd_agent.warm_pool import WarmPool
 from elasticd_agent.worker_env import (
     WorkerFiles,
@@ -29,7 +30,7 @@ __all__ = ["FRESH_STORES", "Workers"]
 FRESH_STORES = 2
 """One for the next world, one for the world after a failure that comes before it is replaced."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 Feed = Callable[[ev.Event], None]
 
@@ -37,7 +38,8 @@ Feed = Callable[[ev.Event], None]
 class Workers:
     """Starts and stops workers through the pool and reports what becomes of them.
 
-    All methods run on the agent's main thread; `post` brings the pool's messages there.
+    All methods run on the agent's main thread; `post` brings the pool's messages there. `pools`
+    holds the process numbers of all pools of this agent, which are not orphans.
     """
 
     def __init__(
@@ -49,12 +51,13 @@ class Workers:
         host: str,
         address: str,
         run_folder: Path,
+        pools: set[int],
         feed: Feed,
         post: Callable[[Callable[[], None]], None],
         broke: Callable[[str], None],
     ) -> None:
         self._spec, self._node, self._incarnation, self._host = spec, node, incarnation, host
-        self._address, self._run_folder = address, run_folder
+        self._address, self._run_folder, self._pools = address, run_folder, pools
         self._feed, self._post, self._broke = feed, post, broke
         self._interface = interface_of(address)
         self._gpus = gpu_indices(os.environ)
@@ -63,6 +66,7 @@ class Workers:
         self._own_errors: set[str] = set()
         self._used: list[StoreAddress] = []
         self._is_pool_ready = False
+        claim(run_folder / spec.name, spec.uid)
         self._pool = self._new_pool()
 
     # --- orders -------------------------------------------------------------------------------
@@ -124,20 +128,24 @@ class Workers:
     def close(self, timeout_s: float = 5.0) -> None:
         """Kill what is left and end the pool."""
         self._pool.close(timeout_s)
+        self._pools.discard(self._pool.process.pid)
+        end_orphans(self._pools)
 
     # --- reports ------------------------------------------------------------------------------
 
     def _new_pool(self) -> WarmPool:
         spec = self._spec
         env = {**os.environ, **spec.env}
-        return WarmPool(
+        pool = WarmPool(
             python=spec.python,
             env={key: value for key, value in env.items() if not key.startswith("ELASTICD_ETCD")},
-            cwd=spec.cwd if os.path.isdir(spec.cwd) else "",
+            cwd=spec.cwd or os.getcwd(),
             preload=spec.preload,
             heard=lambda message: self._post(lambda: self._hear(message)),
             log_path=str(self._run_folder / spec.name / "agents" / f"{self._node}.pool.log"),
         )
+        self._pools.add(pool.process.pid)
+        return pool
 
     def _hear(self, message: ch.FromPool | None) -> None:
         match message:
@@ -217,6 +225,8 @@ class Workers:
         self._is_pool_ready = False
         self._feed(ev.PoolChanged(is_ready=False))
         self._feed(ev.StoresChanged(stores=()))
+        self._pools.discard(self._pool.process.pid)
+        end_orphans(self._pools)
         for name in list(self._placed):
             self._exited(name, -9)
         self._used.clear()

@@ -25,9 +25,15 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 def main() -> None:
     args = parse_args()
     dist.init_process_group("gloo")
+    # The replica must be gone before its group: torch 2.13 may deadlock where a script's end
+    # destroys them together (Gloo's thread wants the GIL that the destructor holds).
+    train(args)
+    dist.destroy_process_group()
+
+
+def train(args: argparse.Namespace) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-
     train_set, test_set = load_data()
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
@@ -54,7 +60,6 @@ def main() -> None:
             print(f"epoch {epoch + 1:2d}: test accuracy {accuracy:.1%}", flush=True)
     if rank == 0:
         print(f"done: test accuracy {accuracy_of(model, test_set):.1%}", flush=True)
-    dist.destroy_process_group()
 
 
 def parse_args() -> argparse.Namespace:

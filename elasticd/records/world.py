@@ -28,6 +28,8 @@ class WorldNode:
     port: int
     first_rank: Rank
     workers: tuple[WorldWorker, ...]
+    since: Generation = Generation(0)
+    """The first generation of the unbroken line of worlds that have this incarnation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,11 @@ class World:
     token: str = ""
     """Unique to the proposal: tells after an ambiguous answer whose write it was."""
     planned_revision: int = 0
+    unended: Generation = Generation(0)
+    """The oldest generation that may still have run when this one was agreed: none that came after
+    it was seen to have formed. Who was in it already (`since`) ends it by taking part in this."""
+    spent_stores: tuple[StoreAddress, ...] = ()
+    """Stores of older worlds that their nodes' records still listed as fresh."""
     restarts: int = 0
     unknown: Mapping[str, object] = field(default_factory=dict)
     # Looked up on every event of every agent: built once, or a thousand nodes cost a million steps.

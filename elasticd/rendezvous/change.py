@@ -1,6 +1,7 @@
 """Whether the standing world still fits the facts, and if not, for which reason above all."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Incarnation, NodeId
@@ -9,7 +10,14 @@ from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["Change", "change_of_node", "find_change", "is_candidate", "is_finished"]
+__all__ = [
+    "Change",
+    "change_of_node",
+    "find_change",
+    "has_ended",
+    "is_candidate",
+    "is_finished",
+]
 
 _GRAVITY = (
     Reason.WORKER_FAILED,
@@ -29,14 +37,18 @@ _GRAVITY = (
 collective, a failure explains why somebody left."""
 
 
+_OF_WORKERS = frozenset({Reason.WORKER_FAILED, Reason.WORKER_KILLED, Reason.COLLECTIVE_BROKEN})
+"""The node itself is well and can be in the next world."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Why the next world is needed."""
 
     reason: Reason
     culprit: Failure | None = None
-    lost: tuple[NodeId, ...] = ()
-    """Nodes that may not be in it, with their incarnations' end proved or presumed."""
+    lost: Mapping[NodeId, Reason] = field(default_factory=dict)
+    """Nodes that were in the standing world and may not be in the next one, and why."""
 
 
 def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
@@ -48,27 +60,32 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
     if world is None:
         return Change(reason=Reason.FIRST_WORLD)
     found: list[tuple[Reason, Failure | None]] = []
-    lost = []
+    lost: dict[NodeId, Reason] = {}
     for node in world.nodes:
         reason, failure = change_of_node(state, world, node, is_late=is_late)
         if reason is None:
             continue
         found.append((reason, failure))
-        if failure is None:
-            lost.append(node.node)
-    if len(world.nodes) > target:
-        found.append((Reason.SCALED, None))
-    elif len(world.nodes) < target and _has_newcomer(state, world):
-        found.append((Reason.JOINED, None))
+        if reason not in _OF_WORKERS:
+            lost[node.node] = reason
+    if state.is_world_ended and state.status is not None:
+        # Declared over for want of members: whoever is here now may go on. It keeps the reason
+        # that it ended for; that its workers are gone by now is no news.
+        return Change(reason=state.status.reason, culprit=state.status.failure, lost=lost)
+    if state.ok_ranks == 0:
+        # A world whose ranks have begun to finish is not changed for its size.
+        if len(world.nodes) > target:
+            found.append((Reason.SCALED, None))
+        elif len(world.nodes) < target and _has_newcomer(state, world):
+            found.append((Reason.JOINED, None))
     if not found:
-        # Declared over for want of members: whoever is here now may go on.
-        return Change(reason=Reason.JOINED) if state.is_world_ended else None
+        return None
     reason = min((r for r, _ in found), key=_GRAVITY.index)
     culprits = [failure for r, failure in found if r is reason and failure is not None]
     return Change(
         reason=reason,
         culprit=min(culprits, key=lambda f: f.rank) if culprits else None,
-        lost=tuple(lost),
+        lost=lost,
     )
 
 
@@ -79,17 +96,15 @@ def change_of_node(
     if is_finished(state, world, node):
         return None, None
     seen = state.members.get(node.node)
-    result = state.results.get(node.node)
+    if _has_left(state, node):
+        return Reason.NODE_LEFT, None
+    if _is_dead(state, node.node, node.incarnation):
+        return Reason.NODE_DEAD, None
     if seen is None:
-        has_left = result is not None and result.has_left
-        if has_left and result is not None and result.incarnation == node.incarnation:
-            return Reason.NODE_LEFT, None
         return Reason.NODE_LOST, None
     member = seen.member
     if member.incarnation != node.incarnation:
         return Reason.NODE_RETURNED, None
-    if state.dead.get(node.node) == node.incarnation:
-        return Reason.NODE_DEAD, None
     if member.leaving is not None:
         return member.leaving, None
     if _has_lost_worker(node, member):
@@ -113,6 +128,19 @@ def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
     )
 
 
+def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
+    """It is proved that no worker of this node's part in the world can go on with it."""
+    seen = state.members.get(node.node)
+    return (
+        is_finished(state, world, node)
+        or _has_left(state, node)
+        or _is_dead(state, node.node, node.incarnation)
+        # An agent comes back, or takes up another incarnation, when its old workers are gone.
+        or (seen is not None and seen.member.incarnation != node.incarnation)
+        or (seen is not None and _are_replaced(node, seen.member))
+    )
+
+
 def is_candidate(state: JobState, seen: SeenMember) -> bool:
     """True if the member may be in the next world at all."""
     member = seen.member
@@ -126,6 +154,11 @@ def is_candidate(state: JobState, seen: SeenMember) -> bool:
     )
 
 
+def _has_left(state: JobState, node: WorldNode) -> bool:
+    result = state.results.get(node.node)
+    return result is not None and result.has_left and result.incarnation == node.incarnation
+
+
 def _is_dead(state: JobState, node: NodeId, incarnation: Incarnation) -> bool:
     return state.dead.get(node) == incarnation
 
@@ -136,6 +169,12 @@ def _has_lost_worker(node: WorldNode, member: Member) -> bool:
     return any(
         worker.slot not in offered or offered[worker.slot] > worker.nonce for worker in node.workers
     )
+
+
+def _are_replaced(node: WorldNode, member: Member) -> bool:
+    """Each slot is offered for a later process: a slot keeps its number while its worker lives."""
+    offered = {offer.slot: offer.nonce for offer in member.slots}
+    return all(offered.get(worker.slot, 0) > worker.nonce for worker in node.workers)
 
 
 def _has_newcomer(state: JobState, world: World) -> bool:

@@ -6,10 +6,10 @@ it does not matter which event came first, twice or not at all.
 
 from dataclasses import replace
 
-from elasticd.records.ids import Nonce
+from elasticd.records.ids import Generation, Nonce
 from elasticd.records.incident import Incident
 from elasticd.records.reason import Phase, Reason
-from elasticd.records.world import Placement
+from elasticd.records.world import Placement, WorldNode
 from elasticd.rendezvous.effect import (
     Effect,
     Retire,
@@ -25,6 +25,7 @@ from elasticd.rendezvous.member import (
     desired_generation,
     desired_member,
     desired_result,
+    is_current,
     is_forming,
     my_node,
 )
@@ -39,7 +40,7 @@ Step = tuple[JobState, tuple[Effect, ...]]
 def conduct(state: JobState, *, now_s: float) -> Step:
     """Bring our workers and our records into line with the world."""
     effects: list[Effect] = []
-    for step in (_stop, _start, _arrive, _leave, _write_result, _write_member):
+    for step in (_stop, _spend, _start, _arrive, _leave, _write_result, _write_member):
         state, more = step(state, now_s)
         effects.extend(more)
     return state, tuple(effects)
@@ -73,16 +74,28 @@ def _grace_s(state: JobState, worker: Worker) -> float:
     return spec.shutdown_timeout_s if is_planned else spec.failure_timeout_s
 
 
+def _spend(state: JobState, now_s: float) -> Step:
+    """Give up stores that were a world's, also one that we never came to start."""
+    spent = state.world.spent_stores if state.world is not None else ()
+    used = [store for store in state.stores if store in spent]
+    if not used:
+        return state, ()
+    state = replace(state, stores=tuple(s for s in state.stores if s not in used))
+    return state, tuple(UseStore(store=store) for store in used)
+
+
 def _start(state: JobState, now_s: float) -> Step:
     """Start the workers of a new generation once nothing of an older one is left here."""
     world, mine, wanted = state.world, my_node(state), desired_generation(state)
     if world is None or mine is None or wanted is None or state.adopted >= wanted:
         return state, ()
-    if state.workers or not state.is_pool_ready:
+    if state.workers or not state.is_pool_ready or state.is_fenced:
         return state, ()
     if any(w.nonce <= state.nonces.get(w.slot, 0) for w in mine.workers):
         # Planned from an offer that was out of date: that process has been. Our record says so.
         return state, ()
+    if mine.first_rank == 0 and world.store not in state.stores:
+        return _refused(state, mine, wanted), ()
     placements = list(world.placements_of(mine))
     effects: list[Effect] = []
     stores = state.stores
@@ -102,6 +115,14 @@ def _start(state: JobState, now_s: float) -> Step:
             timing=replace(state.timing, stopped_s=now_s),
         ),
         tuple(effects),
+    )
+
+
+def _refused(state: JobState, mine: WorldNode, wanted: Generation) -> JobState:
+    """The world names a store that is no longer fresh: our workers of it count as lost."""
+    nonces = {**state.nonces, **{w.slot: w.nonce for w in mine.workers}}
+    return replace(
+        state, adopted=wanted, adopted_arrival=wanted, nonces=nonces, exits=(), failure=None
     )
 
 
@@ -156,12 +177,16 @@ def _leave(state: JobState, now_s: float) -> Step:
     if state.stage is Stage.VOID:
         if state.workers:
             return state, ()
-        return replace(state, stage=Stage.RETIRED), (
-            Retire(is_job_over=state.is_over, rejoin_after_s=0.0),
-        )
+        return _retired(state, rejoin_after_s=0.0)
     if state.stage not in (Stage.MEMBER, Stage.LEAVING) or state.workers:
         return state, ()
     if not (state.is_over or _is_shut_out(state) or _is_free_to_leave(state)):
+        return state, ()
+    if state.is_fenced:
+        # Nothing may be written: whoever need not come back goes without a word.
+        is_last = state.is_over or state.leaving is not None
+        return _retired(state, rejoin_after_s=None) if is_last else (state, ())
+    if state.retry_at_s is not None and now_s < state.retry_at_s:
         return state, ()
     state = replace(state, stage=Stage.WITHDRAWING)
     return state, (Withdraw(result=desired_result(state, has_left=True)),)
@@ -169,11 +194,17 @@ def _leave(state: JobState, now_s: float) -> Step:
 
 def retirement(state: JobState) -> Step:
     """After the goodbye: for good, or to come back as a new incarnation."""
-    rejoin_after_s = None
-    if _is_shut_out(state) and state.leaving is None and not state.is_over:
-        assert state.world is not None
-        exclusion = state.world.exclusion(state.me.node)
-        rejoin_after_s = readmission_delay_s(exclusion.losses if exclusion else 1)
+    exclusion = state.world.exclusion(state.me.node) if state.world is not None else None
+    is_back = exclusion is not None and _is_shut_out(state)
+    return _retired(
+        state,
+        rejoin_after_s=readmission_delay_s(exclusion.losses) if exclusion and is_back else None,
+    )
+
+
+def _retired(state: JobState, *, rejoin_after_s: float | None) -> Step:
+    if state.leaving is not None or state.is_over:
+        rejoin_after_s = None
     state = replace(state, stage=Stage.RETIRED)
     return state, (Retire(is_job_over=state.is_over, rejoin_after_s=rejoin_after_s),)
 
@@ -185,14 +216,24 @@ def _is_shut_out(state: JobState) -> bool:
 def _is_free_to_leave(state: JobState) -> bool:
     if state.leaving is None:
         return False
-    return not state.is_in_world or state.is_world_ended
+    if not state.is_in_world or state.is_world_ended:
+        return True
+    # All our ranks exited with 0 and that is written down: the world does without us.
+    mine = my_node(state)
+    is_written = not state.is_result_in_flight and desired_result(state) == state.result_sent
+    ok = sum(exit_.code == 0 for exit_ in state.exits)
+    return mine is not None and is_written and is_current(state) and ok == len(mine.workers)
 
 
 def _write_result(state: JobState, now_s: float) -> Step:
-    """Exits are facts that must outlive us."""
-    if not state.exits or state.is_fenced or state.is_result_in_flight:
+    """A rank that finished is a fact that must outlive us; a failure stands in our member record."""
+    if not any(exit_.code == 0 for exit_ in state.exits):
+        return state, ()
+    if state.is_fenced or state.is_result_in_flight:
         return state, ()
     if state.stage not in (Stage.MEMBER, Stage.LEAVING):
+        return state, ()
+    if state.retry_at_s is not None and now_s < state.retry_at_s:
         return state, ()
     result = desired_result(state)
     if result == state.result_sent:
@@ -205,6 +246,8 @@ def _write_member(state: JobState, now_s: float) -> Step:
     """Keep our record true; while a world forms, only what it must know at once."""
     if state.is_fenced or state.is_member_in_flight or state.proposal:
         return state, ()
+    if state.is_over or _is_shut_out(state):
+        return state, ()
     if state.stage not in (Stage.MEMBER, Stage.LEAVING):
         return state, ()
     if state.retry_at_s is not None and now_s < state.retry_at_s:
@@ -212,6 +255,8 @@ def _write_member(state: JobState, now_s: float) -> Step:
     member, sent = desired_member(state), state.member_sent
     if member == sent:
         return state, ()
+    if sent is not None and not member.slots and member == replace(sent, stores=member.stores):
+        return state, ()  # Nobody needs our stores before we can start workers.
     if sent is not None and is_forming(state) and member.leaving == sent.leaving:
         mine = my_node(state)
         named = {w.slot: w.nonce for w in mine.workers} if mine is not None else {}

@@ -85,8 +85,11 @@ def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tup
             state = replace(state, oldest=nodes, is_oldest_asked=False)
             state = state if nodes else _to_retry(state, now_s)
             state = look(state, Reason.NODE_LOST, now_s=now_s)
-        case ev.WithdrawalDone():
-            return retirement(state)
+        case ev.WithdrawalDone(ok=ok):
+            if ok or state.stage is not Stage.WITHDRAWING:
+                return retirement(state) if state.stage is Stage.WITHDRAWING else (state, ())
+            stage = Stage.MEMBER if state.leaving is None else Stage.LEAVING
+            state = _to_retry(replace(state, stage=stage), now_s)
         case ev.MemberWritten() | ev.ProposalAnswered() | ev.StatusWritten() | ev.EffectDone():
             state = _answered(state, event, now_s)
         case ev.WorkerStarted() | ev.WorkerFailed() | ev.WorkerExited():
@@ -151,10 +154,8 @@ def _worker_changed(
         case ev.WorkerExited(failure=failure):
             rest = {slot: w for slot, w in state.workers.items() if slot != event.slot}
             state = replace(state, workers=rest)
-            if worker.generation != state.adopted:
-                return state
-            if worker.stop_sent and event.code != 0:
-                return state
+            if worker.generation != state.adopted or worker.stop_sent:
+                return state  # A script that ends well on SIGTERM has not finished.
             exits = (*state.exits, Exit(rank=worker.rank, code=event.code))
             state = replace(state, exits=exits)
             if event.code == 0 or worker.stage is WorkerStage.FAILED:
@@ -181,12 +182,15 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
             used = state.world.store if state.world is not None else None
             return replace(state, stores=tuple(store for store in stores if store != used))
         case ev.LeaveRequested(reason=reason):
-            if state.leaving is not None or state.stage is not Stage.MEMBER:
+            if state.leaving is not None:
                 return state
-            state = replace(state, stage=Stage.LEAVING, leaving=reason)
+            state = replace(state, leaving=reason)
+            if state.stage is not Stage.MEMBER:
+                return state
+            state = replace(state, stage=Stage.LEAVING)
             return look(state, reason, now_s=now_s, is_own=True)
         case ev.LeaseHeld():
-            if not state.is_fenced:
+            if not state.is_fenced or state.stage is Stage.VOID:
                 return state
             # Nobody promised that the watches saw everything meanwhile: read once more.
             state = replace(state, is_fenced=False, reread_at_s=now_s)
@@ -206,7 +210,10 @@ def _ticked(state: JobState, now_s: float) -> JobState:
         state = replace(state, retry_at_s=None)
     deadline_s = state.formation_deadline_s
     if state.formed_s is None and deadline_s is not None and deadline_s <= now_s:
+        # Before anybody is accused: a watch may have missed an arrival.
         state = replace(state, is_formation_late=True, formation_deadline_s=None)
+        if state.has_all_members:
+            state = replace(state, reread_at_s=now_s, has_all_members=False)
         return look(state, Reason.DID_NOT_ARRIVE, now_s=now_s)
     return state
 
@@ -231,7 +238,7 @@ def _observe(state: JobState, now_s: float) -> tuple[JobState, tuple[Effect, ...
     if not turn and not state.is_oldest_asked and not state.is_over:
         has_record = state.member_sent is not None and not state.is_member_in_flight
         if has_record and not (state.retry_at_s is not None and now_s < state.retry_at_s):
-            effects += (FindOldest(count=PROPOSERS),)
+            effects += (FindOldest(count=PROPOSERS + len(state.dead)),)
             state = replace(state, is_oldest_asked=True)
     wanted = None if state.me.node in turn else turn
     is_due = state.reread_at_s <= now_s
@@ -242,9 +249,9 @@ def _observe(state: JobState, now_s: float) -> tuple[JobState, tuple[Effect, ...
         effects += (Observe(nodes=wanted),)
         state = replace(state, observed=wanted, reread_at_s=now_s + REREAD_S)
     peers = _peers(state, turn)
-    if tuple(peer.node for peer in peers) != state.peers_held:
+    if peers != state.peers_held:
         effects += (HoldPeers(peers=peers),)
-        state = replace(state, peers_held=tuple(peer.node for peer in peers))
+        state = replace(state, peers_held=peers)
     return state, effects
 
 

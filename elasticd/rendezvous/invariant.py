@@ -12,7 +12,14 @@ from elasticd.rendezvous.state import JobState
 
 __all__ = ["check"]
 
-_WRITES = (fx.WriteMember, fx.ProposeWorld, fx.WriteStatus, fx.WriteResult, fx.WriteIncident)
+_WRITES = (
+    fx.WriteMember,
+    fx.ProposeWorld,
+    fx.WriteStatus,
+    fx.WriteResult,
+    fx.WriteIncident,
+    fx.Withdraw,
+)
 
 
 def check(
@@ -32,9 +39,9 @@ def check(
         match effect:
             case fx.StartWorker():
                 _started_once(learned, effect)
-            case fx.ProposeWorld(world=world):
+            case fx.ProposeWorld():
                 _rule(not before.is_over, 6, "proposes a world for a job that is over", effect)
-                _world_fits(after, world, effect)
+                _world_fits(after, effect)
             case fx.WriteStatus():
                 _rule(not before.is_over, 6, "rewrites a final status", effect)
             case _:
@@ -57,8 +64,8 @@ def _started_once(before: JobState, effect: fx.StartWorker) -> None:
     _rule(effect.world.generation > before.adopted, 6, "starts an old generation", effect)
 
 
-def _world_fits(state: JobState, world: World, effect: object) -> None:
-    spec, previous = state.spec, state.world
+def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:
+    world, spec, previous = effect.world, state.spec, state.world
     expected = 1 if previous is None else previous.generation + 1
     _rule(world.generation == expected, 1, "skips or repeats a generation", effect)
     count = len(world.nodes)
@@ -70,7 +77,10 @@ def _world_fits(state: JobState, world: World, effect: object) -> None:
         _rule(seen is not None, 2, f"names {node.node}, which is no member", effect)
         assert seen is not None
         _rule(seen.member.incarnation == node.incarnation, 2, "names an old incarnation", effect)
-        offered = {offer.slot: offer.nonce for offer in seen.member.slots}
+        # Our own record is in etcd already, or goes there with the world.
+        is_own = node.node == state.me.node and state.member_sent is not None
+        member = state.member_sent if is_own and state.member_sent else seen.member
+        offered = {offer.slot: offer.nonce for offer in member.slots}
         _rule(bool(node.workers), 2, f"gives {node.node} no worker", effect)
         for worker in node.workers:
             is_offered = worker.slot in offered and worker.nonce >= offered[worker.slot]

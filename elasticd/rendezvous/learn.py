@@ -43,6 +43,8 @@ __all__ = [
 
 def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobState:
     """A list replaces what was known: of all members, or of the few that were asked for."""
+    if (event.watched is None) != (state.observed is None):
+        return state  # An answer to what we watched before.
     before = state.members
     members = Table(
         (member.node, _seen(before, member, created, modified, now_s))
@@ -52,6 +54,7 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
         state,
         members=members,
         members_revision=max(state.members_revision, event.revision),
+        deleted=Table(),
         has_all_members=event.watched is None,
     )
     state = _recounted(state, now_s, asked=event.watched)
@@ -61,7 +64,8 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
 def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
     member = event.member
     before = state.members.get(member.node)
-    if before is not None and event.mod_revision <= before.mod_revision:
+    known_revision = before.mod_revision if before else state.deleted.get(member.node) or 0
+    if event.mod_revision <= known_revision:
         return state
     seen = _seen(state.members, member, event.create_revision, event.mod_revision, now_s)
     arrived = state.arrived + _arrival(state, seen) - _arrival(state, before)
@@ -83,6 +87,7 @@ def member_deleted(state: JobState, event: MemberDeleted, now_s: float) -> JobSt
     state = replace(
         state,
         members=state.members.without(event.node),
+        deleted=state.deleted.with_item(event.node, event.revision),
         members_revision=max(state.members_revision, event.revision),
         arrived=state.arrived - _arrival(state, seen),
     )
@@ -119,15 +124,16 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
     grace_s = (
         state.spec.shutdown_timeout_s if world.reason.is_planned else state.spec.failure_timeout_s
     )
-    named = {node.node for node in world.nodes}
     state = replace(
         state,
         oldest=None,
         is_oldest_asked=False,
         formed_s=None,
+        is_formation_late=False,
         formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s,
         lost_races=0,
-        dead={n: i for n, i in state.dead.items() if n in named or n in state.members},
+        gone_s={},
+        dead={n: i for n, i in state.dead.items() if world.node(n) or n in state.members},
         timing=replace(state.timing, world_s=now_s),
     )
     state = _recounted(state, now_s, asked=() if not state.has_all_members else None)
@@ -162,7 +168,7 @@ def result_seen(state: JobState, result: Result, now_s: float) -> JobState:
         ok_ranks=state.ok_ranks + gained,
     )
     if state.world is not None and state.ok_ranks >= state.world.size:
-        return look(state, Reason.NODE_LOST, now_s=now_s)
+        return look(state, Reason.ALL_SUCCEEDED, now_s=now_s)
     return state
 
 
@@ -216,13 +222,12 @@ def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | Non
             kept = tuple(n for n in gone if n in state.members or n not in (asked or ()))
             return replace(state, oldest=kept, arrived=0, ok_ranks=0)
         return replace(state, arrived=0, ok_ranks=0, gone_s={})
-    absent = [
-        node.node
-        for node in (world.nodes if asked is None else [])
-        if node.node not in state.members
-    ]
-    if asked is not None:
-        absent = [n for n in asked if world.node(n) is not None and n not in state.members]
+    if asked is None:
+        absent = [node.node for node in world.nodes if node.node not in state.members]
+    else:
+        # Of the others we heard nothing new: who was gone is gone.
+        absent = [n for n in state.gone_s if n not in asked and world.node(n) is not None]
+        absent += [n for n in asked if world.node(n) is not None and n not in state.members]
     state = replace(
         state,
         arrived=sum(_arrival(state, seen) for seen in state.members.values()),
@@ -236,7 +241,10 @@ def _formed(state: JobState, now_s: float) -> JobState:
     world = state.world
     if world is None or state.formed_s is not None or not state.has_all_members:
         return state
-    return replace(state, formed_s=now_s) if state.arrived >= len(world.nodes) else state
+    if state.arrived < len(world.nodes):
+        return state
+    # Whoever came meanwhile had to wait for it.
+    return look(replace(state, formed_s=now_s), Reason.JOINED, now_s=now_s)
 
 
 def _arrival(state: JobState, seen: SeenMember | None) -> int:

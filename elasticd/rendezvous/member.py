@@ -5,7 +5,7 @@ from elasticd.records.member import Member, Result, SlotOffer
 from elasticd.records.world import WorldNode
 from elasticd.rendezvous.state import JobState, Stage, WorkerStage
 
-__all__ = ["desired_generation", "desired_member", "desired_result", "is_forming", "my_node"]
+__all__ = ["desired_generation", "desired_member", "desired_result", "is_current", "is_forming", "my_node"]
 
 
 def desired_generation(state: JobState) -> Generation | None:
@@ -28,6 +28,11 @@ def is_forming(state: JobState) -> bool:
     """A world wants us and we have not arrived in it yet."""
     generation = desired_generation(state)
     return generation is not None and state.adopted_arrival != generation
+
+
+def is_current(state: JobState) -> bool:
+    """The generation that we adopted is the one that should run."""
+    return state.adopted == desired_generation(state)
 
 
 def desired_member(state: JobState) -> Member:
@@ -64,8 +69,7 @@ def _offered_nonce(state: JobState, slot: Slot) -> Nonce:
     worker = state.workers.get(slot)
     if worker is not None:
         return last if worker.stage is not WorkerStage.FAILED else Nonce(last + 1)
-    is_current = state.adopted == desired_generation(state)
-    if is_current and _has_finished(state, slot):
+    if is_current(state) and _has_finished(state, slot):
         return last
     return Nonce(last + 1)
 

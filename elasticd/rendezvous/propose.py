@@ -10,13 +10,15 @@ from dataclasses import replace
 from elasticd.records.failure import Failure
 from elasticd.records.ids import NodeId
 from elasticd.records.job import Budget, JobStatus, target_nodes
+from elasticd.records.member import Member
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.change import Change, find_change, is_candidate
 from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
+from elasticd.rendezvous.explain import without
 from elasticd.rendezvous.member import desired_member
 from elasticd.rendezvous.plan import Wait, plan_world
-from elasticd.rendezvous.state import JobState
+from elasticd.rendezvous.state import JobState, Stage
 
 __all__ = ["PROPOSERS", "look", "may_propose", "propose", "proposers"]
 
@@ -25,10 +27,10 @@ STAGGER_S = 0.03
 """Ten times what a proposal takes on an idle etcd."""
 BURST_WINDOW_S = 0.1
 """A second change while a world is still forming waits this long: a burst becomes one world."""
+LOSS_WINDOW_S = 0.05
+"""Leases that run out together (a rack, a switch) are seen a little apart."""
 SECONDARY_GRACE_S = 0.1
 """A broken collective is an echo; the failure that caused it is most likely on its way."""
-POLL_S = 0.02
-"""Between looks while only a fresh store is missing, which is on its way."""
 RACES_BEFORE_FORCE = 3
 """After so many lost races against members' changes only the world's revision must hold."""
 
@@ -48,7 +50,13 @@ def proposers(state: JobState) -> tuple[NodeId, ...]:
         )
         if alive:
             return alive
-    return state.oldest or ()
+    oldest = state.oldest or ()
+    return tuple(node for node in oldest if not _is_dead_member(state, node))
+
+
+def _is_dead_member(state: JobState, node: NodeId) -> bool:
+    seen = state.members.get(node)
+    return seen is not None and state.dead.get(node) == seen.member.incarnation
 
 
 def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False) -> JobState:
@@ -60,11 +68,13 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
         delay_s = SECONDARY_GRACE_S
     elif state.world is None or reason is Reason.JOINED:
         delay_s = state.spec.join_window_s
+    elif reason is Reason.NODE_LOST:
+        delay_s = LOSS_WINDOW_S
     else:
         delay_s = 0.0
     if state.world is not None and state.formed_s is None and not state.is_world_ended:
         delay_s = max(delay_s, BURST_WINDOW_S)
-    if not is_own:
+    if not (is_own and delay_s == 0.0) and state.me.node in turn:
         delay_s += turn.index(state.me.node) * STAGGER_S
     due_s = now_s + delay_s
     return replace(
@@ -85,7 +95,9 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
     if state.is_formation_late:
         next_s = now_s + state.spec.formation_timeout_s
         state = replace(state, is_formation_late=False, formation_deadline_s=next_s)
-    change = find_change(state, target, is_late)
+    own = desired_member(state)
+    view = _with_own(state, own)
+    change = find_change(view, target, is_late)
     if change is None:
         return state, ()
     failed = _failed(state, change, now_s)
@@ -95,11 +107,10 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
         wait_s = _first_world_wait_s(state, target, now_s)
         if wait_s is not None:
             return replace(state, plan_at_s=wait_s), ()
-    planned = plan_world(state, change, now_s=now_s)
+    planned = plan_world(view, change, now_s=now_s)
     if isinstance(planned, Wait):
         return _say_wait(state, change, planned, now_s)
-    member = desired_member(state)
-    is_changed = member != state.member_sent
+    is_changed = own != state.member_sent
     effect = ProposeWorld(
         world=planned,
         status=_running_status(state, change, planned, now_s),
@@ -108,19 +119,25 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
         members_revision=(
             state.members_revision if state.lost_races < RACES_BEFORE_FORCE else None
         ),
-        member=member if is_changed else None,
+        member=own if is_changed else None,
     )
     timing = replace(state.timing, proposed_s=now_s)
     state = replace(state, proposal=planned.token, timing=timing)
     if is_changed:
-        state = replace(state, member_sent=member, is_member_in_flight=True)
+        state = replace(state, member_sent=own, is_member_in_flight=True)
     return state, (effect,)
 
 
 def may_propose(state: JobState) -> bool:
-    """True if nothing that we know or have under way forbids to propose now."""
+    """True if nothing that we know or have under way forbids to propose now.
+
+    World and status change together, but are seen one after the other: in between, the budget of
+    one would be charged for what happened to the other.
+    """
+    generation = state.world.generation if state.world is not None else 0
     return (
-        state.has_all_members
+        state.stage in (Stage.MEMBER, Stage.LEAVING)
+        and state.has_all_members
         and state.has_results
         and not state.is_fenced
         and not state.is_over
@@ -128,19 +145,23 @@ def may_propose(state: JobState) -> bool:
         and not state.is_status_in_flight
         and not state.is_member_in_flight
         and state.status is not None
+        and state.status.generation == generation
+    )
+
+
+def _with_own(state: JobState, own: Member) -> JobState:
+    """Our own news need not make the round through etcd: the proposal takes it along."""
+    seen = state.members.get(state.me.node)
+    if seen is None or seen.member.incarnation != own.incarnation:
+        return state
+    return replace(
+        state, members=state.members.with_item(own.node, replace(seen, member=own))
     )
 
 
 def _ending(state: JobState) -> JobStatus | None:
     """The final status, if the job is done or was told to stop."""
     assert state.status is not None
-    if any(want.is_stop for want in state.wants.values()):
-        return replace(
-            state.status,
-            phase=Phase.STOPPED,
-            reason=Reason.STOP_REQUESTED,
-            message=next((w.why for w in state.wants.values() if w.is_stop and w.why), "stopped"),
-        )
     world = state.world
     if world is not None and state.ok_ranks >= world.size:
         return replace(
@@ -149,6 +170,13 @@ def _ending(state: JobState) -> JobStatus | None:
             generation=world.generation,
             reason=Reason.ALL_SUCCEEDED,
             message=f"all {world.size} ranks of generation {world.generation} exited with 0",
+        )
+    if any(want.is_stop for want in state.wants.values()):
+        return replace(
+            state.status,
+            phase=Phase.STOPPED,
+            reason=Reason.STOP_REQUESTED,
+            message=next((w.why for w in state.wants.values() if w.is_stop and w.why), "stopped"),
         )
     return None
 
@@ -208,6 +236,7 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
         phase=Phase.RUNNING,
         generation=world.generation,
         reason=world.reason,
+        message=without(change.lost),
         budget=budget.charged(cause) if is_charged and cause is not None else budget,
         restarts=world.restarts,
         failure=change.culprit,
@@ -232,24 +261,24 @@ def _first_world_wait_s(state: JobState, target: int, now_s: float) -> float | N
 def _say_wait(
     state: JobState, change: Change, wait: Wait, now_s: float
 ) -> tuple[JobState, tuple[Effect, ...]]:
-    """Record below-min as the job's status, once; other waits are short and only retried."""
+    """Record below-min as the job's status, once; other waits are nobody's concern."""
+    state = replace(state, plan_at_s=wait.until_s)
     if not wait.is_below_min:
-        return replace(state, plan_at_s=now_s + POLL_S), ()
+        return state, ()
     world, before = state.world, state.status
     assert before is not None
-    state = replace(state, plan_at_s=wait.until_s)
     status = replace(
         before,
         phase=Phase.PENDING if world is None else Phase.WAITING,
         generation=before.generation if world is None else world.generation,
         reason=Reason.FIRST_WORLD if world is None else change.reason,
         message=f"waiting for {wait.message}",
-        failure=change.culprit or before.failure,
+        failure=change.culprit,
     )
     if (status.phase, status.message) == (before.phase, before.message):
         return state, ()
     if world is not None and not state.is_world_ended and change.reason.cause is not None:
-        status = replace(status, budget=status.budget.charged(change.reason.cause))
+        status = replace(status, budget=_budget(state, now_s).charged(change.reason.cause))
     return _write_status(state, status)
 
 

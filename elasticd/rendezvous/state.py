@@ -8,8 +8,9 @@ from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import JobSpec, JobStatus, Want
 from elasticd.records.member import Exit, Member, Result, StoreAddress
-from elasticd.records.reason import Reason
+from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
+from elasticd.rendezvous.effect import Peer
 from elasticd.rendezvous.table import Table
 
 __all__ = ["JobState", "Me", "SeenMember", "Stage", "Timing", "Worker", "WorkerStage"]
@@ -90,6 +91,8 @@ class JobState:
     members: Table[SeenMember] = field(default_factory=Table)
     """All of them where `has_all_members`, else the proposers that we watch."""
     members_revision: int = 0
+    deleted: Table[int] = field(default_factory=Table)
+    """Members deleted since the last list, and when: an older sight of them is an echo."""
     has_all_members: bool = False
     results: Table[Result] = field(default_factory=Table)
     has_results: bool = False
@@ -142,7 +145,7 @@ class JobState:
     is_member_in_flight: bool = False
     result_sent: Result | None = None
     is_result_in_flight: bool = False
-    peers_held: tuple[NodeId, ...] = ()
+    peers_held: tuple[Peer, ...] = ()
     retry_at_s: float | None = None
     """A write failed for want of etcd: try again then."""
     timing: Timing = field(default_factory=Timing)
@@ -162,6 +165,6 @@ class JobState:
         return (
             self.world is not None
             and self.status is not None
-            and self.status.phase.value == "waiting"
+            and self.status.phase is Phase.WAITING
             and self.status.generation >= self.world.generation
         )

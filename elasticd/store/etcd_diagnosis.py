@@ -61,7 +61,7 @@ def _quorum(
         return Unavailable(
             f"etcd at {urls} answers but has no leader: a majority of its members must be up."
         )
-    if failure.is_silence:
+    if failure.is_silence or failure.address not in answering:
         return Unavailable(
             f"etcd at {urls} answers but did not carry out the request in time: look at its load"
             " and its disk."

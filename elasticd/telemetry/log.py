@@ -18,7 +18,7 @@ finally:
     if _RICH is None:
         del sys.modules["rich"]
 
-__all__ = ["configure", "get_logger"]
+__all__ = ["bind", "configure", "get_logger"]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -57,3 +57,8 @@ def configure(
 def get_logger(**bound: object) -> Any:
     """Give a logger with these keys bound; lazy, so it may be taken before `configure`."""
     return structlog.get_logger(**bound)
+
+
+def bind(**keys: object) -> None:
+    """Add these keys to everything that is logged on this thread from now on."""
+    structlog.contextvars.bind_contextvars(**keys)

@@ -213,9 +213,7 @@ def test_stop_reaches_the_program_behind_a_shell(pool: PoolDriver, tmp_path: Pat
 def test_stop_during_the_start_is_not_lost(pool: PoolDriver, tmp_path: Path) -> None:
     """SIGTERM right after the fork meets the default action, not the pool's handler."""
     write(tmp_path, "s.py", SLEEP)
-    workers = [pool.start("s.py", folder=tmp_path) for _ in range(4)]
-    for worker in workers:
-        pool.stop(worker, 1000)
+    workers = [pool.start("s.py", folder=tmp_path, is_stopped_at_once=True) for _ in range(4)]
     assert [pool.wait_for(Exited, worker).code for worker in workers] == [-15] * 4
 
 

@@ -1,6 +1,7 @@
 """The agent's shell in the simulation: carries effects out as the real one does, owns a lease."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from elasticd.records.ids import Incarnation, Life, NodeId, incarnation_of
@@ -36,6 +37,7 @@ class Agent:
         self.held: dict[NodeId, fx.Peer] = {}
         self.decisions = 0
         self.ticks = 0
+        self.has_watched_all = False
         self.journal: list[str] | None = None
         self._memberships = 0
         self._inbox: list[Callable[[], None]] = []
@@ -281,6 +283,7 @@ class Agent:
                     self.post(ev.ResultSeen(result=cast(Result, item.value)))
 
         names = None if nodes is None else frozenset(nodes)
+        self.has_watched_all |= nodes is None
         link = self.node.link
         self._observed.append(self._etcd.watch("member", names, members, link))
         if nodes is None:
@@ -313,8 +316,8 @@ class Agent:
 
     def _find_oldest(self, count: int) -> None:
         def ask() -> object:
-            items = self._etcd.table("member").items()
-            return [name for name, _ in sorted(items, key=lambda row: row[1].create)[:count]]
+            # The table is in the order of creation: a key that was deleted goes to its end.
+            return list(islice(self._etcd.table("member"), count))
 
         def found(names: object | None) -> None:
             if names is None:

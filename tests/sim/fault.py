@@ -48,6 +48,17 @@ def kill_agent(sim: Simulation, rng: Random) -> None:
     sim.clock.after(rng.choice((0.1, 1.0, 4.0, 9.0)), node.start_agent)
 
 
+def kill_for_good(sim: Simulation, rng: Random) -> None:
+    """A machine that never comes back, as long as enough others are left."""
+    lost = sum(node.is_lost for node in sim.nodes.values())
+    if len(sim.nodes) - lost <= sim.spec.min_nodes:
+        return
+    node = _some(sim, rng)
+    sim.say(f"FAULT    kill {node.name} for good")
+    node.is_lost = True
+    node.kill_agent(is_power_off=rng.random() < 0.5)
+
+
 def flap(sim: Simulation, rng: Random) -> None:
     """P12: the same node dies again and again."""
     node = _some(sim, rng)
@@ -174,6 +185,7 @@ FAULTS: dict[str, Fault] = {
     "kill_worker": kill_worker,
     "raise_in_worker": raise_in_worker,
     "kill_agent": kill_agent,
+    "kill_for_good": kill_for_good,
     "flap": flap,
     "goodbye": goodbye,
     "drain": drain,

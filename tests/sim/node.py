@@ -26,6 +26,8 @@ class Node:
         self.link = Link(sim.clock, sim.rng, sim.etcd, sim.weather)
         self.agent: Agent | None = None
         self.is_off = False
+        self.is_lost = False
+        """It never comes back."""
         self.start_delay_s = (0.02, 0.1)
         self.pool_delay_s = (0.1, 1.0)
         self.is_poisoned = False
@@ -38,7 +40,7 @@ class Node:
     # --- the agent's lives
 
     def start_agent(self) -> None:
-        if self.agent is not None:
+        if self.agent is not None or self.is_lost:
             return
         self.is_off = False
         self._lives += 1

@@ -28,6 +28,7 @@ class Run:
 
     world: World
     workers: set[Worker] = field(default_factory=set)
+    running: int = 0
     since_s: float | None = None
     """Since when all ranks run together."""
 
@@ -57,7 +58,8 @@ class Training:
         if self.bug is not None and self.bug.after_s is None and self._is_buggy(run, worker):
             delay_s = self._rng.uniform(0.005, 0.02)
             self._clock.after(delay_s, lambda: self.raises(worker, Raised()))
-        if len(run.workers) == run.world.size and all(w.is_running for w in run.workers):
+        run.running += 1
+        if run.running == run.world.size:
             run.since_s = self._clock.now_s
             for other in run.workers:
                 other.has_group = True
@@ -119,9 +121,10 @@ class Training:
                 self.finished.setdefault(worker.generation, set()).add(worker.rank)
             worker.ended(0, None)
 
-    def _ended(self, worker: Worker, is_loud: bool) -> None:
+    def _ended(self, worker: Worker, is_loud: bool, was_running: bool) -> None:
         run = self.runs[worker.generation]
         run.workers.discard(worker)
+        run.running -= int(was_running)
         if run.since_s is not None and not worker.has_finished:
             self.left_s = max(0.05, self.left_s - (self._clock.now_s - run.since_s))
             run.since_s = None
@@ -129,7 +132,8 @@ class Training:
             del self.runs[worker.generation]
         if is_loud and worker.node not in self.silent and worker.has_group:
             for peer in sorted(run.workers, key=lambda w: w.rank):
-                if peer.node not in self.silent:
+                if peer.node not in self.silent and not peer.has_echoed:
+                    peer.has_echoed = True
                     delay_s = self._rng.uniform(0.010, 0.045)
                     self._clock.after(delay_s, lambda p=peer: self._echo(p))  # type: ignore[misc]
 

@@ -41,7 +41,8 @@ class Worker:
     has_raised: bool = False
     has_group: bool = False
     has_finished: bool = False
-    on_end: Callable[["Worker", bool], None] = lambda worker, is_loud: None
+    has_echoed: bool = False
+    on_end: Callable[["Worker", bool, bool], None] = lambda worker, is_loud, was_running: None
 
     def started(self) -> None:
         if self.is_alive and not self.is_running:
@@ -70,10 +71,10 @@ class Worker:
         """The process is gone: tell its agent, and let its peers notice."""
         if not self.is_alive:
             return
-        self.is_alive = False
-        self.is_running = False
+        was_running = self.is_running
+        self.is_alive = self.is_running = False
         self.has_finished = code == 0 and not self.is_stopping
-        self.on_end(self, is_loud and not self.has_finished)
+        self.on_end(self, is_loud and not self.has_finished, was_running)
         self.agent.post(
             ev.WorkerExited(slot=self.slot, nonce=self.nonce, code=code, failure=failure)
         )

@@ -1,0 +1,38 @@
+"""What a change of world was about, in one sentence for people."""
+
+from collections.abc import Mapping, Sequence
+
+from elasticd.records.ids import NodeId
+from elasticd.records.reason import Reason
+
+__all__ = ["names", "without"]
+
+_SHOWN = 5
+_WORDS = {
+    Reason.NODE_LOST: "whose lease ran out",
+    Reason.NODE_DEAD: "whose agent died",
+    Reason.NODE_LEFT: "which said goodbye",
+    Reason.NODE_RETURNED: "whose agent was started anew",
+    Reason.DID_NOT_ARRIVE: "which did not arrive",
+    Reason.DRAINED: "which is drained",
+    Reason.PREEMPTED: "which is preempted",
+    Reason.STOP_REQUESTED: "whose agent ends",
+}
+
+
+def names(nodes: Sequence[NodeId]) -> str:
+    """A list of nodes that stays short."""
+    shown = ", ".join(nodes[:_SHOWN])
+    return f"{shown} and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else shown
+
+
+def without(lost: Mapping[NodeId, Reason]) -> str:
+    """Say which nodes a world goes on without, and why; empty if none is missing."""
+    by_reason: dict[Reason, list[NodeId]] = {}
+    for node, reason in lost.items():
+        by_reason.setdefault(reason, []).append(node)
+    parts = [
+        f"{names(nodes)}, {_WORDS.get(reason, f'lost by {reason}')}"
+        for reason, nodes in by_reason.items()
+    ]
+    return "without " + "; without ".join(parts) if parts else ""

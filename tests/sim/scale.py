@@ -1,0 +1,134 @@
+"""How the rendezvous grows: n nodes form a world, a tenth is lost at once, the rest goes on."""
+
+import gc
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticd.records.world import World
+from tests.sim.schedule import spec_of
+from tests.sim.simulation import Simulation
+
+__all__ = ["Figures", "measure", "slope", "table"]
+
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run cost. Per member and generation: the most of any member."""
+
+    nodes: int
+    wall_s: float
+    generations: int
+    form_s: float
+    """Virtual seconds from the first agent's start until all have arrived."""
+    reform_s: float
+    """Virtual seconds from the loss until all that are left have arrived."""
+    writes: int
+    """The most etcd writes that one member made for one generation."""
+    events: int
+    """The most events that an agent had which is no proposer."""
+    proposer_events: int
+    total_events: int
+
+
+def measure(nodes: int, *, lost_share: float = 0.1, seed: int = 1) -> Figures:
+    """Form a world of `nodes`, kill a share of them at once, form the next."""
+    gc.collect()
+    begun_s = time.perf_counter()
+    lost = int(nodes * lost_share)
+    spec = spec_of(
+        min_nodes=nodes - lost,
+        max_nodes=nodes,
+        join_window_s=0.2,
+        first_window_s=30.0,
+        formation_timeout_s=60.0,
+    )
+    sim = Simulation(seed=seed, spec=spec, slots=[1] * nodes, work_s=1e6)
+    sim.submit()
+    for node in sim.nodes.values():
+        node.pool_delay_s = (0.1, 1.0)
+        sim.clock.after(sim.rng.uniform(0.0, 0.5), node.start_agent)
+    begin_s = sim.clock.now_s
+    assert sim.run(LIMIT_S, until=lambda: _is_whole(sim)), "no world formed"
+    form_s = sim.clock.now_s - begin_s
+    sim.run(1.0)
+    first_writes = _writes(sim, sim.history.worlds[-1].generation)
+    before = dict(sim.history.writes)
+    dead = set(sim.rng.sample(sorted(sim.nodes), lost))
+    for name in sorted(dead):
+        sim.nodes[name].kill_agent()
+    begin_s = sim.clock.now_s
+    generation = sim.history.worlds[-1].generation
+    assert sim.run(
+        LIMIT_S,
+        until=lambda: sim.history.worlds[-1].generation > generation
+        and len(sim.history.worlds[-1].nodes) == nodes - lost
+        and _is_whole(sim),
+    ), "no second world formed"
+    reform_s = sim.clock.now_s - begin_s
+    sim.run(1.0)
+    changes = sim.history.worlds[-1].generation - generation
+    second = {k: n - before.get(k, 0) for k, n in sim.history.writes.items()}
+    second_writes = max(_per_member(second).values()) / changes
+    agents = [a for a in sim.agents if a.is_alive]
+    plain = [a.decisions for a in agents if not a.has_watched_all]
+    return Figures(
+        nodes=nodes,
+        wall_s=time.perf_counter() - begun_s,
+        generations=len(sim.history.worlds),
+        form_s=form_s,
+        reform_s=reform_s,
+        writes=math.ceil(max(first_writes, second_writes)),
+        events=max(plain),
+        proposer_events=max(a.decisions for a in agents),
+        total_events=sum(a.decisions for a in sim.agents),
+    )
+
+
+def slope(figures: Sequence[Figures]) -> float:
+    """The exponent of the wall time in the number of nodes: least squares on both logarithms."""
+    xs = [math.log(f.nodes) for f in figures]
+    ys = [math.log(f.wall_s) for f in figures]
+    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
+    above = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    return above / sum((x - x_mean) ** 2 for x in xs)
+
+
+def table(figures: Sequence[Figures]) -> str:
+    """The figures as a Markdown table, with the fit below."""
+    rows = [
+        "| nodes | generations | formed after | re-formed after | writes/member/generation "
+        "| events/agent | events/proposer | events in all | wall |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {f.nodes:,} | {f.generations} | {f.form_s:.2f} s | {f.reform_s:.2f} s | {f.writes} "
+        f"| {f.events} | {f.proposer_events:,} | {f.total_events:,} | {f.wall_s:.2f} s |"
+        for f in figures
+    ]
+    return "\n".join(rows)
+
+
+def _is_whole(sim: Simulation) -> bool:
+    item = sim.etcd.get("world", "")
+    if item is None or not isinstance(item.value, World):
+        return False
+    run = sim.training.runs.get(item.value.generation)
+    return run is not None and run.since_s is not None
+
+
+def _per_member(writes: dict[tuple[str, str], int]) -> dict[str, int]:
+    """Puts of a member's own keys, by member."""
+    found: dict[str, int] = {}
+    for (kind, name), count in writes.items():
+        if kind in ("member", "result", "incident"):
+            node = name.rpartition("/")[2]
+            found[node] = found.get(node, 0) + count
+    return found
+
+
+def _writes(sim: Simulation, generations: int) -> float:
+    return max(_per_member(sim.history.writes).values()) / max(1, generations)

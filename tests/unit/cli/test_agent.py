@@ -1,0 +1,86 @@
+"""What an agent is told: flags, then ELASTICD_* of the environment, then defaults."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli.agent import agent_settings, default_node_id
+from elasticd.cli.place import gpu_count, own_address
+from elasticd.errors import CallError
+
+FLAGS = {"etcd": "http://127.0.0.1:2379", "labels": ()}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_agent_needs_only_etcd(here: Path) -> None:
+    """The rest is found out: its name, its address, its slots."""
+    settings = agent_settings(FLAGS, {})
+    assert settings.host == socket.gethostname()
+    assert settings.address == "127.0.0.1"
+    assert settings.slots >= 1 and settings.job is None
+    assert settings.run_folder == here / "elasticd-runs"
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    """For every setting by the same rule."""
+    environ = {
+        "ELASTICD_ETCD": "http://x:1",
+        "ELASTICD_SLOTS": "3",
+        "ELASTICD_NODE_ID": "from-env",
+        "ELASTICD_LEASE_TTL": "9",
+        "ELASTICD_LABELS": "zone=a,kind=b",
+        "ELASTICD_CLUSTER": "c",
+    }
+    settings = agent_settings({"labels": (), "slots": "2", "cluster": "d"}, environ)
+    assert settings.slots == 2 and settings.cluster == "d"
+    assert settings.store.endpoints == ("http://x:1",)
+    assert (settings.node, settings.lease_ttl_s) == ("from-env", 9.0)
+    assert settings.labels == {"zone": "a", "kind": "b"}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"slots": "0"}, {"slots": "x"}, {"lease_ttl": "1"}, {"lease_ttl": "x"}, {"job": "a b"}],
+)
+def test_a_bad_setting_is_refused_with_its_flag(flags: dict[str, str]) -> None:
+    """Before anything is started."""
+    with pytest.raises(CallError, match=next(iter(flags)).replace("_", "-")):
+        agent_settings({**FLAGS, **flags}, {})
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("gpu-1.cluster.local", "gpu-1.cluster.local"),
+        ("Bad_Host!", "Bad_Host"),
+        ("-x-", "x"),
+        ("", "node"),
+        ("a" * 80, "a" * 63),
+    ],
+)
+def test_a_host_name_becomes_a_usable_node_name(host: str, name: str) -> None:
+    """A key segment has fewer characters than a host name may have."""
+    assert default_node_id(host) == name
+
+
+def test_gpus_are_counted_as_cuda_would_show_them(tmp_path: Path) -> None:
+    """Device files, without the control devices; CUDA_VISIBLE_DEVICES ends at what it ignores."""
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert gpu_count({}, tmp_path) == 3
+    assert gpu_count({"CUDA_VISIBLE_DEVICES": "1,0"}, tmp_path) == 2
+    assert gpu_count({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, tmp_path) == 1
+    assert gpu_count({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == 0
+    assert gpu_count({}, tmp_path / "nothing") == 0
+
+
+def test_the_address_is_that_of_the_way_to_etcd() -> None:
+    """Nothing is sent and no name is resolved."""
+    assert own_address("http://127.0.0.1:2379") == "127.0.0.1"
+    assert own_address("http://no.such.host.invalid:2379") == "127.0.0.1"

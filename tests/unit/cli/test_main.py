@@ -1,0 +1,132 @@
+"""How the command line answers: one plain sentence, the right exit code, no traceback."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli.main import COMMANDS, main
+from elasticd.control.archive import archive
+from elasticd.control.folder import JobFolder
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Phase
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, SPEC, put
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("pass")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+BAD_CALLS = [
+    (["run"], "No script was given"),
+    (["run", "nope.py"], "nope.py was not found"),
+    (["run", "folder"], "folder is a folder"),
+    (["run", "--no-python", "no-such-program"], "was not found on PATH"),
+    (["run", "--no-python", "./train.py"], "cannot be executed"),
+    (["run", "--nnodes", "4:2", "train.py"], "--nnodes 4:2"),
+    (["run", "--nnodes", "0", "train.py"], "--nnodes 0"),
+    (["run", "--nnodes", "x", "train.py"], "--nnodes x"),
+    (["run", "--nproc-per-node", "4", "--slots", "2", "train.py"], "--slots 2"),
+    (["run", "--log-dir", "/proc/nope", "train.py"], "--log-dir"),
+    (["run", "--no-such-flag", "train.py"], "elasticd run --help"),
+    (["run", "--etcd", "http://127.0.0.1:1", "train.py"], "http://127.0.0.1:1"),
+    (["run", "--etcd", "https://a:1", "--etcd-cacert", "/nope", "train.py"], "/nope"),
+    (["agent"], "--etcd"),
+    (["agent", "--etcd", "http://a:1", "--slots", "many"], "--slots many"),
+    (["agent", "--etcd", "http://a:1", "--lease-ttl", "1"], "--lease-ttl 1"),
+    (["agent", "--etcd", "http://a:1", "--node-id", "a/b"], "--node-id"),
+    (["agent", "--etcd", "http://a:1", "--label", "x"], "--label"),
+    (["status"], "no local run"),
+    (["status", "nope"], "no local run 'nope'"),
+    (["status", "nope", "--etcd", "http://127.0.0.1:1"], "http://127.0.0.1:1"),
+    (["why", "--etcd", "http://127.0.0.1:1"], "Name the job"),
+    (["stop"], "JOB"),
+    (["scale", "nope", "0"], "0"),
+    (["nonsense"], "nonsense"),
+]
+
+
+@pytest.mark.parametrize(("argv", "said"), BAD_CALLS)
+def test_a_wrong_call_is_answered_in_one_sentence_with_exit_code_2(
+    argv: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, with the value that was wrong; nothing on stdout."""
+    assert main(argv) == 2
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("elasticd: ") and shown.err.count("\n") == 1
+    assert said in shown.err
+
+
+def test_a_script_that_cannot_be_read_is_said(here: Path) -> None:
+    """root can read everything, so this runs as nobody where it can."""
+    code = (
+        "import os, sys; from elasticd.cli.script import check_entry; from pathlib import Path;"
+        "from elasticd.cli.request import parse; request = parse(['t.py'], {});"
+        "os.getuid() == 0 and os.setuid(65534); check_entry(request, Path(sys.argv[1]))"
+    )
+    folder = Path("/tmp") / f"elasticd-{here.name}"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    script = folder / "t.py"
+    script.write_text("pass")
+    script.chmod(0)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+        )
+    finally:
+        script.unlink()
+        folder.rmdir()
+    assert "cannot be read" in done.stderr
+
+
+def test_a_dry_run_prints_the_spec_and_starts_nothing(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not even the run folder is made."""
+    assert main(["run", "--dry-run", "--nnodes", "1:1", "train.py", "--lr", "1"]) == 0
+    spec = json.loads(capfd.readouterr().out)
+    assert (spec["entry"], spec["args"]) == ("train.py", ["--lr", "1"])
+    assert not (here / "elasticd-runs").exists()
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """And is found where the table says."""
+    assert main([command, "--help"]) == 0
+    assert "Usage: elasticd" in capfd.readouterr().out
+
+
+def test_an_ended_local_run_is_still_told_of(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """From its records, after the private etcd is gone."""
+    store = MemoryStore()
+    put(store, KEYS.spec(JOB), SPEC)
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.FAILED, message="It broke."))
+    folder = JobFolder(here / "elasticd-runs", JOB)
+    folder.path.mkdir(parents=True)
+    archive(store.list(KEYS.root).items, folder.records)
+    for argv in (["status"], ["status", JOB], ["why"], ["status", "--json"], ["why", "--json"]):
+        assert main(argv) == 0
+        assert "It broke" in capfd.readouterr().out
+    assert main(["stop", JOB]) == 2
+    assert "is over" in capfd.readouterr().err
+
+
+def test_the_agents_way_in_is_light() -> None:
+    """Half a second from start to registered leaves no room for torch, rich or kubernetes."""
+    code = (
+        "import sys; from elasticd.cli.main import main;"
+        "main(['agent', '--etcd', 'http://a:1', '--slots', 'x']);"
+        "print([n for n in ('torch', 'rich', 'kubernetes', 'grpc') if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

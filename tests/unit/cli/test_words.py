@@ -1,0 +1,68 @@
+"""Sentences for people."""
+
+import pytest
+
+from elasticd.cli import words
+from elasticd.control.follow import Ended, Formed
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Cause, Phase, Reason
+from tests.unit.control.world_case import world
+
+FAILURE = Failure(
+    node=NodeId("n1"),
+    incarnation=Incarnation("i"),
+    host="gpu-1",
+    generation=Generation(2),
+    rank=Rank(3),
+    local_rank=1,
+    slot=Slot(1),
+    nonce=Nonce(1),
+    exit_code=1,
+    exception="ValueError: too hot",
+    traceback="\n".join(f"line {number}" for number in range(40)),
+    log_path="/runs/j/gen-2/rank-3.err",
+)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_has_a_sentence_of_its_own(reason: Reason) -> None:
+    """A new one must not be told by its code word."""
+    assert reason in words.BECAUSE
+
+
+def test_every_cause_is_named() -> None:
+    """In the summary."""
+    assert set(words.CAUSES) == set(Cause)
+
+
+def test_a_failure_names_rank_host_ending_and_log_last() -> None:
+    """Not the whole traceback, but its end, where the exception stands."""
+    lines = words.failure_lines(FAILURE)
+    assert lines[0] == "first failure: rank 3 on gpu-1 (n1), generation 2: exit code 1"
+    assert lines[-2:] == ["line 39", "full log: /runs/j/gen-2/rank-3.err"]
+    assert len(lines) == words.TRACEBACK_LINES + 2
+
+
+def test_a_change_of_world_is_one_line_with_its_culprit() -> None:
+    """Who was first, and how."""
+    text = words.change_of(Reason.WORKER_FAILED, FAILURE, ())
+    assert text == "a worker failed: rank 3 on gpu-1 (n1), exit code 1, ValueError: too hot"
+    assert words.change_of(Reason.NODE_LOST, None, ("b", "c")).endswith(": b, c")
+    line = words.news_line(Formed(world=world(2, "a", "b", reason=Reason.JOINED)))
+    assert line == "generation 2: 2 nodes, 2 workers (nodes joined)"
+
+
+def test_the_end_is_told_by_its_message() -> None:
+    """Or by its reason if there is none."""
+    status = JobStatus(phase=Phase.FAILED, reason=Reason.BUDGET_SPENT)
+    assert words.news_line(Ended(status=status)) == "job failed: the restart budget is spent"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.004, "4 ms"), (0.25, "0.25 s"), (12.0, "12.00 s"), (250.0, "250 s")]
+)
+def test_durations_are_short(value: float, text: str) -> None:
+    """Three digits say enough."""
+    assert words.seconds(value) == text
