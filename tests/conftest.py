@@ -1,3 +1,3 @@
 """Fixtures for all tests: real etcds."""
 
-pytest_plugins = ["tests.fixtures.etcd"]
+pytest_plugins = ["tests.fixtures.etcd", "tests.fixtures.store"]

@@ -89,6 +89,7 @@ class Agent:
             self._shut_down()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+        log.info("agent.ended", node=settings.node)
         if self._error:
             log.error("agent.failed", why=self._error)
         return 1 if self._error else 0
@@ -322,4 +323,3 @@ class Agent:
         self._registration.close()
         self._peers.close()
         self._http.close()
-        log.info("agent.ended", node=self._settings.node)

@@ -82,12 +82,14 @@ class World:
     unknown: Mapping[str, object] = field(default_factory=dict)
     # Looked up on every event of every agent: built once, or a thousand nodes cost a million steps.
     _nodes: dict[NodeId, WorldNode] = field(init=False, repr=False, compare=False)
+    _places: dict[NodeId, int] = field(init=False, repr=False, compare=False)
     _excluded: dict[NodeId, Exclusion] = field(init=False, repr=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
     """Number of ranks."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_nodes", {n.node: n for n in self.nodes})
+        object.__setattr__(self, "_places", {n.node: i for i, n in enumerate(self.nodes)})
         object.__setattr__(self, "_excluded", {e.node: e for e in self.excluded})
         object.__setattr__(self, "size", sum(len(n.workers) for n in self.nodes))
 
@@ -112,7 +114,7 @@ class World:
 
     def placements_of(self, node: WorldNode) -> Iterator[Placement]:
         """The ranks of one of its nodes, in order."""
-        yield from _placements(self.nodes.index(node), node)
+        yield from _placements(self._places[node.node], node)
 
 
 def _placements(group_rank: int, node: WorldNode) -> Iterator[Placement]:

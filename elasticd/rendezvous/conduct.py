@@ -4,10 +4,11 @@ Level-triggered: each step compares what is with what should be and may be calle
 it does not matter which event came first, twice or not at all.
 """
 
-from dataclasses import replace
+import dataclasses
 
 from elasticd.records.ids import Generation, Nonce
 from elasticd.records.incident import Incident
+from elasticd.records.member import Member
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Placement, WorldNode
 from elasticd.rendezvous.effect import (
@@ -30,7 +31,7 @@ from elasticd.rendezvous.member import (
     my_node,
 )
 from elasticd.rendezvous.plan import readmission_delay_s
-from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerStage
+from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerStage, replace
 
 __all__ = ["conduct", "retirement"]
 
@@ -56,7 +57,7 @@ def _stop(state: JobState, now_s: float) -> Step:
         if is_wanted or worker.stop_sent:
             continue
         effects.append(StopWorker(slot=slot, nonce=worker.nonce, grace_s=_grace_s(state, worker)))
-        workers[slot] = replace(worker, stop_sent=True)
+        workers[slot] = dataclasses.replace(worker, stop_sent=True)
     return (replace(state, workers=workers), tuple(effects)) if effects else (state, ())
 
 
@@ -112,7 +113,7 @@ def _start(state: JobState, now_s: float) -> Step:
             stores=stores,
             exits=(),
             failure=None,
-            timing=replace(state.timing, stopped_s=now_s),
+            timing=dataclasses.replace(state.timing, stopped_s=now_s),
         ),
         tuple(effects),
     )
@@ -226,7 +227,7 @@ def _is_free_to_leave(state: JobState) -> bool:
 
 
 def _write_result(state: JobState, now_s: float) -> Step:
-    """A rank that finished is a fact that must outlive us; a failure stands in our member record."""
+    """A rank that finished is a fact that must outlive us; a failure is in our member record."""
     if not any(exit_.code == 0 for exit_ in state.exits):
         return state, ()
     if state.is_fenced or state.is_result_in_flight:
@@ -255,8 +256,8 @@ def _write_member(state: JobState, now_s: float) -> Step:
     member, sent = desired_member(state), state.member_sent
     if member == sent:
         return state, ()
-    if sent is not None and not member.slots and member == replace(sent, stores=member.stores):
-        return state, ()  # Nobody needs our stores before we can start workers.
+    if sent is not None and _can_stores_wait(member, sent):
+        return state, ()
     if sent is not None and is_forming(state) and member.leaving == sent.leaving:
         mine = my_node(state)
         named = {w.slot: w.nonce for w in mine.workers} if mine is not None else {}
@@ -266,3 +267,10 @@ def _write_member(state: JobState, now_s: float) -> Step:
             return state, ()
     state = replace(state, member_sent=member, is_member_in_flight=True, retry_at_s=None)
     return state, (WriteMember(member=member),)
+
+
+def _can_stores_wait(member: Member, sent: Member) -> bool:
+    """Only our stores changed, and nobody needs them before we can start workers, or while one of
+    those that we named is left: the next record takes the news along."""
+    is_all = member == dataclasses.replace(sent, stores=member.stores)
+    return is_all and (not member.slots or any(store in member.stores for store in sent.stores))

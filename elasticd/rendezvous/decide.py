@@ -5,7 +5,7 @@ agent itself run the same code. Every call ends with `reconcile`, so that a fact
 something was in flight is acted upon as soon as it lands.
 """
 
-from dataclasses import replace
+import dataclasses
 from typing import assert_never
 
 from elasticd.records.ids import NodeId, life_of
@@ -16,7 +16,7 @@ from elasticd.rendezvous import invariant, learn
 from elasticd.rendezvous.conduct import conduct, retirement
 from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe, Peer
 from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, proposers
-from elasticd.rendezvous.state import JobState, Stage, WorkerStage
+from elasticd.rendezvous.state import JobState, Stage, WorkerStage, replace
 
 __all__ = ["REREAD_S", "decide", "wake_at_s"]
 
@@ -40,7 +40,7 @@ def decide(
     state, effects = _take(state, event, now_s)
     learned = state
     if state.stage is not Stage.RETIRED:
-        state, more = _reconcile(state, now_s)
+        state, more = _reconcile(before, state, now_s)
         effects += more
     invariant.check(before, learned, state, effects)
     return state, effects
@@ -81,10 +81,9 @@ def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tup
             state = learn.result_deleted(state, node)
         case ev.PeerDied():
             state = learn.peer_died(state, event, now_s)
-        case ev.OldestFound(nodes=nodes):
-            state = replace(state, oldest=nodes, is_oldest_asked=False)
-            state = state if nodes else _to_retry(state, now_s)
-            state = look(state, Reason.NODE_LOST, now_s=now_s)
+        case ev.OldestFound():
+            state = learn.oldest_found(state, event, now_s)
+            state = state if state.oldest else _to_retry(state, now_s)
         case ev.WithdrawalDone(ok=ok):
             if ok or state.stage is not Stage.WITHDRAWING:
                 return retirement(state) if state.stage is Stage.WITHDRAWING else (state, ())
@@ -144,12 +143,12 @@ def _worker_changed(
         case ev.WorkerStarted():
             if worker.stage is not WorkerStage.STARTING:
                 return state
-            started = replace(worker, stage=WorkerStage.RUNNING)
+            started = dataclasses.replace(worker, stage=WorkerStage.RUNNING)
             return replace(state, workers={**state.workers, event.slot: started})
         case ev.WorkerFailed(failure=failure):
             if worker.stop_sent or worker.stage is WorkerStage.FAILED:
                 return state
-            failed = replace(worker, stage=WorkerStage.FAILED)
+            failed = dataclasses.replace(worker, stage=WorkerStage.FAILED)
             state = replace(state, workers={**state.workers, event.slot: failed})
         case ev.WorkerExited(failure=failure):
             rest = {slot: w for slot, w in state.workers.items() if slot != event.slot}
@@ -168,7 +167,7 @@ def _worker_changed(
     if failure is not None and is_first:
         state = replace(state, failure=failure)
     reason = state.failure.reason if state.failure is not None else Reason.WORKER_KILLED
-    state = replace(state, timing=replace(state.timing, fact_s=now_s))
+    state = replace(state, timing=dataclasses.replace(state.timing, fact_s=now_s))
     return look(state, reason, now_s=now_s, is_own=True)
 
 
@@ -222,16 +221,20 @@ def _to_retry(state: JobState, now_s: float) -> JobState:
     return replace(state, retry_at_s=now_s + RETRY_S)
 
 
-def _reconcile(state: JobState, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
+def _reconcile(
+    before: JobState, state: JobState, now_s: float
+) -> tuple[JobState, tuple[Effect, ...]]:
     """Propose first: a proposal takes our own change along, which saves a write."""
-    state, effects = _observe(state, now_s)
+    state, effects = _observe(before, state, now_s)
     state, more = propose(state, now_s=now_s)
     effects += more
     state, more = conduct(state, now_s=now_s)
     return state, effects + more
 
 
-def _observe(state: JobState, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
+def _observe(
+    before: JobState, state: JobState, now_s: float
+) -> tuple[JobState, tuple[Effect, ...]]:
     """Watch what our place in the order asks for: everybody, or only those who propose."""
     effects: tuple[Effect, ...] = ()
     turn = proposers(state)
@@ -248,11 +251,24 @@ def _observe(state: JobState, now_s: float) -> tuple[JobState, tuple[Effect, ...
             state = replace(state, has_all_members=False, has_results=False)
         effects += (Observe(nodes=wanted),)
         state = replace(state, observed=wanted, reread_at_s=now_s + REREAD_S)
+    if _has_same_view(before, state):
+        return state, effects
     peers = _peers(state, turn)
     if peers != state.peers_held:
         effects += (HoldPeers(peers=peers),)
         state = replace(state, peers_held=peers)
     return state, effects
+
+
+def _has_same_view(before: JobState, state: JobState) -> bool:
+    """Nothing changed that decides who the proposers are, and where; so it is mostly."""
+    return (
+        before.members is state.members
+        and before.world is state.world
+        and before.oldest is state.oldest
+        and before.gone_s is state.gone_s
+        and before.dead is state.dead
+    )
 
 
 def _peers(state: JobState, turn: tuple[NodeId, ...]) -> tuple[Peer, ...]:

@@ -5,32 +5,35 @@ the fact could matter to it. All are cheap: what costs a pass over all members h
 list arrives or a world is planned, not per event.
 """
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import replace
 
-from elasticd.records.ids import NodeId, life_of
+from elasticd.records.ids import Generation, NodeId, life_of
+from elasticd.records.job import JobStatus
 from elasticd.records.member import Member, Result
-from elasticd.records.reason import Reason
+from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.change import change_of_node, is_candidate
 from elasticd.rendezvous.event import (
     MemberDeleted,
     MemberSeen,
     MembersListed,
+    OldestFound,
     PeerDied,
     ResultsListed,
     StatusSeen,
     WantsListed,
     WorldSeen,
 )
-from elasticd.rendezvous.propose import look
-from elasticd.rendezvous.state import JobState, SeenMember
+from elasticd.rendezvous.propose import PROPOSERS, look
+from elasticd.rendezvous.state import JobState, SeenMember, replace
 from elasticd.rendezvous.table import Table
 
 __all__ = [
     "member_deleted",
     "member_seen",
     "members_listed",
+    "oldest_found",
     "peer_died",
     "result_deleted",
     "result_seen",
@@ -72,7 +75,8 @@ def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
     state = replace(
         state,
         members=state.members.with_item(member.node, seen),
-        members_revision=max(state.members_revision, event.revision),
+        # Not the event's own: several changes may be told as of the last one's revision.
+        members_revision=max(state.members_revision, event.mod_revision),
         arrived=arrived,
         gone_s=_without(state.gone_s, member.node),
     )
@@ -87,15 +91,19 @@ def member_deleted(state: JobState, event: MemberDeleted, now_s: float) -> JobSt
     state = replace(
         state,
         members=state.members.without(event.node),
-        deleted=state.deleted.with_item(event.node, event.revision),
-        members_revision=max(state.members_revision, event.revision),
+        deleted=state.deleted.with_item(event.node, seen.mod_revision if seen else 0),
         arrived=state.arrived - _arrival(state, seen),
     )
     if state.world is not None and state.world.node(event.node) is not None:
         state = replace(state, gone_s={event.node: now_s, **state.gone_s})
-    if state.oldest is not None and event.node in state.oldest:
-        state = replace(state, oldest=tuple(n for n in state.oldest if n != event.node))
+    state = _not_oldest(state, event.node)
     return _look_at(state, event.node, now_s)
+
+
+def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
+    """Those that were found dead need a new life, and thereby a new place in the order, first."""
+    alive = tuple(node for node in event.nodes if node not in state.dead)[:PROPOSERS]
+    return look(replace(state, oldest=alive, is_oldest_asked=False), Reason.NODE_LOST, now_s=now_s)
 
 
 def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
@@ -108,6 +116,7 @@ def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
     for incarnation in known:
         if life_of(incarnation) == event.life:
             state = replace(state, dead={**state.dead, event.node: incarnation})
+            state = _not_oldest(state, event.node)
             return look(state, Reason.NODE_DEAD, now_s=now_s)
     return state
 
@@ -134,7 +143,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
         lost_races=0,
         gone_s={},
         dead={n: i for n, i in state.dead.items() if world.node(n) or n in state.members},
-        timing=replace(state.timing, world_s=now_s),
+        timing=dataclasses.replace(state.timing, world_s=now_s),
     )
     state = _recounted(state, now_s, asked=() if not state.has_all_members else None)
     # Facts that came between the plan and the record are looked at once more.
@@ -144,7 +153,10 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
 def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
     if event.revision <= state.status_revision:
         return state
+    before = state.status
     state = replace(state, status=event.status, status_revision=event.revision)
+    if before is not None and _place(before) == _place(event.status):
+        return state  # Another wording: two proposers that know different things could go on so.
     return look(state, Reason.JOINED, now_s=now_s)
 
 
@@ -262,6 +274,16 @@ def _ok_ranks(world: World | None, result: Result | None) -> int:
     if not world.has(result.node, result.incarnation):
         return 0
     return sum(exit_.code == 0 for exit_ in result.exits)
+
+
+def _not_oldest(state: JobState, node: NodeId) -> JobState:
+    if state.oldest is None or node not in state.oldest:
+        return state
+    return replace(state, oldest=tuple(n for n in state.oldest if n != node))
+
+
+def _place(status: JobStatus) -> tuple[Phase, Generation]:
+    return status.phase, status.generation
 
 
 def _without(mapping: Mapping[NodeId, float], key: NodeId) -> Mapping[NodeId, float]:

@@ -5,7 +5,14 @@ from elasticd.records.member import Member, Result, SlotOffer
 from elasticd.records.world import WorldNode
 from elasticd.rendezvous.state import JobState, Stage, WorkerStage
 
-__all__ = ["desired_generation", "desired_member", "desired_result", "is_current", "is_forming", "my_node"]
+__all__ = [
+    "desired_generation",
+    "desired_member",
+    "desired_result",
+    "is_current",
+    "is_forming",
+    "my_node",
+]
 
 
 def desired_generation(state: JobState) -> Generation | None:

@@ -50,7 +50,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     ready = [s for until_s, s in held if until_s <= now_s]
     chosen = _choose(previous, ready, target)
     if len(chosen) < spec.min_nodes:
-        return _wait_for_members(state, chosen, held, late, now_s)
+        return _wait_for_members(state, chosen, held, now_s)
     if change.reason is Reason.JOINED and not state.is_world_ended:
         early = _too_early_to_join(state, chosen, held, now_s)
         if early is not None:
@@ -63,9 +63,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     spent = _spent_stores(state)
     store = _fresh_store(state, nodes[0].node, spent)
     if store is None:
-        return Wait(
-            message=f"a fresh store on node {nodes[0].node}", until_s=now_s + STORE_POLL_S
-        )
+        return Wait(message=f"a fresh store on node {nodes[0].node}", until_s=now_s + STORE_POLL_S)
     is_first = previous is None
     here = {(node.node, node.incarnation) for node in nodes}
     return World(
@@ -179,7 +177,6 @@ def _wait_for_members(
     state: JobState,
     chosen: Sequence[SeenMember],
     held: Sequence[tuple[float, SeenMember]],
-    late: Set[NodeId],
     now_s: float,
 ) -> Wait:
     here = len(chosen)
@@ -196,26 +193,11 @@ def _wait_for_members(
     waiting = [(until_s, s.member.node) for until_s, s in held if until_s > now_s]
     if waiting:
         message += f"; held back after repeated losses: {names([n for _, n in waiting])}"
-    if late:
-        message += f"; did not arrive: {names(sorted(late))}"
-    absent = _absent(state)
-    if absent:
-        message += f"; gone: {names(absent)}"
     return Wait(
         message=message,
         until_s=min((until_s for until_s, _ in waiting), default=None),
         is_below_min=True,
     )
-
-
-def _absent(state: JobState) -> list[NodeId]:
-    if state.world is None:
-        return []
-    return [
-        node.node
-        for node in state.world.nodes
-        if (seen := state.members.get(node.node)) is None or not is_candidate(state, seen)
-    ]
 
 
 def _unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -> Wait | None:
@@ -241,8 +223,8 @@ def _unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -
             f"the end of {names([name for _, name in gone])}, which vanished without a goodbye "
             f"and may still train for up to {limit_s:.0f} s"
         )
-    until_s = max((until_s for until_s, _ in gone), default=None) if not alive else None
-    return Wait(message=message, until_s=until_s, is_below_min=True)
+    last_s = max((until_s for until_s, _ in gone), default=None)
+    return Wait(message=message, until_s=None if alive else last_s, is_below_min=True)
 
 
 def _shares_unended(state: JobState, world: World, chosen: Sequence[SeenMember]) -> bool:
@@ -263,9 +245,7 @@ def _oldest_unended(state: JobState, world: World) -> Generation:
     return world.generation if state.formed_s is not None else world.unended
 
 
-def _unended(
-    state: JobState, chosen: Sequence[SeenMember], generation: Generation
-) -> Generation:
+def _unended(state: JobState, chosen: Sequence[SeenMember], generation: Generation) -> Generation:
     """What the next world says of those before it."""
     world = state.world
     if world is None or not _shares_unended(state, world, chosen):

@@ -5,7 +5,7 @@ them at once, the others a little later, so that one write is normal and a dead 
 milliseconds. Whoever saw its own worker die does not wait for its turn: nobody can know sooner.
 """
 
-from dataclasses import replace
+import dataclasses
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import NodeId
@@ -18,7 +18,7 @@ from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
 from elasticd.rendezvous.explain import without
 from elasticd.rendezvous.member import desired_member
 from elasticd.rendezvous.plan import Wait, plan_world
-from elasticd.rendezvous.state import JobState, Stage
+from elasticd.rendezvous.state import JobState, Stage, replace
 
 __all__ = ["PROPOSERS", "look", "may_propose", "propose", "proposers"]
 
@@ -27,8 +27,8 @@ STAGGER_S = 0.03
 """Ten times what a proposal takes on an idle etcd."""
 BURST_WINDOW_S = 0.1
 """A second change while a world is still forming waits this long: a burst becomes one world."""
-LOSS_WINDOW_S = 0.05
-"""Leases that run out together (a rack, a switch) are seen a little apart."""
+LOSS_WINDOW_S = {Reason.NODE_LOST: 0.05, Reason.NODE_DEAD: 0.02}
+"""Nodes that go together (a rack, a switch) are missed a little apart: leases more than sockets."""
 SECONDARY_GRACE_S = 0.1
 """A broken collective is an echo; the failure that caused it is most likely on its way."""
 RACES_BEFORE_FORCE = 3
@@ -50,13 +50,7 @@ def proposers(state: JobState) -> tuple[NodeId, ...]:
         )
         if alive:
             return alive
-    oldest = state.oldest or ()
-    return tuple(node for node in oldest if not _is_dead_member(state, node))
-
-
-def _is_dead_member(state: JobState, node: NodeId) -> bool:
-    seen = state.members.get(node)
-    return seen is not None and state.dead.get(node) == seen.member.incarnation
+    return state.oldest or ()
 
 
 def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False) -> JobState:
@@ -68,8 +62,8 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
         delay_s = SECONDARY_GRACE_S
     elif state.world is None or reason is Reason.JOINED:
         delay_s = state.spec.join_window_s
-    elif reason is Reason.NODE_LOST:
-        delay_s = LOSS_WINDOW_S
+    elif reason in LOSS_WINDOW_S:
+        delay_s = LOSS_WINDOW_S[reason]
     else:
         delay_s = 0.0
     if state.world is not None and state.formed_s is None and not state.is_world_ended:
@@ -121,7 +115,7 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
         ),
         member=own if is_changed else None,
     )
-    timing = replace(state.timing, proposed_s=now_s)
+    timing = dataclasses.replace(state.timing, proposed_s=now_s)
     state = replace(state, proposal=planned.token, timing=timing)
     if is_changed:
         state = replace(state, member_sent=own, is_member_in_flight=True)
@@ -155,7 +149,7 @@ def _with_own(state: JobState, own: Member) -> JobState:
     if seen is None or seen.member.incarnation != own.incarnation:
         return state
     return replace(
-        state, members=state.members.with_item(own.node, replace(seen, member=own))
+        state, members=state.members.with_item(own.node, dataclasses.replace(seen, member=own))
     )
 
 
@@ -164,7 +158,7 @@ def _ending(state: JobState) -> JobStatus | None:
     assert state.status is not None
     world = state.world
     if world is not None and state.ok_ranks >= world.size:
-        return replace(
+        return dataclasses.replace(
             state.status,
             phase=Phase.SUCCEEDED,
             generation=world.generation,
@@ -172,7 +166,7 @@ def _ending(state: JobState) -> JobStatus | None:
             message=f"all {world.size} ranks of generation {world.generation} exited with 0",
         )
     if any(want.is_stop for want in state.wants.values()):
-        return replace(
+        return dataclasses.replace(
             state.status,
             phase=Phase.STOPPED,
             reason=Reason.STOP_REQUESTED,
@@ -188,9 +182,11 @@ def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
     if state.world is None or state.is_world_ended or cause is None:
         return None
     culprit = change.culprit
-    failed = replace(status, phase=Phase.FAILED, generation=state.world.generation, failure=culprit)
+    failed = dataclasses.replace(
+        status, phase=Phase.FAILED, generation=state.world.generation, failure=culprit
+    )
     if culprit is not None and _is_repeated(status.last_user_error, culprit):
-        return replace(
+        return dataclasses.replace(
             failed,
             reason=Reason.REPEATED_ERROR,
             message="the same exception at the same line in two generations in a row, and no "
@@ -199,7 +195,7 @@ def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
     if not _budget(state, now_s).is_spent(cause, state.spec.limits):
         return None
     limit = getattr(state.spec.limits, cause.value)
-    return replace(
+    return dataclasses.replace(
         failed,
         reason=Reason.BUDGET_SPENT,
         message=f"restart budget for {cause} is spent ({limit} used)"
@@ -267,18 +263,20 @@ def _say_wait(
         return state, ()
     world, before = state.world, state.status
     assert before is not None
-    status = replace(
+    status = dataclasses.replace(
         before,
         phase=Phase.PENDING if world is None else Phase.WAITING,
         generation=before.generation if world is None else world.generation,
         reason=Reason.FIRST_WORLD if world is None else change.reason,
-        message=f"waiting for {wait.message}",
+        message="; ".join(filter(None, (f"waiting for {wait.message}", without(change.lost)))),
         failure=change.culprit,
     )
     if (status.phase, status.message) == (before.phase, before.message):
         return state, ()
     if world is not None and not state.is_world_ended and change.reason.cause is not None:
-        status = replace(status, budget=_budget(state, now_s).charged(change.reason.cause))
+        status = dataclasses.replace(
+            status, budget=_budget(state, now_s).charged(change.reason.cause)
+        )
     return _write_status(state, status)
 
 

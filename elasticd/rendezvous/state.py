@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
@@ -13,7 +14,22 @@ from elasticd.records.world import World
 from elasticd.rendezvous.effect import Peer
 from elasticd.rendezvous.table import Table
 
-__all__ = ["JobState", "Me", "SeenMember", "Stage", "Timing", "Worker", "WorkerStage"]
+__all__ = ["JobState", "Me", "SeenMember", "Stage", "Timing", "Worker", "WorkerStage", "replace"]
+
+
+if TYPE_CHECKING:
+    # So that mypy checks the names and types of what is changed.
+    from dataclasses import replace
+else:
+
+    def replace(state, **changes):
+        """Return the JobState with these fields changed.
+
+        What `dataclasses.replace` does, at a tenth of its cost: it is most of what a decision does.
+        """
+        changed = object.__new__(JobState)
+        changed.__dict__.update(state.__dict__, **changes)
+        return changed
 
 
 class Stage(StrEnum):
@@ -79,8 +95,11 @@ class Timing:
     stopped_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not slotted: a copy of a dict costs a tenth of setting fifty slots one by one.
+@dataclass(frozen=True, kw_only=True)
 class JobState:
+    """Never changed; see `replace`."""
+
     me: Me
     spec: JobSpec
     stage: Stage = Stage.MEMBER
@@ -92,7 +111,8 @@ class JobState:
     """All of them where `has_all_members`, else the proposers that we watch."""
     members_revision: int = 0
     deleted: Table[int] = field(default_factory=Table)
-    """Members deleted since the last list, and when: an older sight of them is an echo."""
+    """Members deleted since the last list, by the last revision of theirs that we saw: what is
+    not newer is an echo."""
     has_all_members: bool = False
     results: Table[Result] = field(default_factory=Table)
     has_results: bool = False

@@ -5,13 +5,16 @@ a fixed number of small dicts; an update copies one of them and the tuple of ref
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from zlib import crc32
 
 __all__ = ["Table"]
 
 V = TypeVar("V")
 _BUCKETS = 128
+# Any: an empty dict is one of every kind of value; nobody writes into a bucket once it is in.
+_NOTHING: dict[str, Any] = {}
+_EMPTY = (_NOTHING,) * _BUCKETS
 
 
 class Table(Generic[V]):
@@ -20,11 +23,13 @@ class Table(Generic[V]):
     __slots__ = ("_buckets", "_size")
 
     def __init__(self, items: Iterable[tuple[str, V]] = ()) -> None:
-        buckets: list[dict[str, V]] = [{} for _ in range(_BUCKETS)]
+        filled: dict[int, dict[str, V]] = {}
         for key, value in items:
-            buckets[_bucket(key)][key] = value
-        self._buckets = tuple(buckets)
-        self._size = sum(len(bucket) for bucket in buckets)
+            filled.setdefault(_bucket(key), {})[key] = value
+        self._buckets: tuple[dict[str, V], ...] = _EMPTY
+        if filled:
+            self._buckets = tuple(filled.get(index, _NOTHING) for index in range(_BUCKETS))
+        self._size = sum(map(len, filled.values()))
 
     def with_item(self, key: str, value: V) -> "Table[V]":
         bucket = self._buckets[_bucket(key)]
@@ -44,8 +49,11 @@ class Table(Generic[V]):
         return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[str, V]]:
-        merged = {key: value for bucket in self._buckets for key, value in bucket.items()}
-        return iter(sorted(merged.items()))
+        merged: dict[str, V] = {}
+        for bucket in self._buckets:
+            if bucket:
+                merged.update(bucket)
+        return iter(sorted(merged.items(), key=_key))
 
     def __contains__(self, key: str) -> bool:
         return key in self._buckets[_bucket(key)]
@@ -67,6 +75,10 @@ class Table(Generic[V]):
         table._buckets = (*self._buckets[:index], bucket, *self._buckets[index + 1 :])
         table._size = size
         return table
+
+
+def _key(item: tuple[str, object]) -> str:
+    return item[0]
 
 
 def _bucket(key: str) -> int:

@@ -6,15 +6,22 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
-import grpc
-from grpc import _common
-
 from elasticd.errors import CallError
 from elasticd.store.address import Address
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd3_stubs import install
 
 install()
+
+# gRPC's core writes failed handshakes to stderr on its own, where we say them in one sentence. It
+# looks for this once, while it is imported; workers must not inherit it.
+_is_ours = "GRPC_VERBOSITY" not in os.environ
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+import grpc  # noqa: E402
+from grpc import _common  # noqa: E402
+
+if _is_ours:
+    del os.environ["GRPC_VERBOSITY"]
 
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: E402
 

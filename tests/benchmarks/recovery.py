@@ -98,11 +98,13 @@ def _kill_workers(
 ) -> None:
     """Start it, kill one worker after the other, end it."""
     is_up = False
+    known = feed.known()
     try:
         for number in ranks:
             if not is_up:
+                known = feed.known()
                 site.start()
-            known = feed.known() if not is_up else frozenset()
+            # Only processes since the last kill or start: all of them are new in restart mode.
             world = feed.wait_steady(2, STEADY_STEPS, START_LIMIT_S, known)
             if world is None:
                 raise RuntimeError(f"{site.name} did not train within {START_LIMIT_S:g} s.")
@@ -156,14 +158,14 @@ def _result(
             is_least=True,
         ),
         Figure(name="torchrun, p50", value=peer),
-        Figure(name="torchrun / elasticd, p50", value=peer / mine, unit="x", target=8),
+        Figure(
+            name="torchrun / elasticd, p50",
+            value=peer / mine,
+            unit="x",
+            target=8,
+            is_least=True,
+        ),
         Figure(name="elasticd / floor, p50", value=mine / least, unit="x"),
-    )
-    figures = tuple(
-        Figure(name=f.name, value=f.value, unit=f.unit, target=f.target, is_least=True)
-        if f.unit == "x" and f.target
-        else f
-        for f in figures
     )
     return Result(
         name="recovery",

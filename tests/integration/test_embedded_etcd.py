@@ -14,6 +14,7 @@ from elasticd.errors import EnvironmentProblem, Unavailable
 from elasticd.store.api import Put, StoreSettings, Txn
 from elasticd.store.embedded import EmbeddedEtcd, find_etcd
 from elasticd.store.etcd import EtcdStore
+from tests.fixtures.etcd import crash
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
@@ -36,7 +37,7 @@ def test_data_outlives_a_crash_of_etcd(etcd_program: Path, tmp_path: Path) -> No
         url = etcd.url
         store = EtcdStore(StoreSettings(endpoints=[url], timeout_s=20.0))
         store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
-        etcd.kill()
+        crash(etcd)
         etcd.restart()
         assert etcd.url == url
         item = store.get("/a")

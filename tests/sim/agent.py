@@ -14,7 +14,8 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import decide, wake_at_s
 from elasticd.rendezvous.journal import line, opening
 from elasticd.rendezvous.state import JobState, Me
-from tests.sim.etcd import Changes, Delete, ModifiedAt, Op, Put, UnchangedSince, Watch, When
+from tests.sim import write
+from tests.sim.etcd import Changes, Watch
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -334,27 +335,17 @@ class Agent:
         def ask() -> object:
             if lease is not None and lease not in self._etcd.leases:
                 return "fenced"
-            return self._commit(effect, lease)
+            return write.commit(self._etcd, self.node.name, effect, lease)
 
         def answered(result: object | None) -> None:
             self._is_writing = False
             state = self.state
-            if state is not None and self._is_mine(effect, state):
-                self.post(_answer_to(effect, None if result == "fenced" else result))
+            if state is not None and write.is_of(effect, state.me.incarnation):
+                self.post(write.answer(effect, None if result == "fenced" else result))
             self._next_write()
 
         self._writes.append((ask, answered))
         self._next_write()
-
-    @staticmethod
-    def _is_mine(effect: fx.Effect, state: JobState) -> bool:
-        match effect:
-            case fx.WriteMember(member=member):
-                return member.incarnation == state.me.incarnation
-            case fx.Withdraw(result=result) | fx.WriteResult(result=result):
-                return result.incarnation == state.me.incarnation
-            case _:
-                return True
 
     def _next_write(self) -> None:
         if self._is_writing or not self._writes:
@@ -365,38 +356,6 @@ class Agent:
             self._clock.after(0.0, self._when_able(lambda: answered(None)))
             return
         self.node.link.call(ask, self._answer(answered))
-
-    def _commit(self, effect: fx.Effect, lease: int | None) -> object:
-        name = self.node.name
-        etcd = self._etcd
-        match effect:
-            case fx.WriteMember(member=member):
-                return etcd.commit([Put("member", name, member, lease)])
-            case fx.ProposeWorld(member=member):
-                own: list[Op] = [Put("member", name, member, lease)] if member else []
-                when: list[When] = [
-                    ModifiedAt("world", "", effect.world_revision),
-                    ModifiedAt("status", "", effect.status_revision),
-                ]
-                if effect.members_revision is not None:
-                    when.append(UnchangedSince("member", effect.members_revision))
-                then = [Put("world", "", effect.world), Put("status", "", effect.status), *own]
-                done = etcd.commit(then, when, own)
-                item = etcd.get("world", "")
-                return done, item.mod if item is not None else 0
-            case fx.WriteStatus(status=status, revision=revision):
-                return etcd.commit(
-                    [Put("status", "", status)], [ModifiedAt("status", "", revision)]
-                )
-            case fx.WriteResult(result=result):
-                return etcd.commit([Put("result", name, result)])
-            case fx.WriteIncident(incident=incident):
-                key = f"{incident.generation:08d}/{name}"
-                return etcd.commit([Put("incident", key, incident)])
-            case fx.Withdraw(result=result):
-                return etcd.commit([Delete("member", name), Put("result", name, result)])
-            case _:
-                raise AssertionError(effect)
 
     # --- the end
 
@@ -436,28 +395,3 @@ class Agent:
         self.is_alive = False
         for watch in (*self._watches, *self._observed):
             self._etcd.close(watch)
-
-
-def _answer_to(effect: fx.Effect, result: object | None) -> ev.Event:
-    match effect:
-        case fx.WriteMember(member=member):
-            return ev.MemberWritten(member=member, ok=bool(result))
-        case fx.ProposeWorld(world=world):
-            if result is None:
-                return ev.ProposalAnswered(
-                    token=world.token, accepted=False, is_member_written=False
-                )
-            done, revision = cast(tuple[bool, int], result)
-            return ev.ProposalAnswered(
-                token=world.token,
-                accepted=done,
-                is_member_written=True,
-                world=world if done else None,
-                revision=revision if done else 0,
-            )
-        case fx.WriteStatus():
-            return ev.StatusWritten(ok=bool(result))
-        case fx.Withdraw():
-            return ev.WithdrawalDone(ok=bool(result))
-        case _:
-            return ev.EffectDone(name=type(effect).__name__, ok=bool(result))

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from random import Random
 
-from elasticd.records.ids import NodeId
 from elasticd.records.reason import Reason
-from tests.sim.node import Node
+from tests.sim.node import START_DELAY_S, Node
 from tests.sim.simulation import Simulation
-from tests.sim.training import Raised
+from tests.sim.worker import Raised
 
 __all__ = ["FAULTS", "Fault"]
 
@@ -145,11 +144,10 @@ def slow_start(sim: Simulation, rng: Random) -> None:
     """P11: a node whose workers take longer to start than a formation may."""
     node = _some(sim, rng)
     sim.say(f"FAULT    slow start on {node.name}")
-    normal = node.start_delay_s
     node.start_delay_s = (30.0, 40.0)
 
     def heal() -> None:
-        node.start_delay_s = normal
+        node.start_delay_s = START_DELAY_S
 
     sim.clock.after(rng.uniform(2.0, 15.0), heal)
 

@@ -40,7 +40,9 @@ class History:
         self.named: dict[tuple[object, ...], Generation] = {}
         self.writes: dict[tuple[str, str], int] = {}
         """Puts per kind and name."""
-        self._paces: dict[Agent, deque[tuple[float, bool]]] = {}
+        self.joined_writes: dict[tuple[str, str], int] = {}
+        """The same, up to the first world."""
+        self._paces: dict[Agent, tuple[deque[float], deque[float]]] = {}
 
     # --- what etcd was made to hold
 
@@ -81,6 +83,8 @@ class History:
                 self._rule(not is_out, "rule 6: an excluded incarnation is back", world)
         if previous is not None:
             self._succession(previous, world)
+        if not self.worlds:
+            self.joined_writes = dict(self.writes)
         self.worlds.append(world)
 
     def _succession(self, previous: World, world: World) -> None:
@@ -92,8 +96,7 @@ class History:
             self._rule(is_kept, "rule 3: rank 0 stays with a survivor", world)
             return
         for run in self._sim.training.runs.values():
-            alive = [w for w in run.workers if w.is_alive and w.agent.is_alive]
-            self._rule(not alive, "rule 4: an old world may still run", (world, alive))
+            self._rule(not run.is_whole, "rule 4: an old world still runs", (run.world, world))
 
     def _status_put(self, status: JobStatus) -> None:
         before = self.statuses[-1] if self.statuses else None
@@ -126,33 +129,34 @@ class History:
     def completed(self, run: Run) -> None:
         """I1: two worlds that could both make progress."""
         for generation, other in self._sim.training.runs.items():
-            if other is run or other.since_s is None:
+            if other is run:
                 continue
-            everybody = all(w.agent.is_alive for w in other.workers)
-            is_whole = len(other.workers) == other.world.size
             self._rule(
-                not (everybody and is_whole),
+                not other.is_whole,
                 "I1: two worlds train at the same time",
                 (generation, run.world.generation),
             )
 
     def decided(self, agent: "Agent", event: ev.Event, effects: tuple[fx.Effect, ...]) -> None:
         """Nobody spins: a bounded number of decisions and ticks in any second."""
-        pace = self._paces.setdefault(agent, deque())
+        decisions, ticks = self._paces.setdefault(agent, (deque(), deque()))
         now_s = self._sim.clock.now_s
-        pace.append((now_s, isinstance(event, ev.Ticked)))
-        while pace[0][0] < now_s - 1.0:
-            pace.popleft()
+        if isinstance(event, ev.Ticked):
+            self._paced(ticks, now_s, TICKS_PER_S, "spins on ticks", agent)
         limit = DECISIONS_PER_S + 40 * len(self._sim.nodes)
-        if len(pace) > TICKS_PER_S:
-            ticks = sum(is_tick for _, is_tick in pace)
-            self._rule(ticks <= TICKS_PER_S, "spins on ticks", (agent.node.name, agent.state))
-        self._rule(len(pace) <= limit, "decides without end", (agent.node.name, event))
+        self._paced(decisions, now_s, limit, "decides without end", agent)
+
+    def _paced(
+        self, times: deque[float], now_s: float, limit: int, what: str, agent: "Agent"
+    ) -> None:
+        times.append(now_s)
+        while times[0] < now_s - 1.0:
+            times.popleft()
+        if len(times) > limit:
+            self._rule(False, what, (agent.node.name, agent.state))
 
     def retired(self, agent: "Agent", effect: fx.Retire) -> None:
-        own = [
-            w for w in agent.node.workers.values() if w.is_alive and w.agent is agent
-        ]
+        own = [w for w in agent.node.workers.values() if w.is_alive and w.agent is agent]
         self._rule(not own, "retires while workers live", own)
 
     def _rule(self, holds: bool, what: str, evidence: object) -> None:

@@ -39,9 +39,7 @@ class Link(Line):
         """Ask the server and hand back what it said; None: no answer in time."""
         self._clock.after(self._rng.uniform(0.0002, 0.001), lambda: self._served(ask, answer))
 
-    def _served(
-        self, ask: Callable[[], object], answer: Callable[[object | None], None]
-    ) -> None:
+    def _served(self, ask: Callable[[], object], answer: Callable[[object | None], None]) -> None:
         if self._etcd.is_down or self.is_cut_from_etcd:
             self._clock.after(CALL_TIMEOUT_S, lambda: answer(None))
             return

@@ -13,9 +13,10 @@ from tests.sim.worker import Worker
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
-__all__ = ["Node"]
+__all__ = ["START_DELAY_S", "Node"]
 
 FRESH_STORES = 2
+START_DELAY_S = (0.02, 0.1)
 
 
 class Node:
@@ -28,8 +29,10 @@ class Node:
         self.is_off = False
         self.is_lost = False
         """It never comes back."""
-        self.start_delay_s = (0.02, 0.1)
+        self.start_delay_s = START_DELAY_S
         self.pool_delay_s = (0.1, 1.0)
+        self.stop_code: int | None = None
+        """How workers exit on SIGTERM; None: as it comes."""
         self.is_poisoned = False
         """Workers cannot be started here."""
         self._lives = 0
@@ -137,6 +140,7 @@ class Node:
         luck = self.sim.rng.random()
         delay_s = grace_s if luck < 0.1 else self.sim.rng.uniform(0.0, min(0.3, grace_s))
         code = -9 if luck < 0.1 else 0 if luck < 0.25 else -15
+        code = code if self.stop_code is None else self.stop_code
         self.sim.clock.after(delay_s, lambda: self._reaped(worker, code))
 
     def kill_worker(self, worker: Worker) -> None:

@@ -29,8 +29,17 @@ class Run:
     world: World
     workers: set[Worker] = field(default_factory=set)
     running: int = 0
+    has_echoed: bool = False
     since_s: float | None = None
     """Since when all ranks run together."""
+
+    @property
+    def is_whole(self) -> bool:
+        """No rank is missing: nothing but an order keeps it from training on.
+
+        The workers of a dead agent are dead men walking; the pool ends them within a millisecond.
+        """
+        return len(self.workers) == self.world.size and all(w.agent.is_alive for w in self.workers)
 
 
 class Training:
@@ -65,9 +74,6 @@ class Training:
                 other.has_group = True
             self.on_complete(run)
             self._look(run)
-
-    def is_complete(self, run: Run) -> bool:
-        return run.since_s is not None
 
     def raises(self, worker: Worker, raised: Raised) -> None:
         """An exception: reported at once, reaped a little later."""
@@ -130,10 +136,10 @@ class Training:
             run.since_s = None
         if not run.workers:
             del self.runs[worker.generation]
-        if is_loud and worker.node not in self.silent and worker.has_group:
+        if is_loud and worker.node not in self.silent and worker.has_group and not run.has_echoed:
+            run.has_echoed = True
             for peer in sorted(run.workers, key=lambda w: w.rank):
-                if peer.node not in self.silent and not peer.has_echoed:
-                    peer.has_echoed = True
+                if peer.node not in self.silent:
                     delay_s = self._rng.uniform(0.010, 0.045)
                     self._clock.after(delay_s, lambda p=peer: self._echo(p))  # type: ignore[misc]
 

@@ -41,7 +41,6 @@ class Worker:
     has_raised: bool = False
     has_group: bool = False
     has_finished: bool = False
-    has_echoed: bool = False
     on_end: Callable[["Worker", bool, bool], None] = lambda worker, is_loud, was_running: None
 
     def started(self) -> None:

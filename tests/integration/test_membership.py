@@ -1,0 +1,158 @@
+"""Nodes join, are drained, and too few are left; a person scales and stops a job.
+
+One job of two to three nodes lives through the module; it ends by `elasticd stop`.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from elasticd.records.reason import Phase, Reason
+from tests.fixtures.cluster import SCRIPTS, Cluster, Job, cluster_on, until
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_on(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.daemon("a")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def job(cluster: Cluster) -> Job:
+    return cluster.submit("sizes", "--nnodes", "2:3")
+
+
+def reason_of(job: Job) -> Reason:
+    world = job.world
+    assert world is not None
+    return world.reason
+
+
+def test_job_below_its_least_size_waits_and_says_for_whom(cluster: Cluster, job: Job) -> None:
+    """And begins by itself when the second node is there."""
+    waits = "waiting for 1 more node: 1 of at least 2 ready"
+    until(lambda: job.status.message.startswith(waits), lambda: job.status)
+    assert job.status.phase is Phase.PENDING
+    assert "waiting for 1 more node" in cluster.run("status", job.name).out
+    cluster.daemon("b")
+    job.wait_step(size=2)
+    assert reason_of(job) is Reason.FIRST_WORLD
+
+
+def test_node_joins_up_to_the_most(cluster: Cluster, job: Job) -> None:
+    """Without a word to the job; those that were there keep their ranks."""
+    generation = job.wait_steady(2)
+    before = [job.node_of(0), job.node_of(1)]
+    cluster.daemon("c")
+    job.wait_step(size=3, after=generation)
+    assert reason_of(job) is Reason.JOINED
+    assert [job.node_of(rank) for rank in range(3)] == [*before, "c"]
+
+
+def test_fourth_node_is_kept_as_a_spare(cluster: Cluster, job: Job) -> None:
+    """It takes the place of the next one that is lost, with no time lost for its imports."""
+    generation = job.wait_steady(3)
+    cluster.daemon("d")
+    job.wait_spare("d")
+    world = job.world
+    assert world is not None and world.generation == generation
+    cluster.daemons["c"].kill_node()
+    job.wait_step(size=3, after=generation)
+    assert job.node_of(2) == "d"
+    cluster.daemons["c"].start()
+
+
+def test_drained_node_is_left_and_comes_back(cluster: Cluster, job: Job) -> None:
+    """Its agent stays registered, without a part in any job; it is a spare afterwards."""
+    generation = job.wait_steady(3)
+    job.wait_spare("c")
+    leaver = job.node_of(0)
+    ended = cluster.run("drain", leaver, "--why", "new disk")
+    assert (ended.code, ended.out) == (0, f"node {leaver} is being drained\n")
+    job.wait_step(size=3, after=generation)
+    assert reason_of(job) is Reason.DRAINED
+    until(lambda: leaver not in job.members, lambda: job.members)
+    assert cluster.daemons[leaver].is_running
+    listed = json.loads(cluster.run("nodes", "--json").out)
+    assert {n["node"]["node"]: n["drain_why"] for n in listed}[leaver] == "new disk"
+    generation = job.wait_steady(3)
+    assert cluster.run("drain", leaver, "--undo").code == 0
+    job.wait_spare(leaver)
+    assert job.wait_steady(3) == generation
+
+
+def test_job_is_scaled_down_and_up(cluster: Cluster, job: Job) -> None:
+    """Within what it was submitted with; a refusal says what that was."""
+    generation = job.wait_steady(3)
+    assert cluster.run("scale", job.name, "2").code == 0
+    job.wait_step(size=2, after=generation)
+    assert reason_of(job) is Reason.SCALED
+    generation = job.wait_steady(2)
+    assert cluster.run("scale", job.name, "3").code == 0
+    job.wait_step(size=3, after=generation)
+    refused = cluster.run("scale", job.name, "4")
+    assert refused.code == 2
+    assert "2:3" in refused.sentence
+
+
+def test_job_that_fell_below_its_least_size_resumes_by_itself(cluster: Cluster, job: Job) -> None:
+    """Its workers are stopped, the status names the nodes, and the return of one is enough."""
+    job.wait_steady(3)
+    gone = sorted(set(cluster.daemons) - {job.node_of(0)})
+    for node in gone:
+        assert cluster.daemons[node].end() == 0
+    status = job.wait_phase(Phase.WAITING)
+    assert status.message.startswith("waiting for 1 more node: 1 of at least 2 ready")
+    assert any(f" {node}" in status.message for node in gone)
+    survivor = cluster.daemons[next(iter(set(cluster.daemons) - set(gone)))]
+    until(lambda: not survivor.workers(status.generation), lambda: survivor.processes)
+    cluster.daemons[gone[0]].start()
+    job.wait_step(size=2, after=status.generation)
+    assert job.status.phase is Phase.RUNNING
+
+
+def test_name_of_a_running_job_is_refused(cluster: Cluster, job: Job) -> None:
+    """And the job is not disturbed."""
+    generation = job.wait_steady(2)
+    refused = cluster.run("run", "--job", job.name, str(SCRIPTS / "train.py"), "end")
+    assert refused.code == 2
+    assert f"The job name '{job.name}' is in use" in refused.sentence
+    assert job.wait_steady(2) == generation
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("status", "size"), ("stop", "size"), ("scale", "size", "2"), ("why", "size")],
+    ids=lambda command: command[0],
+)
+def test_unknown_job_is_answered_with_the_nearest(
+    cluster: Cluster, job: Job, command: tuple[str, ...]
+) -> None:
+    """One sentence, exit code 2."""
+    refused = cluster.run(*command)
+    assert refused.code == 2
+    assert f"There is no job 'size': did you mean {job.name}?" in refused.sentence
+
+
+def test_unknown_node_is_answered(cluster: Cluster, job: Job) -> None:
+    """One sentence, exit code 2."""
+    refused = cluster.run("drain", "nobody")
+    assert refused.code == 2
+    assert "There is no node 'nobody'" in refused.sentence
+
+
+def test_stopped_job_leaves_the_daemons(cluster: Cluster, job: Job) -> None:
+    """Its workers and pools end, the agents go on, its name is free."""
+    job.wait_steady(2)
+    assert cluster.run("stop", job.name, "--why", "enough").code == 0
+    status = job.wait_phase(Phase.STOPPED)
+    assert status.message == "enough"
+    running = [daemon for daemon in cluster.daemons.values() if daemon.is_running]
+    assert len(running) == 2
+    for daemon in running:
+        until(lambda daemon=daemon: list(daemon.processes) == [daemon.pid], lambda: "left")
+    refused = cluster.run("stop", job.name)
+    assert refused.code == 2
+    assert f"Job '{job.name}' is over" in refused.sentence

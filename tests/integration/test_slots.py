@@ -1,0 +1,68 @@
+"""Nodes of different size, and jobs that share one."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from elasticd.records.reason import Phase
+from tests.fixtures.cluster import Cluster, Job, cluster_on, until
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_on(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.daemon("small", slots=1).wait_registered()
+        cluster.daemon("big", slots=3).wait_registered()
+        yield cluster
+
+
+def slots_of(job: Job) -> dict[str, list[int]]:
+    world = job.world
+    assert world is not None
+    return {node.node: [worker.slot for worker in node.workers] for node in world.nodes}
+
+
+def test_each_node_gives_as_many_workers_as_it_has_slots(cluster: Cluster) -> None:
+    """With `--nproc-per-node auto`; ranks are contiguous and grouped by node."""
+    job = cluster.submit("uneven", "--nnodes", "2", "--nproc-per-node", "auto")
+    job.wait_steady(4)
+    assert slots_of(job) == {"small": [0], "big": [0, 1, 2]}
+    assert [job.node_of(rank) for rank in range(4)] in (
+        ["small", "big", "big", "big"],
+        ["big", "big", "big", "small"],
+    )
+    assert job.finish().phase is Phase.SUCCEEDED
+
+
+def test_two_jobs_share_a_node_and_a_third_waits(cluster: Cluster) -> None:
+    """Each has slots of its own; the third gets them when one of the others is over."""
+    first = cluster.submit("first", "--nproc-per-node", "2")
+    first.wait_steady(2)
+    second = cluster.submit("second", "--nnodes", "2")
+    second.wait_steady(2)
+    third = cluster.submit("third", "--nproc-per-node", "3")
+    assert slots_of(first) == {"big": [0, 1]}
+    assert slots_of(second) == {"big": [2], "small": [0]}
+    assert third.status.phase is Phase.PENDING
+    assert not third.members
+    for job in (first, second):
+        assert job.finish().phase is Phase.SUCCEEDED
+    third.wait_steady(3)
+    assert slots_of(third) == {"big": [0, 1, 2]}
+    assert third.finish().phase is Phase.SUCCEEDED
+
+
+def test_more_workers_than_any_node_has_slots_is_refused(cluster: Cluster) -> None:
+    """The sentence says what each node offers."""
+    refused = cluster.run("run", "--nproc-per-node", "4", __file__)
+    assert refused.code == 2
+    assert "--nproc-per-node 4 is more than any node's slots" in refused.sentence
+    assert "big: 3" in refused.sentence
+
+
+def test_second_agent_under_the_same_name_is_refused(cluster: Cluster) -> None:
+    """The first one goes on serving."""
+    refused = cluster.run("agent", "--node-id", "small", "--local-addr", "127.0.0.1")
+    assert refused.code == 2
+    assert "Node 'small' is already served by an agent" in refused.sentence
+    until(lambda: cluster.daemons["small"].is_running, lambda: "the first one ended")
