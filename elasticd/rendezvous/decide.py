@@ -178,7 +178,9 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
         case ev.PoolChanged(is_ready=is_ready):
             return replace(state, is_pool_ready=is_ready)
         case ev.StoresChanged(stores=stores):
-            used = state.world.store if state.world is not None else None
+            # The pool may not have heard yet that we use one; one that we are yet to use is fresh.
+            world = state.world
+            used = world.store if world is not None and state.adopted >= world.generation else None
             return replace(state, stores=tuple(store for store in stores if store != used))
         case ev.LeaveRequested(reason=reason):
             if state.leaving is not None:

@@ -8,6 +8,7 @@ a program it is that parent: a line `go PORT` starts two, `stop` ends them.
 import gc
 import importlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from elasticd.store.embedded import bound_to_us, free_port
-from tests.benchmarks.bench import ROOT, own_environ
+from tests.benchmarks.bench import ROOT, STEP, own_environ
 from tests.benchmarks.feed import Feed, Progress
 
 __all__ = ["Floor"]
@@ -82,7 +83,6 @@ def main() -> None:
     """Fork at each `go`."""
     for name in IMPORTS:
         importlib.import_module(name)
-    step = importlib.import_module("tests.benchmarks.step")
     gc.collect()
     gc.freeze()
     children: list[int] = []
@@ -100,8 +100,7 @@ def main() -> None:
                         MASTER_ADDR="127.0.0.1",
                         MASTER_PORT=port,
                     )
-                    step.BEGAN_S = time.monotonic()
-                    step.main()
+                    runpy.run_path(str(STEP), run_name="__main__")
                     os._exit(0)
                 children.append(pid)
             print(forked_s, flush=True)

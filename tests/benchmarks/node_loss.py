@@ -64,7 +64,7 @@ def measure(trials: int) -> Result:
     """Run all cases, in two rounds, so that elasticd and torchrun take turns."""
     cases = _cases(trials)
     notes: list[str] = []
-    rng = random.Random(1)  # noqa: S311  # only spreads the losses over time
+    rng = random.Random(1)  # only spreads the losses over time
     with workplace() as folder, Feed(folder) as feed:
         for turn in (0, 1):
             for number, case in enumerate(cases):
@@ -212,19 +212,29 @@ def _result(trials: int, cases: list[Case], notes: list[str]) -> Result:
 
 _TORCHRUN = " ".join(TorchrunSite.command("1:2", "127.0.0.1:PORT", TUNED_CONF))
 METHOD = (
-    "elasticd: an etcd (real, without fsync) that is not on a lost node, two daemons "
-    "`elasticd agent --etcd URL --slots 1 --lease-ttl TTL`, and the job submitted with "
-    "`elasticd run --etcd URL --nnodes 1:2 --max-node-losses -1 --detach step.py`.",
-    "SIGKILL goes to the agent, its pool and its worker at once. Loopback then answers "
-    '"connection refused", which is proof of death: the lease need not run out.',
-    "SIGSTOP goes to the same processes: no connection ends, nothing is refused, so the lease has "
-    "to run out. They are killed after the trial.",
+    (
+        "elasticd: an etcd (real, without fsync) that is not on a lost node, two daemons "
+        "`elasticd agent --etcd URL --slots 1 --lease-ttl TTL`, and the job submitted with "
+        "`elasticd run --etcd URL --nnodes 1:2 --max-node-losses -1 --detach step.py`."
+    ),
+    (
+        "SIGKILL goes to the agent, its pool and its worker at once. Loopback then answers "
+        '"connection refused", which is proof of death: the lease need not run out.'
+    ),
+    (
+        "SIGSTOP goes to the same processes: no connection ends, nothing is refused, so the lease "
+        "has to run out. They are killed after the trial."
+    ),
     "SIGTERM goes to the agent alone, which says goodbye.",
-    "The node with rank 0 and the other one are lost in turn; after a trial the agent is started "
-    "again, and the next trial begins 0.5 to 2 s after both nodes took 30 steps.",
-    f"torchrun, tuned: twice `{_TORCHRUN} step.py`; torchrun, defaults: the same without "
-    "--rdzv-conf (last call 30 s, heartbeat every 5 s, 3 missed). Only the node without the c10d "
-    "store is lost: a torchrun job does not survive the other.",
+    (
+        "The node with rank 0 and the other one are lost in turn; after a trial the agent is "
+        "started again, and the next trial begins 0.5 to 2 s after both nodes took 30 steps."
+    ),
+    (
+        f"torchrun, tuned: twice `{_TORCHRUN} step.py`; torchrun, defaults: the same without "
+        "--rdzv-conf (last call 30 s, heartbeat every 5 s, 3 missed). Only the node without the "
+        "c10d store is lost: a torchrun job does not survive the other."
+    ),
     f"Not within {LIMIT_S:g} s: lost, and everything is started anew.",
 )
 

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from elasticd.records.incident import PHASES
 from tests.benchmarks.bench import send, workplace
@@ -64,7 +63,7 @@ def measure(trials: int) -> Result:
     """Run all blocks."""
     elasticd, torchrun, floor = Taken(), Taken(), Taken()
     notes: list[str] = []
-    rng = random.Random(1)  # noqa: S311  # only spreads the kills over time
+    rng = random.Random(1)  # only spreads the kills over time
     with workplace() as folder, Feed(folder) as feed, Floor(feed) as parent:
         for block in range(-(-trials // BLOCK)):
             count = min(BLOCK, trials - block * BLOCK)
@@ -184,28 +183,38 @@ def _newest(taken: Taken, count: int) -> str:
 
 _TORCHRUN = " ".join(TorchrunSite.command("2", "127.0.0.1:PORT", TORCHRUN_CONF))
 METHOD = (
-    "Restart mode; two nodes on this machine with one worker each; Gloo, DDP of a 4x4 layer, a "
-    "pause of 10 ms in each step so that the script leaves the cores to the launchers.",
-    "elasticd: `elasticd run --local-agents 2 --nnodes 2 --max-node-losses -1 step.py`, all "
-    "else at its default, the private etcd included (real etcd, without fsync as shipped).",
+    (
+        "Restart mode; two nodes on this machine with one worker each; Gloo, DDP of a 4x4 layer, a "
+        "pause of 10 ms in each step so that the script leaves the cores to the launchers."
+    ),
+    (
+        "elasticd: `elasticd run --local-agents 2 --nnodes 2 --max-node-losses -1 step.py`, all "
+        "else at its default, the private etcd included (real etcd, without fsync as shipped)."
+    ),
     f"torchrun, tuned: twice `{_TORCHRUN} step.py`.",
-    f"In turn: {BLOCK} kills under elasticd, as many floors, 1 kill under torchrun, and again; "
-    "each launcher is started for its block and ended after it, so they never run together. "
-    "Rank 0 and rank 1 are killed in turn, 0.5 to 1.5 s after the script took 30 steps.",
-    "The time is from just before the kill to the end of the first optimizer step of any process "
-    f"that began after it. Not within {LIMIT_S:g} s: lost, and the launcher is started anew.",
-    "Floor: a parent that has imported torch forks two processes that make a TCPStore and a Gloo "
-    "group and take one step; nothing is detected, agreed on or ended.",
+    (
+        f"In turn: {BLOCK} kills under elasticd, as many floors, 1 kill under torchrun, and again; "
+        "each launcher is started for its block and ended after it, so they never run together. "
+        "Rank 0 and rank 1 are killed in turn, 0.5 to 1.5 s after the script took 30 steps."
+    ),
+    (
+        "The time is from just before the kill to the end of the first optimizer step of any "
+        f"process that began after it. Not within {LIMIT_S:g} s: lost, and the launcher is "
+        "started anew."
+    ),
+    (
+        "Floor: a parent that has imported torch forks two processes that make a TCPStore and a "
+        "Gloo group and take one step; nothing is detected, agreed on or ended."
+    ),
 )
 
 
-def main(call: Call, out: Path | None) -> None:
+def main(call: Call) -> None:
     result = measure(call.trials)
     show(result)
-    if out is not None:
-        dump([result], out)
+    if call.json is not None:
+        dump([result], call.json)
 
 
 if __name__ == "__main__":
-    call = read_call(__doc__, TRIALS)
-    main(call, call.json)
+    main(read_call(__doc__, TRIALS))

@@ -173,5 +173,6 @@ def _result(plain: dict[str, Any]) -> Result:
 def _number(value: float, unit: str) -> str:
     if math.isnan(value):
         return "none"
-    text = f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    is_whole = value == int(value) and not unit  # a count
+    text = f"{value:,.0f}" if is_whole or abs(value) >= 100 else f"{value:,.3f}"
     return f"{text} {unit}".strip()

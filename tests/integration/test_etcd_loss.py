@@ -1,4 +1,8 @@
-"""etcd dies, forgets, falls silent; training goes on, and is stopped only where it must be."""
+"""etcd dies, forgets, falls silent; training goes on, and is stopped only where it must be.
+
+One job lives through the module, with the default isolation limit; others beside it have a short
+one.
+"""
 
 import contextlib
 import os
@@ -38,7 +42,7 @@ def proxy(etcd: EmbeddedEtcd) -> Iterator[TcpProxy]:
 def cluster(tmp_path_factory: pytest.TempPathFactory, proxy: TcpProxy) -> Iterator[Cluster]:
     with cluster_on(tmp_path_factory.mktemp("cluster"), [proxy.url]) as cluster:
         for node in ("a", "b"):
-            cluster.daemon(node)
+            cluster.daemon(node, slots=2)
         yield cluster
 
 

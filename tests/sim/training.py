@@ -39,7 +39,9 @@ class Run:
 
         The workers of a dead agent are dead men walking; the pool ends them within a millisecond.
         """
-        return len(self.workers) == self.world.size and all(w.agent.is_alive for w in self.workers)
+        return len(self.workers) == self.world.size and all(
+            w.agent.is_alive and not w.has_raised for w in self.workers
+        )
 
 
 class Training:
@@ -70,8 +72,9 @@ class Training:
         run.running += 1
         if run.running == run.world.size:
             run.since_s = self._clock.now_s
+            is_early = self.bug is not None and self.bug.after_s is None
             for other in run.workers:
-                other.has_group = True
+                other.has_group = not is_early
             self.on_complete(run)
             self._look(run)
 
@@ -82,6 +85,7 @@ class Training:
         if not worker.is_alive or worker.has_raised:
             return
         worker.has_raised = True
+        self._left(self.runs[worker.generation], worker)
         failure = worker.failure(raised)
         worker.agent.post(ev.WorkerFailed(slot=worker.slot, nonce=worker.nonce, failure=failure))
         delay_s = self._rng.uniform(0.002, 0.05)
@@ -130,10 +134,9 @@ class Training:
     def _ended(self, worker: Worker, is_loud: bool, was_running: bool) -> None:
         run = self.runs[worker.generation]
         run.workers.discard(worker)
-        run.running -= int(was_running)
-        if run.since_s is not None and not worker.has_finished:
-            self.left_s = max(0.05, self.left_s - (self._clock.now_s - run.since_s))
-            run.since_s = None
+        if was_running:
+            worker.is_running = True
+            self._left(run, worker)
         if not run.workers:
             del self.runs[worker.generation]
         if is_loud and worker.node not in self.silent and worker.has_group and not run.has_echoed:
@@ -142,6 +145,14 @@ class Training:
                 if peer.node not in self.silent:
                     delay_s = self._rng.uniform(0.010, 0.045)
                     self._clock.after(delay_s, lambda p=peer: self._echo(p))  # type: ignore[misc]
+
+    def _left(self, run: Run, worker: Worker) -> None:
+        """It takes part no more: ended, or ending with an exception."""
+        run.running -= int(worker.is_running)
+        worker.is_running = False
+        if run.since_s is not None and not worker.has_finished:
+            self.left_s = max(0.05, self.left_s - (self._clock.now_s - run.since_s))
+            run.since_s = None
 
     def _echo(self, worker: Worker) -> None:
         if worker.is_running and not worker.is_stopping:

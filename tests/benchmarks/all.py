@@ -1,0 +1,93 @@
+"""All benchmarks, one after the other; `make bench`. Writes one JSON and docs/benchmarks.md.
+
+Each runs in a process of its own. One that fails is named, the others go on, and the exit code is
+1; a target that is not met is no failure. `--quick` is a try of the code: small counts, and the
+tables say that they are preliminary.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.benchmarks import machine, write_docs
+from tests.benchmarks.bench import ROOT
+from tests.benchmarks.report import Result, dump, load, show
+
+__all__ = ["main"]
+
+QUICK = {"recovery": 5, "node_loss": 1, "agent_cost": 1, "growth": 1}
+BENCHMARKS = ("recovery", "node_loss", "agent_cost", "growth")
+LIMIT_S = 3600.0
+END_S = 30.0
+DEFAULT_JSON = Path(__file__).with_name("figures.json")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, default=DEFAULT_JSON, metavar="FILE")
+    parser.add_argument("--only", default=",".join(BENCHMARKS), metavar="NAME,...")
+    parser.add_argument("--quick", action="store_true", help="small counts, preliminary")
+    parser.add_argument("--preliminary", action="store_true", help="mark the tables as such")
+    parser.add_argument("--no-docs", action="store_true", help="leave docs/benchmarks.md alone")
+    given = parser.parse_args()
+    names = given.only.split(",")
+    if unknown := sorted(set(names) - set(BENCHMARKS)):
+        parser.error(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")
+    about = machine.describe()
+    began_s = time.monotonic()
+    results, failed = [], []
+    for name in names:
+        result = _run(name, is_quick=given.quick)
+        if result is None:
+            failed.append(name)
+        else:
+            results.append(result)
+    dump(
+        results,
+        given.json,
+        machine=about,
+        is_preliminary=given.quick or given.preliminary,
+        took_s=round(time.monotonic() - began_s),
+        failed=failed,
+    )
+    print(f"\n{'=' * 80}\nAll of it, in {given.json}:")
+    for result in results:
+        show(result)
+    if not given.no_docs:
+        write_docs.write(given.json)
+    for name in failed:
+        print(f"The benchmark {name} failed: its error is above.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _run(name: str, *, is_quick: bool) -> Result | None:
+    """Run one in a process of its own; None if it failed or took too long."""
+    print(f"\n## {name}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "result.json")
+        argv = [sys.executable, "-m", f"tests.benchmarks.{name}", "--json", str(out)]
+        if is_quick:
+            argv += ["--trials", str(QUICK[name])]
+        process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        try:
+            code = process.wait(LIMIT_S)
+        except BaseException as exc:  # Also Ctrl-C: it has processes to end before it goes.
+            process.send_signal(signal.SIGTERM)
+            process.wait(END_S)
+            if not isinstance(exc, subprocess.TimeoutExpired):
+                raise
+            return None
+        if code != 0 or not out.exists():
+            return None
+        return load(out)[0][0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

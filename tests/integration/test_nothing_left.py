@@ -1,0 +1,107 @@
+"""However a run ends: no process, no port, no file outside of the run folder."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticd.records.ids import JobName
+from tests.fixtures.cluster import SCRIPTS, Call, cluster_on, until
+from tests.fixtures.local_run import LocalRun
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[LocalRun]:
+    place = LocalRun(tmp_path / "here")
+    yield place
+    place.mark.wait_none_left()
+    assert [path.name for path in place.folder.iterdir()] == ["elasticd-runs"]
+    # An empty folder for its caches is what `import torch._dynamo` makes; DDP imports it too.
+    assert [path for path in place.temporary.rglob("*") if path.is_file()] == []
+
+
+def brood(place: LocalRun, end: str, *flags: str, agents: int = 1) -> tuple[Call, Path]:
+    """Start workers with daemons of their own that hold ports; returns where these are told."""
+    ports = place.runs / "ports"
+    ports.mkdir(parents=True)
+    script = str(SCRIPTS / "brood.py")
+    flags += ("--local-agents", str(agents), "--nnodes", str(agents))
+    call = place.call("--job", "brood", *flags, script, str(ports), end)
+    until(lambda: len(list(ports.glob("port-*"))) == agents or call.process.poll(), lambda: call.err)
+    return call, ports
+
+
+def check_ports_are_free(ports: Path) -> None:
+    """And the daemons that held them are gone."""
+    found = [path.read_text().split() for path in ports.glob("port-*")]
+    assert found
+    for pid, port in found:
+        assert not Path("/proc", pid).exists()
+        socket.create_server(("127.0.0.1", int(port))).close()
+
+
+def test_job_that_succeeded_leaves_nothing(place: LocalRun) -> None:
+    """Its daemons had sessions of their own and would have gone on."""
+    call, ports = brood(place, "exit", agents=2)
+    ended = call.wait()
+    assert ended.code == 0, ended.err
+    check_ports_are_free(ports)
+    assert sorted(path.name for path in (place.runs / "brood").iterdir()) == [
+        "agents",
+        "etcd",
+        "gen-1",
+        "lock",
+        "records.json",
+        "uid",
+    ]
+
+
+def test_ctrl_c_ends_the_job_after_its_grace(place: LocalRun) -> None:
+    """Workers that ignore SIGTERM are killed when the grace is over; the exit code says SIGINT."""
+    call, ports = brood(place, "stay", "--shutdown-timeout", "1")
+    call.send(signal.SIGINT)
+    ended = call.wait()
+    assert ended.code == 128 + signal.SIGINT
+    assert "SIGINT: stopping the job gracefully" in ended.err
+    assert "job stopped" in ended.err
+    check_ports_are_free(ports)
+
+
+def test_second_ctrl_c_ends_it_now(place: LocalRun) -> None:
+    """The grace would be longer than the patience of this test."""
+    call, ports = brood(place, "stay", "--shutdown-timeout", "600")
+    call.send(signal.SIGINT)
+    until(lambda: "stopping the job gracefully" in call.err, lambda: call.err)
+    call.send(signal.SIGINT)
+    assert call.wait().code == 128 + signal.SIGINT
+    check_ports_are_free(ports)
+
+
+def test_kill_of_the_caller_ends_everything(place: LocalRun) -> None:
+    """It can tidy up nothing; the kernel and the pool see to the processes."""
+    call, ports = brood(place, "stay", "--shutdown-timeout", "1")
+    call.send(signal.SIGKILL)
+    call.wait()
+    place.mark.wait_none_left()
+    check_ports_are_free(ports)
+
+
+def test_kill_of_an_agent_ends_its_workers(tmp_path: Path) -> None:
+    """Daemons in sessions of their own included: nothing runs ownerless."""
+    with cluster_on(tmp_path / "cluster") as cluster:
+        daemon = cluster.daemon("a")
+        ports = cluster.folder / "ports"
+        ports.mkdir()
+        script = str(SCRIPTS / "brood.py")
+        cluster.run("run", "--detach", "--job", "brood", script, str(ports), "stay")
+        until(lambda: list(ports.glob("port-*")), lambda: daemon.log)
+        etcd = cluster.store.get(cluster.keys.spec(JobName("brood")))
+        assert etcd is not None
+        os.kill(daemon.pid, signal.SIGKILL)
+        assert daemon.process is not None
+        daemon.process.wait()
+        until(lambda: not daemon.processes, lambda: daemon.processes)
+        check_ports_are_free(ports)

@@ -1,0 +1,36 @@
+"""Thousands of short random schedules: no rule is broken, and every job ends."""
+
+import os
+
+from tests.sim.run import play_many
+
+FIRST = 1_000_000
+COUNT = int(os.environ.get("ELASTICD_SCHEDULES", "2000"))
+
+
+def test_no_schedule_breaks_a_rule_or_leaves_a_job_hanging() -> None:
+    """Each seed draws a cluster, a job and faults; its number is in the text of what broke.
+
+    More of them by command: `python -m tests.sim.run --count 100000`.
+    """
+    outcomes, broken = play_many(FIRST, COUNT, jobs=os.cpu_count() or 1)
+    assert not broken, f"{len(broken)} of {COUNT} broken, the first: {broken[0][:2000]}"
+    assert len(outcomes) == COUNT
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """A schedule that never succeeds, fails, stops or re-forms would prove nothing."""
+    outcomes, _ = play_many(FIRST, 200, jobs=1)
+    assert {str(o.phase) for o in outcomes} == {"succeeded", "failed", "stopped"}
+    assert sum(o.generations for o in outcomes) > 2 * len(outcomes)
+    assert len({fault for o in outcomes for fault in o.faults}) >= 14
+
+
+def test_one_seed_always_gives_the_same_history() -> None:
+    """Without that a seed would be of no use."""
+    lines: list[list[str]] = [[], []]
+    for log in lines:
+        from tests.sim.schedule import play
+
+        play(FIRST + 3, trace=log.append)
+    assert lines[0] == lines[1] and len(lines[0]) > 50

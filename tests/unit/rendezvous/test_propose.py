@@ -1,0 +1,281 @@
+"""When another world is asked for, what it costs, and what is said of the job meanwhile."""
+
+import dataclasses
+
+import pytest
+
+from elasticd.records.job import Budget, JobStatus, Limits, Want
+from elasticd.records.reason import Phase, Reason
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.decide import wake_at_s
+from elasticd.rendezvous.propose import BURST_WINDOW_S, SECONDARY_GRACE_S
+from tests.unit.rendezvous.facts import (
+    Told,
+    failure,
+    member,
+    name,
+    proposer,
+    result,
+    running,
+    world,
+)
+
+
+def proposal(told: Told) -> fx.ProposeWorld:
+    found = told.one(fx.ProposeWorld)
+    assert isinstance(found, fx.ProposeWorld)
+    return found
+
+
+def written_status(told: Told) -> JobStatus:
+    found = told.one(fx.WriteStatus)
+    assert isinstance(found, fx.WriteStatus)
+    return found.status
+
+
+def test_failure_elsewhere_is_answered_at_once_by_the_first_proposer() -> None:
+    """Nothing to wait for."""
+    told = proposer(1, 2)
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, rank=1)))
+    assert proposal(told).world.reason is Reason.WORKER_FAILED
+    assert proposal(told).status.budget == Budget(user_error=1)
+
+
+def test_own_failure_goes_into_the_proposal_without_a_round_through_etcd() -> None:
+    """Our record travels with the world, which saves a write and a watch."""
+    told = proposer(1, 2)
+    told.failed(failure(0))
+    found = proposal(told)
+    assert found.member is not None and found.member.failure == failure(0)
+    assert found.world.culprit == failure(0) and told.count(fx.WriteMember) == 0
+
+
+def test_echo_waits_for_the_failure_that_caused_it() -> None:
+    """A broken collective is most likely explained within a tenth of a second."""
+    told = proposer(1, 2)
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, is_secondary=True)))
+    assert told.count(fx.ProposeWorld) == 0
+    told.member(member(2, arrived=1, nonce=2, failed=failure(2, rank=2)))
+    assert proposal(told).world.culprit == failure(2, rank=2)
+
+
+def test_echo_alone_is_a_reason_after_its_grace() -> None:
+    """Nobody saw the peer die."""
+    told = proposer(1, 2)
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, is_secondary=True)))
+    told.tick(SECONDARY_GRACE_S)
+    assert proposal(told).world.reason is Reason.COLLECTIVE_BROKEN
+
+
+def test_second_change_within_a_formation_waits_for_the_burst_to_end() -> None:
+    """A burst becomes one world."""
+    told = proposer(1, 2)
+    told.world(world(2, 0, 1, 2))
+    told.status(running(2))
+    told.member(member(1, arrived=1, nonce=3, failed=failure(1, generation=2)))
+    assert told.count(fx.ProposeWorld) == 0
+    told.tick(BURST_WINDOW_S - 0.01)
+    assert told.count(fx.ProposeWorld) == 0
+    told.tick(0.02)
+    assert told.count(fx.ProposeWorld) == 1
+
+
+def test_second_proposer_waits_for_its_turn() -> None:
+    """So that one write is normal."""
+    told = Told(1)
+    told.standby()
+    told.status(running(1))
+    told.world(world(1, 0, 1, 2))
+    told.started()
+    told.tell(ev.ResultsListed(results=()))
+    told.members(*(member(i, arrived=1) for i in range(3)))
+    told.member(member(2, arrived=1, nonce=2))
+    assert told.count(fx.ProposeWorld) == 0
+    told.tick(0.031)
+    assert told.count(fx.ProposeWorld) == 1
+
+
+def test_outsider_proposes_nothing() -> None:
+    """It does not even know enough to."""
+    told = Told(3)
+    told.standby()
+    told.status(running(1))
+    told.world(world(1, 0, 1, 2, 3))
+    told.member(member(2, arrived=1, nonce=2))
+    told.tick(5.0)
+    assert told.count(fx.ProposeWorld) == 0
+
+
+def test_nothing_is_proposed_while_world_and_status_speak_of_different_generations() -> None:
+    """In between, one's budget would be charged for what happened to the other."""
+    told = proposer(1, 2)
+    told.status(running(2))
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1)))
+    told.tick(1.0)
+    assert told.count(fx.ProposeWorld) == 0 and told.count(fx.WriteStatus) == 0
+
+
+def test_nothing_is_proposed_without_a_lease() -> None:
+    """Rule 5; and it is when the lease is sure again."""
+    told = proposer(1, 2)
+    told.tell(ev.LeaseUncertain())
+    told.member(member(1, arrived=1, nonce=2))
+    told.tick(1.0)
+    assert told.effects == ()
+    told.tell(ev.LeaseHeld())
+    told.tell(ev.MembersListed(revision=999, members=()))
+    assert not told.state.is_fenced
+
+
+def test_lost_races_end_with_a_proposal_that_only_the_world_can_refuse() -> None:
+    """Else members that write all the time would keep a world from forming."""
+    told = proposer(1, 2)
+    told.member(member(1, arrived=1, nonce=2))
+    for _ in range(3):
+        found = proposal(told)
+        assert found.members_revision is not None
+        told.tell(
+            ev.ProposalAnswered(token=found.world.token, accepted=False, is_member_written=True)
+        )
+        told.tick(0.2)
+    assert proposal(told).members_revision is None
+
+
+def test_budget_that_is_spent_ends_the_job_with_the_culprit() -> None:
+    """I11: a poison job ends FAILED."""
+    told = proposer(1, limits=Limits(user_error=1))
+    told.status(running(1, budget=Budget(user_error=1)))
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1)))
+    status = written_status(told)
+    assert status.phase is Phase.FAILED and status.reason is Reason.BUDGET_SPENT
+    assert status.failure == failure(1)
+
+
+def test_each_cause_has_a_budget_of_its_own() -> None:
+    """A lost node is not paid for by the script's errors."""
+    told = proposer(1, 2, limits=Limits(user_error=0))
+    told.members(member(0, arrived=1), member(1, arrived=1))
+    told.tick(0.2)
+    assert proposal(told).status.budget == Budget(node_loss=1)
+
+
+def test_long_run_makes_the_budget_whole_again() -> None:
+    """Progress refills it."""
+    told = proposer(1, limits=Limits(user_error=1, refill_after_s=600.0))
+    told.status(running(1, budget=Budget(user_error=1)))
+    told.now_s += 601.0
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1)))
+    assert proposal(told).status.budget == Budget(user_error=1)
+
+
+def test_same_error_without_a_group_in_two_generations_ends_the_job() -> None:
+    """Restarting will not help."""
+    told = proposer(1)
+    told.status(running(1, last_user_error=failure(1, generation=0, has_group=False)))
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, has_group=False)))
+    assert written_status(told).reason is Reason.REPEATED_ERROR
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        failure(1, generation=0, has_group=True),
+        failure(1, generation=0, has_group=None),
+        failure(1, generation=0, has_group=False, where="/x/train.py:4"),
+    ],
+)
+def test_other_errors_are_tried_again(last: object) -> None:
+    """Another line, or a group that had been formed: it may go well next time."""
+    told = proposer(1)
+    told.status(running(1, last_user_error=last))
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, has_group=False)))
+    assert told.count(fx.ProposeWorld) == 1
+
+
+def test_job_succeeds_when_all_ranks_of_the_generation_exited_with_0() -> None:
+    """Rule 9."""
+    told = proposer(1)
+    told.tell(ev.ResultSeen(result=result(0, 1)))
+    told.tell(ev.ResultSeen(result=result(1, 1)))
+    told.tick(0.2)
+    assert told.state.is_status_in_flight
+    assert told.state.ok_ranks == 2
+
+
+def test_results_of_an_older_generation_do_not_count() -> None:
+    """Rule 6."""
+    told = proposer(1)
+    told.tell(ev.ResultSeen(result=result(0, 0)))
+    told.tell(ev.ResultSeen(result=result(1, 0)))
+    assert told.state.ok_ranks == 0
+
+
+def test_stop_is_a_final_status() -> None:
+    """`elasticd stop`, with its why."""
+    told = proposer(1)
+    told.tell(ev.WantsListed(wants={"user": Want(writer="user", is_stop=True, why="lunch")}))
+    status = written_status(told)
+    assert status.phase is Phase.STOPPED and status.message == "lunch"
+
+
+def test_falling_below_min_is_charged_once_and_said_once() -> None:
+    """Then the wait is free, and so is going on."""
+    told = proposer(1, min_nodes=2)
+    told.members(member(0, arrived=1))
+    told.tick(0.2)
+    status = written_status(told)
+    assert status.phase is Phase.WAITING and status.budget == Budget(node_loss=1)
+    told.tell(ev.StatusWritten(ok=True))
+    told.status(status)
+    told.tick(0.5)
+    assert told.count(fx.WriteStatus) == 0
+    told.members(member(0, nonce=2), member(1, life=2))
+    told.tick(0.5)
+    found = proposal(told)
+    assert found.status.budget == Budget(node_loss=1)
+    assert found.world.reason is Reason.NODE_LOST
+
+
+def test_other_wording_of_a_wait_is_no_reason_to_look_again() -> None:
+    """Two proposers that know different things would answer each other without end."""
+    told = proposer(1, min_nodes=2)
+    told.members(member(0, arrived=1))
+    told.tick(0.2)
+    status = written_status(told)
+    told.tell(ev.StatusWritten(ok=True))
+    told.status(status)
+    told.tick(0.5)
+    told.status(dataclasses.replace(status, message="waiting for something else"))
+    assert told.state.plan_at_s is None
+
+
+def test_running_status_says_without_whom() -> None:
+    """Rule 8 for people: names and reasons."""
+    told = proposer(1, 2)
+    told.members(member(0, arrived=1), member(1, arrived=1))
+    told.tick(0.2)
+    assert proposal(told).status.message == "without node-2, whose lease ran out"
+
+
+def test_first_world_waits_for_members_that_are_still_preparing() -> None:
+    """Up to the first window; whoever is here now would only be joined later."""
+    told = Told(0, first_window_s=3.0)
+    told.standby()
+    told.status(running(0))
+    told.tell(ev.OldestFound(nodes=(name(0),)))
+    told.tell(ev.ResultsListed(results=()))
+    told.members(member(0), member(1, slots=0))
+    told.tick(0.3)
+    assert told.count(fx.ProposeWorld) == 0
+    told.tick(2.8)
+    assert [n.node for n in proposal(told).world.nodes] == [name(0)]
+
+
+def test_alarm_is_never_in_the_past_once_it_was_heard() -> None:
+    """Else the agent would spin."""
+    told = proposer(1, 2)
+    for _ in range(50):
+        wake_s = wake_at_s(told.state)
+        assert wake_s is not None and wake_s > told.now_s
+        told.tick(wake_s - told.now_s)
