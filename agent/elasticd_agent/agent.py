@@ -8,6 +8,7 @@ import secrets
 import signal
 from functools import partial
 
+from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import JobName, Life, NodeId, Slot, incarnation_of
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
@@ -69,11 +70,12 @@ class Agent:
         self._error = ""
         self._is_dirty = False
 
-    def run(self) -> int:
-        """Serve until the end; returns the exit code.
+    def run(self) -> None:
+        """Serve until the end.
 
         Raises:
             ElasticdError: etcd cannot be used, or another agent runs under this node's name.
+            EnvironmentProblem: the only job that it is for cannot be served here.
         """
         settings = self._settings
         self._peers = Peers(settings.node, self._life, settings.address, self._peer_died_there)
@@ -91,8 +93,7 @@ class Agent:
                 signal.signal(number, handler)
         log.info("agent.ended", node=settings.node)
         if self._error:
-            log.error("agent.failed", why=self._error)
-        return 1 if self._error else 0
+            raise EnvironmentProblem(self._error)
 
     def _serve(self) -> None:
         jobs = JobList(

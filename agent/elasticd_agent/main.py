@@ -19,6 +19,7 @@ def run(settings: AgentSettings) -> int:
     adopt_orphans()
     store = EtcdStore(settings.store)
     try:
-        return Agent(settings, store).run()
+        Agent(settings, store).run()
     finally:
         store.close()
+    return 0

@@ -61,6 +61,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
         return Change(reason=Reason.FIRST_WORLD)
     found: list[tuple[Reason, Failure | None]] = []
     lost: dict[NodeId, Reason] = {}
+    is_late = is_late and not state.is_world_ended  # Nobody is to arrive there any more.
     for node in world.nodes:
         reason, failure = change_of_node(state, world, node, is_late=is_late)
         if reason is None:

@@ -8,7 +8,6 @@ import dataclasses
 
 from elasticd.records.ids import Generation, Nonce
 from elasticd.records.incident import Incident
-from elasticd.records.member import Member
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Placement, WorldNode
 from elasticd.rendezvous.effect import (
@@ -28,6 +27,7 @@ from elasticd.rendezvous.member import (
     desired_result,
     is_current,
     is_forming,
+    is_news,
     my_node,
 )
 from elasticd.rendezvous.plan import readmission_delay_s
@@ -254,9 +254,7 @@ def _write_member(state: JobState, now_s: float) -> Step:
     if state.retry_at_s is not None and now_s < state.retry_at_s:
         return state, ()
     member, sent = desired_member(state), state.member_sent
-    if member == sent:
-        return state, ()
-    if sent is not None and _can_stores_wait(member, sent):
+    if not is_news(member, sent):
         return state, ()
     if sent is not None and is_forming(state) and member.leaving == sent.leaving:
         mine = my_node(state)
@@ -267,10 +265,3 @@ def _write_member(state: JobState, now_s: float) -> Step:
             return state, ()
     state = replace(state, member_sent=member, is_member_in_flight=True, retry_at_s=None)
     return state, (WriteMember(member=member),)
-
-
-def _can_stores_wait(member: Member, sent: Member) -> bool:
-    """Only our stores changed, and nobody needs them before we can start workers, or while one of
-    those that we named is left: the next record takes the news along."""
-    is_all = member == dataclasses.replace(sent, stores=member.stores)
-    return is_all and (not member.slots or any(store in member.stores for store in sent.stores))

@@ -211,6 +211,8 @@ def _ticked(state: JobState, now_s: float) -> JobState:
         state = replace(state, retry_at_s=None)
     deadline_s = state.formation_deadline_s
     if state.formed_s is None and deadline_s is not None and deadline_s <= now_s:
+        if state.is_world_ended:
+            return replace(state, formation_deadline_s=None)
         # Before anybody is accused: a watch may have missed an arrival.
         state = replace(state, is_formation_late=True, formation_deadline_s=None)
         if state.has_all_members:

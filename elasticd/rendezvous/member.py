@@ -1,5 +1,7 @@
 """What this node should say of itself, derived from its state and never stored twice."""
 
+import dataclasses
+
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.member import Member, Result, SlotOffer
 from elasticd.records.world import WorldNode
@@ -11,6 +13,7 @@ __all__ = [
     "desired_result",
     "is_current",
     "is_forming",
+    "is_news",
     "my_node",
 ]
 
@@ -60,6 +63,20 @@ def desired_member(state: JobState) -> Member:
     )
 
 
+def is_news(member: Member, sent: Member | None) -> bool:
+    """True if our record is worth a write.
+
+    Stores alone are not: nobody needs them before we can start workers, or while one of those that
+    we named is left. The next record takes them along.
+    """
+    if sent is None:
+        return True
+    if member != dataclasses.replace(sent, stores=member.stores):
+        return True
+    is_enough = not member.slots or any(store in member.stores for store in sent.stores)
+    return member.stores != sent.stores and not is_enough
+
+
 def desired_result(state: JobState, *, has_left: bool = False) -> Result:
     return Result(
         node=state.me.node,
@@ -76,9 +93,18 @@ def _offered_nonce(state: JobState, slot: Slot) -> Nonce:
     worker = state.workers.get(slot)
     if worker is not None:
         return last if worker.stage is not WorkerStage.FAILED else Nonce(last + 1)
+    if desired_generation(state) is None:
+        # The world is over, and a process of it that was not started by now never will be.
+        return Nonce(max(last, _named_nonce(state, slot)) + 1)
     if is_current(state) and _has_finished(state, slot):
         return last
     return Nonce(last + 1)
+
+
+def _named_nonce(state: JobState, slot: Slot) -> Nonce:
+    node = my_node(state)
+    workers = node.workers if node is not None else ()
+    return next((worker.nonce for worker in workers if worker.slot == slot), Nonce(0))
 
 
 def _has_finished(state: JobState, slot: Slot) -> bool:

@@ -16,7 +16,7 @@ from elasticd.records.world import World
 from elasticd.rendezvous.change import Change, find_change, is_candidate
 from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
 from elasticd.rendezvous.explain import without
-from elasticd.rendezvous.member import desired_member
+from elasticd.rendezvous.member import desired_member, is_news
 from elasticd.rendezvous.plan import Wait, plan_world
 from elasticd.rendezvous.state import JobState, Stage, replace
 
@@ -104,7 +104,7 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
     planned = plan_world(view, change, now_s=now_s)
     if isinstance(planned, Wait):
         return _say_wait(state, change, planned, now_s)
-    is_changed = own != state.member_sent
+    is_changed = is_news(own, state.member_sent)
     effect = ProposeWorld(
         world=planned,
         status=_running_status(state, change, planned, now_s),

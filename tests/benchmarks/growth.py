@@ -53,7 +53,7 @@ def measure(trials: int) -> Result:
         title="The rendezvous with many nodes (simulated)",
         command=f"python -m tests.benchmarks.growth --trials {trials}",
         method=(
-            "The rules that are shipped, with simulated store, network and time, on one core. "
+            "The rules that are shipped, with simulated store, network and time, on one core.",
             f"The quickest of {trials} runs of each size.",
         ),
         figures=figures,

@@ -5,7 +5,7 @@ Four ways, on two nodes with one worker each: SIGKILL of the agent and all below
 nothing answers: only the lease tells); SIGTERM of the agent; and the first two under torchrun. The
 node comes back after each trial, and the next one begins when both train again. The node with rank
 0 and the other one are lost in turn, but under torchrun only the one without its store: its loss
-ends a torchrun job.
+ends a torchrun job. torchrun's nodes are started anew for each trial.
 """
 
 import random
@@ -58,6 +58,9 @@ class Case:
     """With the number of trials."""
     victims: tuple[int, ...] = (0, 1)
     """Ranks whose node is lost in turn; empty: always the second node."""
+    is_kept: bool = True
+    """The lost node comes back for the next trial; else all is started anew for it. torchrun's is
+    started anew: a node that comes back counts restarts from 0 and seldom meets the other again."""
 
 
 def measure(trials: int) -> Result:
@@ -131,6 +134,7 @@ def _torchrun(how: str, conf: str, *, killed: int, silent: int) -> Case:
             (loss("SIGSTOP of the node (silent)", signal.SIGSTOP), silent),
         ),
         victims=(),
+        is_kept=False,
     )
 
 
@@ -172,9 +176,12 @@ def _lose_nodes(
             if first.world != 1:
                 notes.append(f"{loss.name}: the first step was in a world of {first.world}.")
             print(f"{loss.name}: {loss.values[-1]:.3f}", flush=True)
-            is_up = True
-            known = feed.known()
-            site.revive(node)
+            is_up = case.is_kept
+            if is_up:
+                known = feed.known()
+                site.revive(node)
+            else:
+                site.stop()
     finally:
         site.stop()
 
@@ -228,7 +235,8 @@ METHOD = (
     "SIGTERM goes to the agent alone, which says goodbye.",
     (
         "The node with rank 0 and the other one are lost in turn; after a trial the agent is "
-        "started again, and the next trial begins 0.5 to 2 s after both nodes took 30 steps."
+        "started again (torchrun: both are), and the next trial begins 0.5 to 2 s after both nodes "
+        "took 30 steps."
     ),
     (
         f"torchrun, tuned: twice `{_TORCHRUN} step.py`; torchrun, defaults: the same without "

@@ -17,7 +17,7 @@ from elasticd.records.job import Want
 from elasticd.records.reason import Phase
 from elasticd.store.api import Put, Txn
 from elasticd.store.embedded import EmbeddedEtcd, find_etcd
-from tests.fixtures.cluster import LEASE_TTL_S, Cluster, Job, cluster_on, until
+from tests.fixtures.cluster import LEASE_TTL_S, Cluster, Job, cluster_on
 from tests.fixtures.etcd import EtcdAdmin, EtcdCluster
 from tests.fixtures.tcp_proxy import TcpProxy
 
@@ -95,29 +95,34 @@ def test_compaction_behind_a_watch_loses_no_wish(
     job.wait_step(size=SIZE, after=generation)
 
 
+def submit_guarded(cluster: Cluster, name: str) -> Job:
+    """Ranks that would go on for ever: only the isolation limit can end them."""
+    limit = ("--isolation-limit", str(ISOLATION_LIMIT_S))
+    return cluster.submit(name, "--nnodes", "2", *limit, script="alone.py")
+
+
 def test_stopped_agents_workers_end_at_the_isolation_limit(cluster: Cluster) -> None:
-    """The pool sees to it: the agent itself can do nothing. The others cannot know of the end."""
-    job = cluster.submit("guarded", "--nnodes", "2", "--isolation-limit", str(ISOLATION_LIMIT_S))
+    """The pool sees to it: the agent itself can do nothing. The job resumes when it can."""
+    job = submit_guarded(cluster, "stopped")
     generation = job.wait_steady(SIZE)
     daemon = cluster.daemons[job.node_of(1)]
     daemon.send(signal.SIGSTOP)
-    until(lambda: not daemon.workers(generation), lambda: daemon.processes)
+    daemon.wait_workers_gone(generation)
     assert job.wait_phase(Phase.WAITING).message.startswith("waiting for 1 more node")
     daemon.send(signal.SIGCONT)
     job.wait_step(size=SIZE, after=generation)
-    job.end_file.touch()
-    job.wait_phase(Phase.SUCCEEDED)
+    assert job.finish().phase is Phase.SUCCEEDED
 
 
 def test_workers_are_stopped_when_etcd_is_away_for_too_long(
     etcd: EmbeddedEtcd, cluster: Cluster
 ) -> None:
-    """Longer than the isolation limit; when it is back, the job goes on by itself."""
-    job = cluster.submit("isolated", "--nnodes", "2", "--isolation-limit", str(ISOLATION_LIMIT_S))
+    """Longer than the isolation limit; when it is back, the job resumes by itself."""
+    job = submit_guarded(cluster, "isolated")
     generation = job.wait_steady(SIZE)
     etcd.kill()
     for daemon in cluster.daemons.values():
-        until(lambda daemon=daemon: not daemon.workers(generation), lambda: "workers go on")
+        daemon.wait_workers_gone(generation)
     etcd.restart()
     job.wait_step(size=SIZE, after=generation)
     assert job.finish().phase is Phase.SUCCEEDED

@@ -113,7 +113,7 @@ def test_error_file_of_record_is_used(outcomes: Mapping[str, Outcome]) -> None:
     failure = report.status.failure
     assert failure is not None
     assert failure.exception == "ValueError: rank 0 is too hot"
-    assert failure.where.endswith("fail.py:" + str(line_of("raise ValueError(f\"rank")))
+    assert failure.where.endswith("fail.py:" + str(line_of('raise ValueError(f"rank')))
     assert Path(failure.log_path).with_name("rank-0.error.json").exists()
     check_last_words(ended, "record", rank=0, generation=1)
 

@@ -107,7 +107,7 @@ def test_job_that_fell_below_its_least_size_resumes_by_itself(cluster: Cluster, 
     assert status.message.startswith("waiting for 1 more node: 1 of at least 2 ready")
     assert any(f" {node}" in status.message for node in gone)
     survivor = cluster.daemons[next(iter(set(cluster.daemons) - set(gone)))]
-    until(lambda: not survivor.workers(status.generation), lambda: survivor.processes)
+    survivor.wait_workers_gone(status.generation)
     cluster.daemons[gone[0]].start()
     job.wait_step(size=2, after=status.generation)
     assert job.status.phase is Phase.RUNNING
@@ -152,7 +152,7 @@ def test_stopped_job_leaves_the_daemons(cluster: Cluster, job: Job) -> None:
     running = [daemon for daemon in cluster.daemons.values() if daemon.is_running]
     assert len(running) == 2
     for daemon in running:
-        until(lambda daemon=daemon: list(daemon.processes) == [daemon.pid], lambda: "left")
+        daemon.wait_idle()
     refused = cluster.run("stop", job.name)
     assert refused.code == 2
     assert f"Job '{job.name}' is over" in refused.sentence

@@ -12,6 +12,7 @@ import pytest
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.journal import replay
+from elasticd.rendezvous.plan import readmission_delay_s
 from tests.fixtures.cluster import Cluster, Daemon, Job, cluster_on, until
 
 SIZE = 3
@@ -50,7 +51,7 @@ def test_agent_of_rank_0_may_be_killed(cluster: Cluster, job: Job) -> None:
     daemon = daemon_of(cluster, job, 0)
     second = job.node_of(1)
     daemon.kill()
-    until(lambda: not daemon.processes, lambda: f"outlived their agent: {daemon.processes}")
+    daemon.wait_gone()
     world = world_of(job, size=SIZE - 1, after=generation)
     assert world.reason is Reason.NODE_DEAD
     assert world.lost == (daemon.node,)
@@ -123,13 +124,13 @@ def test_all_agents_may_be_killed_at_once(cluster: Cluster, job: Job) -> None:
     for daemon in cluster.daemons.values():
         daemon.kill()
     for daemon in cluster.daemons.values():
-        until(lambda daemon=daemon: not daemon.processes, lambda: "outlived their agent")
+        daemon.wait_gone()
         daemon.start()
     world_of(job, size=SIZE, after=generation)
 
 
-def test_node_that_flaps_waits_longer_each_time(cluster: Cluster, job: Job) -> None:
-    """The others make steps meanwhile, and are disturbed only when it leaves and when it joins."""
+def test_node_that_flaps_is_counted_and_disturbs_little(cluster: Cluster, job: Job) -> None:
+    """Twice each time: when it dies and when it is back. The longer it must wait the more often."""
     generation = begin = job.wait_steady(SIZE)
     daemon = daemon_of(cluster, job, SIZE - 1)
     before = losses_of(job, daemon)
@@ -140,6 +141,9 @@ def test_node_that_flaps_waits_longer_each_time(cluster: Cluster, job: Job) -> N
         daemon.start()
         generation = world_of(job, size=SIZE, after=world.generation).generation
     assert generation == begin + 4
+    delays_s = [readmission_delay_s(losses) for losses in range(before + 3)]
+    assert delays_s == sorted(delays_s)
+    assert delays_s[0] < delays_s[-1]
 
 
 def test_node_that_dies_before_it_is_ready_disturbs_nobody(cluster: Cluster, job: Job) -> None:

@@ -1,6 +1,5 @@
 """However a run ends: no process, no port, no file outside of the run folder."""
 
-import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.records.ids import JobName
 from tests.fixtures.cluster import SCRIPTS, Call, cluster_on, until
 from tests.fixtures.local_run import LocalRun
 
@@ -30,7 +28,9 @@ def brood(place: LocalRun, end: str, *flags: str, agents: int = 1) -> tuple[Call
     script = str(SCRIPTS / "brood.py")
     flags += ("--local-agents", str(agents), "--nnodes", str(agents))
     call = place.call("--job", "brood", *flags, script, str(ports), end)
-    until(lambda: len(list(ports.glob("port-*"))) == agents or call.process.poll(), lambda: call.err)
+    until(
+        lambda: len(list(ports.glob("port-*"))) == agents or call.process.poll(), lambda: call.err
+    )
     return call, ports
 
 
@@ -80,6 +80,18 @@ def test_second_ctrl_c_ends_it_now(place: LocalRun) -> None:
     check_ports_are_free(ports)
 
 
+def test_name_of_a_run_in_progress_is_refused(place: LocalRun) -> None:
+    """In the same run folder; the run in progress goes on until SIGTERM ends it."""
+    call, ports = brood(place, "stay", "--shutdown-timeout", "1")
+    refused = place.run("--job", "brood", str(SCRIPTS / "brood.py"), str(ports), "exit")
+    assert refused.code == 2
+    assert "The job name 'brood' is in use by a run in progress" in refused.sentence
+    assert call.process.poll() is None
+    call.send(signal.SIGTERM)
+    assert call.wait().code == 128 + signal.SIGTERM
+    check_ports_are_free(ports)
+
+
 def test_kill_of_the_caller_ends_everything(place: LocalRun) -> None:
     """It can tidy up nothing; the kernel and the pool see to the processes."""
     call, ports = brood(place, "stay", "--shutdown-timeout", "1")
@@ -98,10 +110,6 @@ def test_kill_of_an_agent_ends_its_workers(tmp_path: Path) -> None:
         script = str(SCRIPTS / "brood.py")
         cluster.run("run", "--detach", "--job", "brood", script, str(ports), "stay")
         until(lambda: list(ports.glob("port-*")), lambda: daemon.log)
-        etcd = cluster.store.get(cluster.keys.spec(JobName("brood")))
-        assert etcd is not None
-        os.kill(daemon.pid, signal.SIGKILL)
-        assert daemon.process is not None
-        daemon.process.wait()
-        until(lambda: not daemon.processes, lambda: daemon.processes)
+        daemon.kill()
+        daemon.wait_gone()
         check_ports_are_free(ports)

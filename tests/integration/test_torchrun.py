@@ -4,11 +4,11 @@ The same probe runs under both, two calls at a time, and what it saw is compared
 """
 
 import json
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,13 +50,17 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Pr
     place = LocalRun(tmp_path_factory.mktemp("runs"))
     script = str(SCRIPTS / "probe.py")
     python = {"PYTHONPATH": str(SCRIPTS)}
+    busy = socket.create_server(("127.0.0.1", 0))
+    busy_port = busy.getsockname()[1]
     calls: Mapping[str, Callable[[str], Call]] = {
         "torchrun": lambda out: Call(
             [*TORCHRUN, script, out, "--lr", "0.1"], place.folder, place.mark.environ()
         ),
         "script": lambda out: place.call(*WORKERS, script, out, "--lr", "0.1"),
         "module": lambda out: place.call(*WORKERS, "-m", "probe", out, "-m", "x", env=python),
-        "program": lambda out: place.call(*WORKERS, "--no-python", sys.executable, script, out),
+        "program": lambda out: place.call(
+            *(*WORKERS, "--master-port", str(busy_port), "--no-python", sys.executable, script, out)
+        ),
     }
 
     def probe(name: str) -> Probed:
@@ -70,6 +74,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Pr
     with ThreadPoolExecutor(2) as executor:
         yield dict(zip(calls, executor.map(probe, calls), strict=True))
     place.mark.wait_none_left()
+    busy.close()
 
 
 @pytest.mark.parametrize("rank", range(SIZE))
@@ -113,3 +118,8 @@ def test_run_says_how_it_went(probed: Mapping[str, Probed]) -> None:
     assert "generation 1: 1 node, 2 workers (first world)" in ended.err
     assert "job succeeded" in ended.err
     assert "elasticd" not in ended.out
+
+
+def test_master_port_that_is_in_use_is_in_nobodys_way(probed: Mapping[str, Probed]) -> None:
+    """Each generation's store is bound to a free one; the flag is taken, and said to be void."""
+    assert "--master-port has no effect" in probed["program"].ended.err

@@ -301,9 +301,7 @@ class Agent:
             case fx.FindOldest(count=count):
                 self._find_oldest(count)
             case fx.HoldPeers(peers=peers):
-                self.held = {peer.node: peer for peer in peers}
-                for peer in peers:
-                    node.sim.connected(self, peer)
+                node.sim.holds(self, peers)
             case fx.StartWorker(world=world, placement=placement):
                 node.start_worker(self, world, placement)
             case fx.StopWorker(slot=slot, nonce=nonce, grace_s=grace_s):
@@ -371,7 +369,8 @@ class Agent:
     def _retire(self, effect: fx.Retire) -> None:
         for watch in (*self._watches, *self._observed):
             self._etcd.close(watch)
-        self._watches, self._observed, self.held = [], [], {}
+        self._watches, self._observed = [], []
+        self.node.sim.holds(self, ())
         self.state = None
         self._wake = None
         self.node.sim.retired(self, effect)

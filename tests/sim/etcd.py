@@ -114,8 +114,9 @@ class Etcd:
         self.on_put: Callable[[str, str, Item, Item | None], None] = lambda k, n, i, b: None
         self._clock = clock
         self._rng = rng
-        self._all: dict[str, list[Watch]] = {}
-        self._some: dict[tuple[str, str], list[Watch]] = {}
+        # Dicts as sets that keep their order.
+        self._all: dict[str, dict[Watch, None]] = {}
+        self._some: dict[tuple[str, str], dict[Watch, None]] = {}
         self._next_lease = 1
 
     # --- keys
@@ -217,10 +218,10 @@ class Etcd:
     def watch(self, kind: str, names: frozenset[str] | None, sink: Sink, line: Line) -> Watch:
         watch = Watch(kind, names, sink, line)
         if names is None:
-            self._all.setdefault(kind, []).append(watch)
+            self._all.setdefault(kind, {})[watch] = None
         else:
             for name in names:
-                self._some.setdefault((kind, name), []).append(watch)
+                self._some.setdefault((kind, name), {})[watch] = None
         self.resume(watch)
         return watch
 
@@ -229,10 +230,10 @@ class Etcd:
             return
         watch.is_open = False
         if watch.names is None:
-            self._all[watch.kind].remove(watch)
+            del self._all[watch.kind][watch]
         else:
             for name in watch.names:
-                self._some[(watch.kind, name)].remove(watch)
+                del self._some[(watch.kind, name)][watch]
 
     def resume(self, watch: Watch) -> None:
         """Begin (again) with a list of the range."""

@@ -68,7 +68,9 @@ class History:
             self._rule(node.first_rank == next_rank, "rule 3: contiguous ranks", world)
             next_rank += len(node.workers)
             item = self._sim.etcd.get("member", node.node)
-            if item is not None and item.mod <= world.planned_revision:
+            # A line that loses single events is worse than what the store promises.
+            is_sound = not self._sim.weather.lost_event
+            if item is not None and is_sound and item.mod <= world.planned_revision:
                 member = item.value
                 assert isinstance(member, Member)
                 is_ready = member.incarnation == node.incarnation and bool(member.slots)

@@ -45,6 +45,8 @@ class Simulation:
         }
         self.trace = trace
         self.agents: list[Agent] = []
+        self.holders: dict[NodeId, dict[Agent, None]] = {}
+        """Who holds a connection to a node; a dict as a set that keeps its order."""
         self.journal_of: NodeId | None = None
         self.silent: set[NodeId] = self.training.silent
         self.history = History(self)
@@ -75,7 +77,16 @@ class Simulation:
 
     # --- the peers' connections
 
-    def connected(self, holder: Agent, peer: fx.Peer) -> None:
+    def holds(self, holder: Agent, peers: tuple[fx.Peer, ...]) -> None:
+        """From now on the agent is connected to these, and to no others."""
+        for name in holder.held:
+            self.holders[name].pop(holder, None)
+        holder.held = {peer.node: peer for peer in peers}
+        for peer in peers:
+            self.holders.setdefault(peer.node, {})[holder] = None
+            self._connected(holder, peer)
+
+    def _connected(self, holder: Agent, peer: fx.Peer) -> None:
         """A new connection; refused at once if nobody of that life is there."""
         other = self.nodes[peer.node]
         is_there = other.agent is not None and other.agent.life == peer.life
@@ -85,12 +96,13 @@ class Simulation:
     def agent_gone(self, agent: Agent) -> None:
         """Its sockets are closed by its kernel: whoever held one of them looks."""
         mine = agent.node.name
-        for other in self.agents:
+        others = dict.fromkeys(self.holders.get(mine, ()))
+        others |= dict.fromkeys(a for n in agent.held if (a := self.nodes[n].agent) is not None)
+        for other in others:
             if other is agent or not other.is_alive:
                 continue
-            name = other.node.name
             peer = other.held.get(mine)
-            if (peer is not None and peer.life == agent.life) or name in agent.held:
+            if (peer is not None and peer.life == agent.life) or other.node.name in agent.held:
                 self._accuse(other, mine, agent.life)
 
     def _accuse(self, holder: Agent, name: NodeId, life: object) -> None:
@@ -102,7 +114,7 @@ class Simulation:
     # --- what the agents tell
 
     def agent_born(self, agent: Agent) -> None:
-        self.agents = [a for a in self.agents if a.is_alive] + [agent]
+        self.agents.append(agent)
         if agent.node.name == self.journal_of:
             agent.journal = []
 

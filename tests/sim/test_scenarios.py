@@ -301,8 +301,8 @@ def test_script_that_exits_with_0_on_sigterm_has_not_finished(seed: int) -> None
     sim = started(seed, spec_of(min_nodes=2, max_nodes=2), 2)
     for each in sim.nodes.values():
         each.stop_code = 0
-    sim.nodes[node(1)].kill_agent()
-    sim.run(4.0)
+    sim.drain(node(1))
+    sim.run(6.0)
     assert sim.status is not None and sim.status.phase is Phase.WAITING
 
 

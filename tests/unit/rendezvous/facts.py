@@ -34,7 +34,7 @@ def member(
     arrived: int = 0,
     leaving: Reason | None = None,
     failed: Failure | None = None,
-    stores: Sequence[int] = (1, 2),
+    stores: Sequence[int] = (1, 2, 3),
 ) -> Member:
     return Member(
         node=name(index),
@@ -58,7 +58,7 @@ def world(
     generation: int,
     *nodes: int,
     since: dict[int, int] | None = None,
-    unended: int = 0,
+    unended: int = 1,
     **more: object,
 ) -> World:
     """Each node with one worker, numbered like the generation."""
@@ -233,6 +233,7 @@ def proposer(*others: int, **spec: object) -> Told:
     told.world(world(1, 0, *others))
     told.started()
     told.tell(ev.ResultsListed(results=()))
-    told.members(*(member(i, arrived=1, stores=(1, 2)) for i in (0, *others)))
+    told.members(*(member(i, arrived=1) for i in (0, *others)))
     assert told.state.formed_s is not None
+    told.tick(0.5)
     return told

@@ -3,7 +3,7 @@
 import dataclasses
 
 from elasticd.records.ids import Generation, Slot
-from elasticd.records.reason import Reason
+from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Exclusion
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
@@ -115,6 +115,16 @@ def test_fenced_agent_writes_nothing_and_starts_nothing() -> None:
     assert told.count(fx.StartWorker) == 1
 
 
+def test_fenced_agent_keeps_its_news_until_the_lease_is_sure() -> None:
+    """Rule 5: its record in etcd may already be somebody else's reason to go on without it."""
+    told = outsider()
+    told.tell(ev.LeaseUncertain())
+    told.tell(ev.SlotsGranted(slots=()))
+    assert told.effects == ()
+    told.tell(ev.LeaseHeld())
+    assert told.count(fx.WriteMember) == 1
+
+
 def test_ended_lease_stops_the_workers_and_begins_a_new_incarnation() -> None:
     """Nothing of this one may be written any more, whatever lease the agent gets."""
     told = outsider()
@@ -168,6 +178,16 @@ def test_goodbye_that_was_not_heard_is_said_again() -> None:
     assert told.count(fx.Withdraw) == 0
     told.tick(0.3)
     assert told.count(fx.Withdraw) == 1
+
+
+def test_slot_of_an_ended_world_is_offered_beyond_a_process_that_never_began() -> None:
+    """The proof for the others that nothing of it runs, where nothing ever did."""
+    told = outsider()
+    told.world(world(2, 0, 1, 2, 3))
+    told.status(dataclasses.replace(running(2), phase=Phase.WAITING))
+    told.exited(-15)
+    sent = told.state.member_sent
+    assert sent is not None and sent.slots[0].nonce == 3
 
 
 def test_leaving_node_waits_for_a_world_without_it() -> None:

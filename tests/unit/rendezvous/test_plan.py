@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from elasticd.records.ids import Generation
 from elasticd.records.reason import Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous.change import find_change
@@ -41,6 +42,22 @@ def test_lost_node_is_left_out_and_shut_out() -> None:
     assert found.generation == 2 and found.lost == (name(1),)
     assert found.is_excluded(name(1), incarnation(1))
     assert found.excluded[0].reason is Reason.NODE_LOST and found.excluded[0].losses == 1
+
+
+def test_incarnation_that_was_shut_out_is_no_candidate() -> None:
+    """Rule 6: even if its record still stands; it has to come back as another."""
+    told = proposer(1)
+    excluded = Exclusion(
+        node=name(2),
+        incarnation=incarnation(2),
+        reason=Reason.NODE_LOST,
+        generation=Generation(1),
+    )
+    told.state = replace(
+        told.state, world=dataclasses.replace(world(1, 0, 1), excluded=(excluded,))
+    )
+    told.members(member(0, arrived=1), member(1, nonce=2), member(2))
+    assert name(2) not in [n.node for n in next_world(told).nodes]
 
 
 def test_every_worker_of_a_new_generation_has_a_new_number() -> None:
@@ -97,7 +114,7 @@ def test_too_few_members_are_waited_for_by_name() -> None:
 
 def test_members_beyond_the_target_stand_by() -> None:
     """Survivors by rank first, then newcomers by age."""
-    told = proposer(1)
+    told = proposer(1, max_nodes=3)
     told.members(*(member(i, arrived=int(i < 2)) for i in range(4)))
     assert [n.node for n in next_world(told, 3).nodes] == [name(0), name(1), name(2)]
 
@@ -106,7 +123,11 @@ def test_node_that_was_lost_again_is_held_back() -> None:
     """Exponential readmission: the second loss in a row costs a second."""
     told = proposer(1)
     excluded = Exclusion(
-        node=name(2), incarnation=incarnation(2), reason=Reason.NODE_DEAD, generation=1, losses=2
+        node=name(2),
+        incarnation=incarnation(2),
+        reason=Reason.NODE_DEAD,
+        generation=Generation(1),
+        losses=2,
     )
     told.state = replace(
         told.state, world=dataclasses.replace(world(1, 0, 1), excluded=(excluded,))
@@ -130,7 +151,11 @@ def test_steady_world_clears_the_record_of_its_nodes() -> None:
     """A minute without trouble."""
     told = proposer(1)
     excluded = Exclusion(
-        node=name(1), incarnation=incarnation(1, 0), reason=Reason.NODE_DEAD, generation=1, losses=4
+        node=name(1),
+        incarnation=incarnation(1, 0),
+        reason=Reason.NODE_DEAD,
+        generation=Generation(1),
+        losses=4,
     )
     told.state = replace(
         told.state, world=dataclasses.replace(world(1, 0, 1), excluded=(excluded,))
