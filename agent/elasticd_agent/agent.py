@@ -14,18 +14,13 @@ from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
-from elasticd.store.api import Changed, KeyRange, Snapshot, Store
+from elasticd.store.api import Changed, KeyRange, Snapshot
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
-from elasticd_agent.courier import Courier
-from elasticd_agent.http import LogServer
-from elasticd_agent.inbox import Inbox
 from elasticd_agent.job_list import JobList
 from elasticd_agent.lifecycle import Claim, allot
-from elasticd_agent.peers import Peers
-from elasticd_agent.registration import Registration
+from elasticd_agent.presence import Presence
 from elasticd_agent.runner import Host, Runner
-from elasticd_agent.settings import AgentSettings
 
 __all__ = ["Agent"]
 
@@ -42,22 +37,16 @@ log = get_logger()
 class Agent:
     """One node's daemon. `run` blocks until it is told to end, or its only job is over."""
 
-    def __init__(self, settings: AgentSettings, store: Store) -> None:
-        self._settings, self._store = settings, store
-        self._keys = Keys(settings.cluster)
-        self._life = Life(secrets.token_hex(4))
+    def __init__(self, presence: Presence) -> None:
+        self._settings, self._store = presence.settings, presence.store
+        self._inbox, self._courier = presence.inbox, presence.courier
+        self._peers, self._registration = presence.peers, presence.registration
+        self._port, self._life = presence.peers.port, presence.life
+        presence.on_peer_died = self._peer_died
+        presence.on_lease_lost = self._lease_lost
+        presence.on_lease_found = self._mark_dirty
+        self._keys = Keys(self._settings.cluster)
         self._incarnations = 0
-        self._inbox = Inbox()
-        self._courier = Courier()
-        self._registration = Registration(
-            settings,
-            store,
-            self._courier,
-            self._life,
-            self._inbox.put,
-            lost=self._lease_lost,
-            found=self._mark_dirty,
-        )
         self._was_fenced = False
         self._licensed_s = 0.0
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
@@ -74,24 +63,19 @@ class Agent:
         """Serve until the end.
 
         Raises:
-            ElasticdError: etcd cannot be used, or another agent runs under this node's name.
             EnvironmentProblem: the only job that it is for cannot be served here.
         """
-        settings = self._settings
-        self._peers = Peers(settings.node, self._life, settings.address, self._peer_died_there)
-        self._http = LogServer(settings.address, settings.run_folder, settings.store)
         previous = {
             number: signal.signal(number, self._signalled)
             for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
-            self._registration.open(self._peers.port, self._http.port)
             self._serve()
         finally:
-            self._shut_down()
+            for runner in self._runners.values():
+                runner.close(POOL_CLOSE_TIMEOUT_S)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        log.info("agent.ended", node=settings.node)
         if self._error:
             raise EnvironmentProblem(self._error)
 
@@ -207,10 +191,6 @@ class Agent:
                 runner.feed(ev.LeaveRequested(reason=Reason.DRAINED))
         self._is_dirty = True
 
-    def _peer_died_there(self, node: NodeId, life: Life) -> None:
-        """Called by the peers' thread."""
-        self._inbox.put(partial(self._peer_died, node, life))
-
     def _peer_died(self, node: NodeId, life: Life) -> None:
         log.warning("peer.died", peer=node, life=life)
         for runner in list(self._runners.values()):
@@ -279,7 +259,7 @@ class Agent:
             node=self._settings.node,
             host=self._settings.host,
             address=self._settings.address,
-            port=self._peers.port,
+            port=self._port,
             store=self._store,
             keys=self._keys,
             courier=self._courier,
@@ -316,11 +296,3 @@ class Agent:
 
     def _fail(self, why: str) -> None:
         self._error = self._error or why
-
-    def _shut_down(self) -> None:
-        for runner in self._runners.values():
-            runner.close(POOL_CLOSE_TIMEOUT_S)
-        self._courier.close(timeout_s=2.0)
-        self._registration.close()
-        self._peers.close()
-        self._http.close()

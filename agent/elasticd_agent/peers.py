@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 
 from elasticd.records.ids import Life, NodeId
-from elasticd.rendezvous.effect import Peer
+from elasticd.records.member import Peer
 
 __all__ = ["Peers", "is_refused"]
 

@@ -8,6 +8,7 @@ from typing import TextIO
 from elasticd.records.ids import Incarnation, NodeId, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
+from elasticd.records.member import Peer
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import decide, wake_at_s
@@ -78,7 +79,7 @@ class Runner:
         )
         self.state = JobState(me=me, spec=spec)
         self.retired: Retired | None = None
-        self.peers: tuple[fx.Peer, ...] = ()
+        self.peers: tuple[Peer, ...] = ()
         self._gentle: list[tuple[float, fx.StopWorker]] = []
         self._pool_retry_s: float | None = None
         self._journal = self._open_journal()

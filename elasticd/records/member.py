@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Rank, Slot
 from elasticd.records.reason import Reason
 
-__all__ = ["Drain", "Exit", "Member", "Node", "Result", "SlotOffer", "StoreAddress"]
+__all__ = ["Drain", "Exit", "Member", "Node", "Peer", "Result", "SlotOffer", "StoreAddress"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,16 @@ class Exit:
 
     rank: Rank
     code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another agent, and where it listens as long as it lives."""
+
+    node: NodeId
+    life: Life
+    address: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ import dataclasses
 from typing import assert_never
 
 from elasticd.records.ids import NodeId, life_of
-from elasticd.records.member import Exit
+from elasticd.records.member import Exit, Peer
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import invariant, learn
 from elasticd.rendezvous.conduct import conduct, retirement
-from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe, Peer
+from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe
 from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, proposers
 from elasticd.rendezvous.state import JobState, Stage, WorkerStage, replace
 

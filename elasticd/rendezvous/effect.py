@@ -6,10 +6,10 @@ it fails. Those that write are dropped by the shell if the lease's deadline has 
 
 from dataclasses import dataclass
 
-from elasticd.records.ids import Life, NodeId, Nonce, Slot
+from elasticd.records.ids import NodeId, Nonce, Slot
 from elasticd.records.incident import Incident
 from elasticd.records.job import JobStatus
-from elasticd.records.member import Member, Result, StoreAddress
+from elasticd.records.member import Member, Peer, Result, StoreAddress
 from elasticd.records.world import Placement, World
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "FindOldest",
     "HoldPeers",
     "Observe",
-    "Peer",
     "ProposeWorld",
     "Retire",
     "StartWorker",
@@ -46,14 +45,6 @@ class FindOldest:
     """Read who the oldest members are; answers OldestFound."""
 
     count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    node: NodeId
-    life: Life
-    address: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import JobSpec, JobStatus, Want
-from elasticd.records.member import Exit, Member, Result, StoreAddress
+from elasticd.records.member import Exit, Member, Peer, Result, StoreAddress
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.effect import Peer
 from elasticd.rendezvous.table import Table
 
 __all__ = ["JobState", "Me", "SeenMember", "Stage", "Timing", "Worker", "WorkerStage", "replace"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from elasticd.records.ids import Incarnation, Life, NodeId, incarnation_of
 from elasticd.records.job import JobStatus, Want
-from elasticd.records.member import Member, Result
+from elasticd.records.member import Member, Peer, Result
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
@@ -35,7 +35,7 @@ class Agent:
         self.is_stopped = False
         self.is_ending = False
         self.state: JobState | None = None
-        self.held: dict[NodeId, fx.Peer] = {}
+        self.held: dict[NodeId, Peer] = {}
         self.decisions = 0
         self.ticks = 0
         self.has_watched_all = False

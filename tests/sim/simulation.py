@@ -5,6 +5,7 @@ from random import Random
 
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus, Want
+from elasticd.records.member import Peer
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
@@ -77,7 +78,7 @@ class Simulation:
 
     # --- the peers' connections
 
-    def holds(self, holder: Agent, peers: tuple[fx.Peer, ...]) -> None:
+    def holds(self, holder: Agent, peers: tuple[Peer, ...]) -> None:
         """From now on the agent is connected to these, and to no others."""
         for name in holder.held:
             self.holders[name].pop(holder, None)
@@ -86,7 +87,7 @@ class Simulation:
             self.holders.setdefault(peer.node, {})[holder] = None
             self._connected(holder, peer)
 
-    def _connected(self, holder: Agent, peer: fx.Peer) -> None:
+    def _connected(self, holder: Agent, peer: Peer) -> None:
         """A new connection; refused at once if nobody of that life is there."""
         other = self.nodes[peer.node]
         is_there = other.agent is not None and other.agent.life == peer.life

@@ -1,0 +1,72 @@
+"""What makes this machine a node: its inbox, its lines to etcd and to its peers, its record.
+
+Made before anything that knows of jobs is even imported: an agent is up and registered in a
+fraction of the time, and most of what it will need later is loaded while nobody waits for it.
+"""
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+from elasticd.records.ids import Life, NodeId
+from elasticd.store.api import Store
+from elasticd_agent.courier import Courier
+from elasticd_agent.http import LogServer
+from elasticd_agent.inbox import Inbox
+from elasticd_agent.peers import Peers
+from elasticd_agent.registration import Registration
+from elasticd_agent.settings import AgentSettings
+
+__all__ = ["Presence"]
+
+COURIER_CLOSE_TIMEOUT_S = 2.0
+
+
+class Presence:
+    """Open it, then let an `Agent` serve on it; the three hooks are called on its thread.
+
+    Nothing is lost before they are set: whatever calls them waits in the inbox until then.
+    """
+
+    on_peer_died: Callable[[NodeId, Life], None]
+    on_lease_lost: Callable[[], None]
+    on_lease_found: Callable[[], None]
+
+    def __init__(self, settings: AgentSettings, store: Store) -> None:
+        self.settings, self.store = settings, store
+        self.life = Life(secrets.token_hex(4))
+        self.inbox = Inbox()
+        self.courier = Courier()
+        self.peers = Peers(settings.node, self.life, settings.address, self._peer_died_there)
+        self._http = LogServer(settings.address, settings.run_folder, settings.store)
+        self.registration = Registration(
+            settings,
+            store,
+            self.courier,
+            self.life,
+            self.inbox.put,
+            lost=lambda: self.on_lease_lost(),
+            found=lambda: self.on_lease_found(),
+        )
+
+    def open(self) -> None:
+        """Register this node.
+
+        Raises:
+            ElasticdError: etcd cannot be used, or another agent runs under this node's name.
+        """
+        self.registration.open(self.peers.port, self._http.port)
+
+    def close(self) -> None:
+        """Say goodbye and end every thread."""
+        self.courier.close(COURIER_CLOSE_TIMEOUT_S)
+        self.registration.close()
+        self.peers.close()
+        self._http.close()
+
+    def _peer_died_there(self, node: NodeId, life: Life) -> None:
+        """Called by the peers' thread."""
+        self.inbox.put(partial(self._peer_died, node, life))
+
+    def _peer_died(self, node: NodeId, life: Life) -> None:
+        self.on_peer_died(node, life)
