@@ -189,7 +189,7 @@ def _job_row(report: JobReport) -> tuple[str, ...]:
         f"{len(world.nodes) if world else 0}/{report.target_nodes}",
         str(world.size if world else 0),
         str(report.status.restarts),
-        report.status.message,
+        report.message,
     )
 
 
@@ -211,8 +211,8 @@ def _show_job(report: JobReport) -> None:
     spec, current = report.spec, report.status
     command = " ".join((spec.entry, *spec.args))
     click.echo(f"job {spec.name}: {current.phase}, generation {current.generation}")
-    if current.message:
-        click.echo(current.message)
+    if report.message:
+        click.echo(report.message)
     click.echo(f"runs: {command}")
     click.echo(
         f"nodes: {spec.min_nodes}:{spec.max_nodes}, wanted {report.target_nodes}; "

@@ -15,7 +15,7 @@ from elasticd.records.incident import PHASES, Incident
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Member, Node, Result
-from elasticd.records.reason import Cause, Reason
+from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
 
@@ -66,6 +66,16 @@ class JobReport:
     @property
     def target_nodes(self) -> int:
         return target_nodes(self.spec, self.wants)
+
+    @property
+    def message(self) -> str:
+        """What its status says; for a job that nobody serves yet, for what it waits."""
+        if self.status.message or self.status.phase is not Phase.PENDING:
+            return self.status.message
+        ready = sum(bool(member.slots) for member in self.members)
+        per_node = self.spec.workers_per_node
+        slots = f"{per_node} free slot{'s' * (per_node > 1)}" if per_node else "a free slot"
+        return f"waits for nodes with {slots}: {ready} of at least {self.spec.min_nodes} ready"
 
     @property
     def world_sizes(self) -> tuple[int, ...]:

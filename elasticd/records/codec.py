@@ -43,18 +43,18 @@ def decode(kind: type[R], value: bytes) -> R:
         NotSupported: not JSON, another kind, a field that does not fit, or a newer major schema.
     """
     if len(value) > RECORD_LIMIT_BYTES:
-        raise NotSupported(f"A {kind.__name__} record of {len(value)} bytes is over the limit.")
+        raise NotSupported(f"The {kind.__name__} record of {len(value)} bytes is over the limit.")
     try:
         plain = json.loads(value)
     except ValueError as exc:
-        raise NotSupported(f"A {kind.__name__} record in etcd is not JSON: {exc}.") from exc
+        raise NotSupported(f"The {kind.__name__} record in etcd is not JSON: {exc}.") from exc
     if not isinstance(plain, dict):
-        raise NotSupported(f"A {kind.__name__} record in etcd is not a JSON object.")
+        raise NotSupported(f"The {kind.__name__} record in etcd is not a JSON object.")
     schema = str(plain.pop("schema", "0"))
     major = schema.split(".", 1)[0]
     if not major.isdigit() or int(major) != SCHEMA[0]:
         raise NotSupported(
-            f"A {kind.__name__} record in etcd has schema {schema}, this elasticd knows "
+            f"The {kind.__name__} record in etcd has schema {schema}, this elasticd knows "
             f"{SCHEMA[0]}.x: upgrade elasticd on this machine, or use another --cluster."
         )
     found = plain.pop("kind", None)
@@ -66,7 +66,7 @@ def decode(kind: type[R], value: bytes) -> R:
     try:
         record: R = from_plain(kind, plain)
     except (KeyError, TypeError, ValueError) as exc:
-        raise NotSupported(f"A {kind.__name__} record in etcd does not fit: {exc}.") from exc
+        raise NotSupported(f"The {kind.__name__} record in etcd does not fit: {exc}.") from exc
     return record
 
 

@@ -107,6 +107,7 @@ def main() -> None:
         else:
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
+            for pid in children:
                 os.waitpid(pid, 0)
             children.clear()
             print("stopped", flush=True)

@@ -59,8 +59,8 @@ class Case:
     victims: tuple[int, ...] = (0, 1)
     """Ranks whose node is lost in turn; empty: always the second node."""
     is_kept: bool = True
-    """The lost node comes back for the next trial; else all is started anew for it. torchrun's is
-    started anew: a node that comes back counts restarts from 0 and seldom meets the other again."""
+    """The lost node comes back for the next trial; else all is started anew for it: under torchrun
+    the two do not always train again, which would cost a trial that measures something else."""
 
 
 def measure(trials: int) -> Result:
@@ -127,7 +127,12 @@ def _torchrun(how: str, conf: str, *, killed: int, silent: int) -> Case:
 
     return Case(
         make=lambda folder, feed: TorchrunSite(
-            folder, feed, nnodes="1:2", conf=conf, name=f"torchrun, {how}"
+            folder,
+            feed,
+            nnodes="1:2",
+            conf=conf,
+            name=f"torchrun, {how}",
+            has_fresh_stores=conf != DEFAULT_CONF,
         ),
         losses=(
             (loss("SIGKILL of the node", signal.SIGKILL), killed),
@@ -239,7 +244,8 @@ METHOD = (
         "took 30 steps."
     ),
     (
-        f"torchrun, tuned: twice `{_TORCHRUN} step.py`; torchrun, defaults: the same without "
+        f"torchrun, tuned: twice `{TorchrunSite.FRESH_STORE}=1 {_TORCHRUN} step.py`; torchrun, "
+        "defaults: the same without that variable and "
         "--rdzv-conf (last call 30 s, heartbeat every 5 s, 3 missed). Only the node without the "
         "c10d store is lost: a torchrun job does not survive the other."
     ),

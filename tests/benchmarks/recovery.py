@@ -191,7 +191,7 @@ METHOD = (
         "elasticd: `elasticd run --local-agents 2 --nnodes 2 --max-node-losses -1 step.py`, all "
         "else at its default, the private etcd included (real etcd, without fsync as shipped)."
     ),
-    f"torchrun, tuned: twice `{_TORCHRUN} step.py`.",
+    f"torchrun, tuned: twice `{TorchrunSite.FRESH_STORE}=1 {_TORCHRUN} step.py`.",
     (
         f"In turn: {BLOCK} kills under elasticd, as many floors, 1 kill under torchrun, and again; "
         "each launcher is started for its block and ended after it, so they never run together. "

@@ -13,12 +13,12 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=3, help="the quickest of so many counts")
     sizes = parser.parse_args()
     figures = [
-        min((measure(n) for _ in range(sizes.tries)), key=lambda f: f.wall_s) for n in sizes.sizes
+        min((measure(n) for _ in range(sizes.tries)), key=lambda f: f.cpu_s) for n in sizes.sizes
     ]
     print(table(figures))
     if len(figures) > 1:
         exponent = slope(figures)
-        print(f"\nwall time ~ nodes^{exponent:.2f} (least squares on both logarithms)")
+        print(f"\nCPU time ~ nodes^{exponent:.2f} (least squares on both logarithms)")
 
 
 if __name__ == "__main__":

@@ -120,11 +120,26 @@ class ElasticdSite:
 class TorchrunSite:
     """Two torchrun agents of one job, with the c10d store in the first one."""
 
-    def __init__(self, folder: Path, feed: Feed, *, nnodes: str, conf: str, name: str) -> None:
+    FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    """torchrun keeps the workers' store from one round to the next, unless this is 1. Gloo then may
+    find the addresses of workers that are gone, and the job does not come back."""
+
+    def __init__(
+        self,
+        folder: Path,
+        feed: Feed,
+        *,
+        nnodes: str,
+        conf: str,
+        name: str,
+        has_fresh_stores: bool = True,
+    ) -> None:
         self.name = name
         self._folder = folder / "torchrun"
         self._folder.mkdir(exist_ok=True)
         self._env = own_environ(feed.env())
+        if has_fresh_stores:
+            self._env[self.FRESH_STORE] = "1"
         self._nnodes, self._conf = nnodes, conf
         self._port = free_port()
         self._agents: dict[int, subprocess.Popen[bytes]] = {}

@@ -55,7 +55,7 @@ def test_fourth_node_is_kept_as_a_spare(cluster: Cluster, job: Job) -> None:
     """It takes the place of the next one that is lost, with no time lost for its imports."""
     generation = job.wait_steady(3)
     cluster.daemon("d")
-    job.wait_spare("d")
+    job.wait_member("d")
     world = job.world
     assert world is not None and world.generation == generation
     cluster.daemons["c"].kill_node()
@@ -67,7 +67,7 @@ def test_fourth_node_is_kept_as_a_spare(cluster: Cluster, job: Job) -> None:
 def test_drained_node_is_left_and_comes_back(cluster: Cluster, job: Job) -> None:
     """Its agent stays registered, without a part in any job; it is a spare afterwards."""
     generation = job.wait_steady(3)
-    job.wait_spare("c")
+    job.wait_member("c")
     leaver = job.node_of(0)
     ended = cluster.run("drain", leaver, "--why", "new disk")
     assert (ended.code, ended.out) == (0, f"node {leaver} is being drained\n")
@@ -79,7 +79,7 @@ def test_drained_node_is_left_and_comes_back(cluster: Cluster, job: Job) -> None
     assert {n["node"]["node"]: n["drain_why"] for n in listed}[leaver] == "new disk"
     generation = job.wait_steady(3)
     assert cluster.run("drain", leaver, "--undo").code == 0
-    job.wait_spare(leaver)
+    job.wait_member(leaver)
     assert job.wait_steady(3) == generation
 
 

@@ -13,7 +13,7 @@ from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.journal import replay
 from elasticd.rendezvous.plan import readmission_delay_s
-from tests.fixtures.cluster import Cluster, Daemon, Job, cluster_on, until
+from tests.fixtures.cluster import Cluster, Daemon, Job, cluster_on
 
 SIZE = 3
 
@@ -154,7 +154,7 @@ def test_node_that_dies_before_it_is_ready_disturbs_nobody(cluster: Cluster, job
     world = world_of(job, size=SIZE - 1, after=generation)
     for _ in range(3):
         daemon.start()
-        until(lambda: daemon.node in job.members, lambda: daemon.log[-2000:])
+        job.wait_member(daemon.node, is_ready=False)
         daemon.kill_node()
     assert job.world == world
     daemon.start()
