@@ -268,6 +268,7 @@ class Agent:
             pools=self._pools,
             run_folder=self._settings.run_folder,
             event_log=self._settings.event_log,
+            is_for_one_job=self._settings.job is not None,
         )
         runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty)
         self._runners[spec.name] = runner

@@ -44,6 +44,8 @@ class Host:
     """Process numbers of all warm pools of the agent."""
     run_folder: Path
     event_log: Path | None
+    is_for_one_job: bool
+    """The agent ends if this job cannot be served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,7 @@ class Runner:
         self.peers: tuple[Peer, ...] = ()
         self._gentle: list[tuple[float, fx.StopWorker]] = []
         self._pool_retry_s: float | None = None
+        self._is_pool_broken = False
         self._journal = self._open_journal()
         self._performer = Performer(
             store=host.store,
@@ -192,10 +195,18 @@ class Runner:
         """The pool cannot work here (why), or ended unexpectedly (empty)."""
         if self.retired is not None:
             return
-        if why:
-            self._log.error("pool.failed", why=why)
+        if why and self._host.is_for_one_job:
             self.retired = Retired(is_job_over=False, rejoin_after_s=None, error=why)
             self._changed()
+            return
+        if why:
+            # Stay a member without slots: whoever asks the job what it waits for is told why.
+            self._log.error("pool.failed", why=why)
+            self._is_pool_broken = True
+            failure = self.workers.pool_failure(why)
+            self.feed(ev.PoolChanged(is_ready=False, failure=failure))
+            return
+        if self._is_pool_broken:
             return
         self._log.warning("pool.ended")
         self._pool_retry_s = now_s() + 1.0

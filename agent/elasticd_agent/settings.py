@@ -30,7 +30,5 @@ class AgentSettings:
     lease_ttl_s: float = 5.0
     """Loss of this node is noticed after this long at the latest; etcd grants no less than 2 s."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    start_delay_s: float = 0.0
-    """Back-off before the first join, of an agent that was restarted quickly."""
     event_log: Path | None = None
     """Where to record events and effects of each job, to replay them (a debugging aid)."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from elasticd import channel as ch
 from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation, Incarnation, NodeId, Slot
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.member import StoreAddress
 from elasticd.records.world import Placement
@@ -59,6 +59,7 @@ class Workers:
         self._spec, self._node, self._incarnation, self._host = spec, node, incarnation, host
         self._address, self._run_folder, self._pools = address, run_folder, pools
         self._feed, self._post, self._broke = feed, post, broke
+        self._cwd = spec.cwd or os.getcwd()
         self._interface = interface_of(address)
         self._gpus = gpu_indices(os.environ)
         self._placed: dict[str, tuple[Placement, Generation, WorkerFiles]] = {}
@@ -91,7 +92,7 @@ class Workers:
                 entry_kind=spec.entry_kind,
                 entry=spec.entry,
                 args=spec.args,
-                cwd=spec.cwd,
+                cwd=self._cwd,
                 env=env,
                 out_path=str(files.out),
                 err_path=str(files.err),
@@ -139,7 +140,7 @@ class Workers:
         pool = WarmPool(
             python=spec.python,
             env={key: value for key, value in env.items() if not key.startswith("ELASTICD_ETCD")},
-            cwd=spec.cwd or os.getcwd(),
+            cwd=self._cwd,
             preload=spec.preload,
             heard=lambda message: self._post(lambda: self._hear(message)),
             log_path=str(self._run_folder / spec.name / "agents" / f"{self._node}.pool.log"),
@@ -197,6 +198,20 @@ class Workers:
         )
         log.error("worker.not_started", rank=placement.rank, generation=generation, why=why)
         self._exited(name, 127)
+
+    def pool_failure(self, why: str) -> Failure:
+        """Say for this node that no worker can be started on it at all."""
+        return Failure(
+            node=self._node,
+            incarnation=self._incarnation,
+            host=self._host,
+            generation=Generation(0),
+            rank=Rank(0),
+            local_rank=0,
+            slot=Slot(0),
+            nonce=Nonce(0),
+            exception=why,
+        )
 
     def _failure(self, name: str, code: int) -> Failure:
         placement, generation, files = self._placed[name]

@@ -37,7 +37,6 @@ PR_SET_PDEATHSIG = 1
 @click.option("--job", metavar="NAME", help="Serve this job only and end with it.")
 @click.option("--lease-ttl", metavar="S", help="Loss of this node is noticed within.  [5]")
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of this node.")
-@click.option("--start-delay", metavar="S", help="Wait before the first join.  [0]")
 @click.option("--event-log", metavar="DIR", help="Record events and effects of each job there.")
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
@@ -91,7 +90,6 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         job=JobName(checked_name("--job", job)) if job else None,
         lease_ttl_s=lease_ttl_s,
         labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
-        start_delay_s=_number(values, environ, "start_delay", 0.0),
         event_log=Path(event_log).absolute() if event_log else None,
     )
 

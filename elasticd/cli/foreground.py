@@ -108,9 +108,11 @@ class Foreground:
             jobs.check_room(store, self._keys, self._spec)
             jobs.submit(store, self._keys, self._spec)
             name = self._spec.name
-            self._screen.note(f"job {name} submitted; `elasticd status {name}` shows it")
+            told = f"job {name} submitted; `elasticd status {name}` shows it"
             if self._request.is_detached:
+                self._screen.note(told)
                 return 0
+            self._screen.note(f"{told}; Ctrl-C stops it (--detach leaves it running)")
             fetch = HttpFetch(self._request.store)
             status, report = self._follow(store, fetch=fetch)
         self._conclude(status, report, f"on the nodes; `elasticd logs {name}` reads them")

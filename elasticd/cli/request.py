@@ -156,7 +156,7 @@ def read_request(
         node_id=checked_name("--node-id", values["node_id"]) if values["node_id"] else "",
         local_address=values["local_addr"] or "",
         lease_ttl_s=lease_ttl_s,
-        run_folder=values["log_dir"] or "",
+        run_folder=values["log_dir"] or environ.get("ELASTICD_LOG_DIR", ""),
         cwd=values["cwd"] or "",
         env=_env(values["env"], environ),
         preload=tuple(filter(None, (values["preload"] or "").split(","))),

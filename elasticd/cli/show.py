@@ -22,6 +22,7 @@ from elasticd.control.report import (
 )
 from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName
+from elasticd.records.reason import Phase
 
 __all__ = ["logs", "nodes", "status", "why"]
 
@@ -237,7 +238,7 @@ def _show_job(report: JobReport) -> None:
                 for node in report.world.nodes
             ],
         )
-    if current.failure is not None:
+    if current.failure is not None and current.phase is not Phase.SUCCEEDED:
         for line in words.failure_lines(current.failure):
             click.echo(line)
 
@@ -245,6 +246,8 @@ def _show_job(report: JobReport) -> None:
 def _state(is_member: bool, report: JobReport, node: str) -> str:
     if not is_member:
         return "gone"
+    if report.status.phase is not Phase.RUNNING:
+        return "waiting"
     assert report.world is not None
     arrived = next(m.arrived for m in report.members if m.node == node)
     return "training" if arrived >= report.world.generation else "starting"

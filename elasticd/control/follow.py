@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from elasticd.control.report import broken
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName, NodeId
@@ -194,6 +195,8 @@ class Follower:
         least = self._spec.min_nodes
         text = f"waits for nodes: {len(ready)} of at least {least} are ready"
         text += f" ({', '.join(ready[:8])})" if ready else ""
+        if reasons := broken(members):
+            return f"{text}{reasons}"
         if len(members) >= least:
             preparing = [member.node for member in members if not member.slots]
             return f"{text}; being prepared: {', '.join(preparing[:8]) or 'the first world'}"

@@ -9,6 +9,7 @@ submitter that dies in between leaves a reservation that the next one takes over
 import difflib
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
@@ -148,6 +149,10 @@ def stop(
     spec = _running(store, keys, job)
     if not is_dry_run:
         _wish(store, keys, job, lambda want: replace(want, is_stop=True, why=why))
+        if not store.list(keys.members(job)).items:
+            # Nobody is there to read the wish; who comes this very moment will.
+            with suppress(Refused, NotFound):
+                forget(store, keys, job)
     return spec
 
 

@@ -75,7 +75,8 @@ class JobReport:
         ready = sum(bool(member.slots) for member in self.members)
         per_node = self.spec.workers_per_node
         slots = f"{per_node} free slot{'s' * (per_node > 1)}" if per_node else "a free slot"
-        return f"waits for nodes with {slots}: {ready} of at least {self.spec.min_nodes} ready"
+        text = f"waits for nodes with {slots}: {ready} of at least {self.spec.min_nodes} ready"
+        return text + broken(self.members)
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
@@ -100,6 +101,15 @@ class JobReport:
         """Seconds that all changes after the first world took, by phase."""
         after = [change for change in self.changes if change.generation > 1]
         return {phase: sum(change.phases_s.get(phase, 0.0) for change in after) for phase in PHASES}
+
+
+def broken(members: Iterable[Member]) -> str:
+    """Name the members that can never start a worker, and why; empty without any."""
+    return "".join(
+        f"; {member.node} cannot start workers: {member.failure.exception.rstrip('.')}"
+        for member in members
+        if not member.slots and member.failure is not None and member.failure.generation == 0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

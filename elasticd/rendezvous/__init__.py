@@ -9,6 +9,7 @@ record: stop the old workers, start the new ones, say "arrived". Nobody leads, n
 and each write is safe to lose, to repeat and to come late.
 
 `decide` is the door; `plan` knows what the next world looks like, `change` why one is needed,
-`propose` when to ask for it, `conduct` what a member does about the one that stands. `invariant`
-checks the rules after every decision, in the simulator and live.
+`propose` when to ask for it, `conduct` what a member does about the one that stands, `explain` how
+to say so. `invariant` checks the rules after every decision, in the simulator and live; `journal`
+writes down what an agent was told, so that it can be decided again.
 """

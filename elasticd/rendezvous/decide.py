@@ -175,8 +175,8 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
     match event:
         case ev.SlotsGranted(slots=slots):
             return replace(state, slots=slots)
-        case ev.PoolChanged(is_ready=is_ready):
-            return replace(state, is_pool_ready=is_ready)
+        case ev.PoolChanged(is_ready=is_ready, failure=failure):
+            return replace(state, is_pool_ready=is_ready, failure=failure or state.failure)
         case ev.StoresChanged(stores=stores):
             # The pool may not have heard yet that we use one; one that we are yet to use is fresh.
             world = state.world
@@ -247,7 +247,8 @@ def _observe(
         if has_record and not (state.retry_at_s is not None and now_s < state.retry_at_s):
             effects += (FindOldest(count=PROPOSERS + len(state.dead)),)
             state = replace(state, is_oldest_asked=True)
-    wanted = None if state.me.node in turn else turn
+    # Our own record too: it could be taken away.
+    wanted = None if state.me.node in turn else (*turn, state.me.node) if turn else ()
     is_due = state.reread_at_s <= now_s
     if wanted != state.observed or is_due:
         # Whoever stops being a proposer keeps nothing that it no longer hears about.

@@ -163,6 +163,8 @@ class PoolChanged:
     """The warm pool can start workers, or cannot."""
 
     is_ready: bool
+    failure: Failure | None = None
+    """Why it never will, where that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

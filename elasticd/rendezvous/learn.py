@@ -61,6 +61,8 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
         has_all_members=event.watched is None,
     )
     state = _recounted(state, now_s, asked=event.watched)
+    if event.watched is None or state.me.node in event.watched:
+        state = _own_missed(state)
     return look(state, Reason.NODE_LOST, now_s=now_s)
 
 
@@ -97,11 +99,15 @@ def member_deleted(state: JobState, event: MemberDeleted, now_s: float) -> JobSt
     if state.world is not None and state.world.node(event.node) is not None:
         state = replace(state, gone_s={event.node: now_s, **state.gone_s})
     state = _not_oldest(state, event.node)
+    if event.node == state.me.node:
+        state = _own_missed(state)
     return _look_at(state, event.node, now_s)
 
 
 def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
     """Those that were found dead need a new life, and thereby a new place in the order, first."""
+    if not event.nodes:
+        state = _own_missed(state)
     alive = tuple(node for node in event.nodes if node not in state.dead)[:PROPOSERS]
     return look(replace(state, oldest=alive, is_oldest_asked=False), Reason.NODE_LOST, now_s=now_s)
 
@@ -274,6 +280,17 @@ def _ok_ranks(world: World | None, result: Result | None) -> int:
     if not world.has(result.node, result.incarnation):
         return 0
     return sum(exit_.code == 0 for exit_ in result.exits)
+
+
+def _own_missed(state: JobState) -> JobState:
+    """Our record is not in etcd although we wrote it and hold a lease: write it again.
+
+    Whoever took it away, a member that stays unseen would wait for ever.
+    """
+    is_sent = state.member_sent is not None and not state.is_member_in_flight
+    if is_sent and not state.proposal and state.members.get(state.me.node) is None:
+        return replace(state, member_sent=None)
+    return state
 
 
 def _not_oldest(state: JobState, node: NodeId) -> JobState:

@@ -31,6 +31,12 @@ LOSS_WINDOW_S = {Reason.NODE_LOST: 0.05, Reason.NODE_DEAD: 0.02}
 """Nodes that go together (a rack, a switch) are missed a little apart: leases more than sockets."""
 SECONDARY_GRACE_S = 0.1
 """A broken collective is an echo; the failure that caused it is most likely on its way."""
+_PAID = {
+    Cause.USER_ERROR: "errors of the script (--max-restarts)",
+    Cause.NODE_LOSS: "losses of workers and nodes (--max-node-losses)",
+    Cause.PREEMPTION: "nodes that left",
+    Cause.RESIZE: "changes of size",
+}
 RACES_BEFORE_FORCE = 3
 """After so many lost races against members' changes only the world's revision must hold."""
 
@@ -198,9 +204,9 @@ def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
     return dataclasses.replace(
         failed,
         reason=Reason.BUDGET_SPENT,
-        message=f"restart budget for {cause} is spent ({limit} used)"
+        message=f"the restart budget for {_PAID[cause]} is spent: {limit} used of {limit}"
         if limit
-        else f"no restarts are allowed for {cause}",
+        else f"no restart is allowed for {_PAID[cause]}",
     )
 
 

@@ -66,7 +66,6 @@ def _shortfall(results: Sequence[Result], failed: Sequence[str]) -> str:
             if figure.is_met is False:
                 _, value, target, _ = figure.row
                 lines.append(f"- {result.title}: {figure.name} is {value}, the target {target}.")
-        lines += [f"- {result.title}: {note}" for note in result.notes]
     return "\n".join(lines) or "Nothing: every target is met."
 
 
@@ -80,6 +79,7 @@ def _section(result: Result) -> list[str]:
     if result.series:
         rows = [series.row for series in result.series if series.count]
         parts.append(table(SERIES_HEADS, rows, markdown=True))
+    parts.extend(f"In this run: {note}" for note in result.notes)
     if result.text:
         # A Markdown table of its own, or plain text.
         is_table = result.text.startswith("|")

@@ -185,9 +185,10 @@ class Agent:
                 return
             if not known:
                 self.lease = None
-                self.post(ev.LeaseEnded())
                 if self.state is None:
                     self._take_lease()
+                else:
+                    self.post(ev.LeaseEnded())  # Its retirement asks for the next lease.
                 return
             self._deadline_s = max(self._deadline_s, sent_s + TTL_S)
             if self._is_uncertain and self._clock.now_s < self._deadline_s:

@@ -18,6 +18,9 @@ SEEDS = {
     308: "a status seen before its world charged the budget twice and failed the job",
     407: "a node that missed its own record changed what it watches on every list, without end",
     564: "the only survivor of a world that never formed came back; its old world was over",
+    21115: "a node that never came to start the last world could not prove that it was over",
+    33458: "a deadline that passed while the job waited kept the late nodes out for good",
+    107448: "a node whose record was gone never wrote it again",
     1069: "a dead agent among the oldest members made an outsider change its watches without end",
 }
 

@@ -8,6 +8,7 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.journal import replay
 from tests.sim.agent import TTL_S
+from tests.sim.etcd import Delete
 from tests.sim.schedule import spec_of
 from tests.sim.simulation import Simulation
 from tests.sim.training import Bug
@@ -117,7 +118,7 @@ def test_goodbye_is_answered_within_a_second(seed: int) -> None:
     sim.drain(node(seed % 4), Reason.PREEMPTED)
     world = until_next(sim, 3.0, nodes=3)
     assert world.reason is Reason.PREEMPTED and len(sim.history.worlds) == 2
-    sim.run(1.0)
+    sim.run(2.5)  # A worker may take all of its grace.
     assert sim.nodes[node(seed % 4)].agent is None
 
 
@@ -349,6 +350,18 @@ def test_arrival_that_a_watch_missed_accuses_nobody(seed: int) -> None:
     sim.weather.lost_event = 0.0
     sim.run(12.0)
     assert Reason.DID_NOT_ARRIVE not in [world.reason for world in sim.history.worlds]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_record_that_somebody_deleted_is_written_again(seed: int) -> None:
+    """A standby, too, sees that it has gone missing, and does not wait for ever."""
+    sim = started(seed, spec_of(min_nodes=2, max_nodes=2), 3)
+    inside = {n.node for n in sim.history.worlds[-1].nodes}
+    (standby,) = set(sim.nodes) - inside
+    sim.etcd.commit([Delete("member", standby)])
+    sim.run(1.0)
+    assert sim.etcd.get("member", standby) is not None
+    assert len(sim.history.worlds) == 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)

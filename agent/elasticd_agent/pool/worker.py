@@ -22,6 +22,7 @@ from elasticd.records.job import EntryKind
 from elasticd_agent.pool import as_main, raised
 from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.mark import MARK, write_mark
+from elasticd_agent.pool.prctl import set_name
 from elasticd_agent.pool.report import Report
 
 __all__ = ["Inheritance", "become", "main"]
@@ -93,6 +94,8 @@ def _settle(start: Start) -> None:
         os.close(null_fd)
     os.environ.clear()
     os.environ.update({**start.env, MARK: start.worker})
+    if rank := start.env.get("RANK"):
+        set_name(f"rank{rank}")  # All workers share the pool's command line.
     time.tzset()
 
 

@@ -164,12 +164,21 @@ def test_joining_waits_for_a_submitter_and_takes_over_from_a_dead_one(store: Mem
 def test_scaling_writes_the_users_wish_within_the_range(store: MemoryStore) -> None:
     """And keeps what else was wished."""
     jobs.submit(store, KEYS, SPEC)
+    join(store)
     jobs.scale(store, KEYS, JOB, 3)
     assert (want(store).nodes, want(store).is_stop) == (3, False)
     jobs.stop(store, KEYS, JOB, why="enough")
     assert (want(store).nodes, want(store).is_stop, want(store).why) == (3, True, "enough")
     with pytest.raises(CallError, match="1:4"):
         jobs.scale(store, KEYS, JOB, 5)
+
+
+def test_stop_of_a_job_that_nobody_serves_ends_it_at_once(store: MemoryStore) -> None:
+    """There is no agent that could read the wish; the name is free again."""
+    jobs.submit(store, KEYS, SPEC)
+    jobs.stop(store, KEYS, JOB, why="enough")
+    assert active(store) is None
+    jobs.submit(store, KEYS, replace(SPEC, uid="two"))
 
 
 def test_a_dry_run_changes_nothing(store: MemoryStore) -> None:

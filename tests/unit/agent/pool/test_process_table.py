@@ -59,7 +59,10 @@ def test_killed_process_is_gone_though_nobody_reaped_it(sleeper: subprocess.Pope
 
 def test_subtree_dies_with_a_child_in_its_own_session() -> None:
     """From the top down, by kinship, not by group."""
-    script = "import os, time\nif os.fork() == 0: os.setsid()\nprint(os.getpid(), flush=True)\n"
+    # One write each: two processes that print share the pipe, and a line may be torn.
+    script = (
+        "import os, time\nif os.fork() == 0: os.setsid()\nos.write(1, b'%d\\n' % os.getpid())\n"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", script + "time.sleep(1000)"], stdout=subprocess.PIPE
     )
