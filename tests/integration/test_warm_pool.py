@@ -19,7 +19,10 @@ PROBE = '''
 import json, os, random, signal, subprocess, sys, threading
 def signals():
     lines = open("/proc/self/status").read().splitlines()
-    return [line for line in lines if line.startswith(("SigBlk", "SigIgn", "SigCgt", "ShdPnd"))]
+    names = ("SigBlk", "SigIgn", "SigCgt", "ShdPnd")
+    sets = [line.split() for line in lines if line.startswith(names)]
+    # Signals 32 and 33 are glibc's own: its posix_spawn leaves them ignored in what it starts.
+    return [(name, int(mask, 16) & ~(3 << 31)) for name, mask in sets]
 def stream(s):
     raw = s.buffer
     return [repr(s), s.line_buffering, s.write_through, s.errors, repr(raw), s.fileno(), s.newlines]
@@ -252,7 +255,8 @@ def test_command_runs_without_python(pool: PoolDriver, tmp_path: Path) -> None:
     env = {**os.environ, "RANK": "2"}
     code, out, _ = warmly(pool, "sh", *args, folder=tmp_path, env=env, kind=EntryKind.COMMAND)
     assert code == 4
-    assert out.split() == ["2", "SigIgn:", "0" * 16]
+    rank, name, ignored = out.split()
+    assert (rank, name, int(ignored, 16) & ~(3 << 31)) == ("2", "SigIgn:", 0)
 
 
 @pytest.mark.parametrize(
@@ -283,8 +287,6 @@ def test_preload_with_a_thread_makes_the_pool_spawn(tmp_path: Path) -> None:
         _, warm, err = warmly(driver, "probe.py", "x", folder=tmp_path)
         assert warm, err
         facts, plain_facts = json.loads(warm), json.loads(plain)
-        # glibc's posix_spawn leaves signal 32, its own and unused, ignored in what it starts.
-        facts["signals"] = [line.replace("81001000", "01001000") for line in facts["signals"]]
         assert facts == plain_facts
         assert warmly(driver, "bad.py", folder=tmp_path) == plainly("bad.py", folder=tmp_path)
         assert driver.wait_for(Raised).where == f"{tmp_path}/bad.py:2"
