@@ -272,6 +272,8 @@ class Agent:
         )
         runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty)
         self._runners[spec.name] = runner
+        if self._was_fenced:
+            runner.feed(ev.LeaseUncertain())
         self._license(runner)
 
     def _mark_dirty(self) -> None:

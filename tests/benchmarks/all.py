@@ -33,6 +33,7 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, default=DEFAULT_JSON, metavar="FILE")
     parser.add_argument("--only", default=",".join(BENCHMARKS), metavar="NAME,...")
+    parser.add_argument("--trials", default="", metavar="NAME=N,...", help="other counts")
     parser.add_argument("--quick", action="store_true", help="small counts, preliminary")
     parser.add_argument("--preliminary", action="store_true", help="mark the tables as such")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/benchmarks.md alone")
@@ -40,11 +41,12 @@ def main() -> int:
     names = given.only.split(",")
     if unknown := sorted(set(names) - set(BENCHMARKS)):
         parser.error(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")
+    counts = {**(QUICK if given.quick else {}), **_counts(given.trials)}
     about = machine.describe()
     began_s = time.monotonic()
     results, failed = [], []
     for name in names:
-        result = _run(name, is_quick=given.quick)
+        result = _run(name, counts.get(name))
         if result is None:
             failed.append(name)
         else:
@@ -67,14 +69,19 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _run(name: str, *, is_quick: bool) -> Result | None:
+def _counts(text: str) -> dict[str, int]:
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name: int(count) for name, _, count in pairs}
+
+
+def _run(name: str, trials: int | None) -> Result | None:
     """Run one in a process of its own; None if it failed or took too long."""
     print(f"\n## {name}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "result.json")
         argv = [sys.executable, "-m", f"tests.benchmarks.{name}", "--json", str(out)]
-        if is_quick:
-            argv += ["--trials", str(QUICK[name])]
+        if trials is not None:
+            argv += ["--trials", str(trials)]
         process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"})
         try:
             code = process.wait(LIMIT_S)

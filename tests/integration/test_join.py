@@ -1,5 +1,6 @@
 """The same call on every host, as with torchrun: `elasticd run --join`."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -19,7 +20,9 @@ def call(cluster: Cluster, job: Job, host: str) -> Call:
     return cluster.call(
         *("run", "--join", "--job", job.name, "--nnodes", "1:2", "--node-id", host),
         *("--local-addr", "127.0.0.1", "--log-dir", str(cluster.runs), "--lease-ttl", "2"),
-        *("--shutdown-timeout", "10", str(SCRIPTS / "train.py"), str(job.end_file)),
+        # Relative, as people call it: each host's agent resolves it in its own folder.
+        *("--shutdown-timeout", "10", os.path.relpath(SCRIPTS / "train.py", cluster.folder)),
+        str(job.end_file),
     )
 
 
