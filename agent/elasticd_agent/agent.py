@@ -30,6 +30,8 @@ GOODBYE_MARGIN_S = 5.0
 """On top of the workers' grace, for what etcd must hear of our end."""
 POOL_CLOSE_TIMEOUT_S = 5.0
 REJOIN_JITTER_MS = 200
+JOIN_RETRY_S = 30.0
+"""Before another try of a job whose folder or interpreter was not usable here."""
 
 log = get_logger()
 
@@ -162,6 +164,10 @@ class Agent:
     # --- facts about the node -----------------------------------------------------------------
 
     def _job_appeared(self, spec: JobSpec, order: int) -> None:
+        runner = self._runners.get(spec.name)
+        if runner is not None and runner.spec.uid != spec.uid:
+            # The end of the one before was missed; it must not stand in the way of this one.
+            runner.feed(ev.LeaveRequested(reason=Reason.NODE_LEFT))
         self._specs[spec.name] = (spec, order)
         self._is_dirty = True
 
@@ -217,11 +223,17 @@ class Agent:
         if retired.error and is_own:
             self._fail(retired.error)
         elif retired.is_job_over or retired.error:
-            self._specs.pop(job, None)
+            self._forget(runner.spec)
             self._is_ending = self._is_ending or is_own
         elif retired.rejoin_after_s is not None:
             jitter_s = secrets.randbelow(REJOIN_JITTER_MS) / 1000
             self._rejoin_s[job] = now_s() + retired.rejoin_after_s + jitter_s
+
+    def _forget(self, spec: JobSpec) -> None:
+        """Unless another job of the same name stands there by now."""
+        standing = self._specs.get(spec.name)
+        if standing is not None and standing[0].uid == spec.uid:
+            del self._specs[spec.name]
 
     def _allot(self) -> None:
         claims = [
@@ -231,12 +243,19 @@ class Agent:
         ]
         for job, slots in allot(claims, self._settings.slots).items():
             runner = self._runners.get(job)
+            if self._are_held(slots, job):
+                continue  # The burial of who holds them brings us here again.
             if runner is None and slots:
                 self._join(*self._specs[job], slots)
             elif runner is not None and not slots:
                 runner.feed(ev.LeaveRequested(reason=Reason.NODE_LEFT))
             elif runner is not None and slots != runner.state.slots:
                 runner.feed(ev.SlotsGranted(slots=slots))
+
+    def _are_held(self, slots: tuple[Slot, ...], job: JobName) -> bool:
+        """True if another job's workers, perhaps on their way to the end, are on one of these."""
+        held = {s for name, r in self._runners.items() if name != job for s in r.state.slots}
+        return not held.isdisjoint(slots)
 
     def _claim(self, spec: JobSpec, order: int) -> Claim:
         runner = self._runners.get(spec.name)
@@ -270,7 +289,15 @@ class Agent:
             event_log=self._settings.event_log,
             is_for_one_job=self._settings.job is not None,
         )
-        runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty)
+        try:
+            runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty)
+        except (OSError, ValueError) as exc:
+            # A folder that cannot be written, an interpreter that is not here: the job's fault.
+            log.error("job.not_joined", job=spec.name, why=str(exc))
+            if spec.name == self._settings.job:
+                self._fail(f"This node cannot serve the job: {exc}.")
+            self._rejoin_s[spec.name] = now_s() + JOIN_RETRY_S
+            return
         self._runners[spec.name] = runner
         if self._was_fenced:
             runner.feed(ev.LeaseUncertain())

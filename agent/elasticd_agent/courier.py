@@ -6,13 +6,13 @@ that it follows.
 
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, Timer
 from typing import TypeVar
 
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Courier"]
+__all__ = ["Courier", "later"]
 
 T = TypeVar("T")
 _LIMIT = 10_000
@@ -48,6 +48,13 @@ class Courier:
     def _run(self) -> None:
         while (errand := self._errands.get()) is not None:
             errand()
+
+
+def later(pause_s: float, call: Callable[[], object]) -> None:
+    """Call it after a pause, on a thread of its own; forgotten if the process ends before."""
+    timer = Timer(pause_s, call)
+    timer.daemon = True
+    timer.start()
 
 
 def _carry_out(

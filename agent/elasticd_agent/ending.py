@@ -16,6 +16,7 @@ from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
 __all__ = ["Told", "is_echo", "signal_name", "tell"]
 
 _TAIL_BYTES = 64 * 1024
+_RECORD_LIMIT_BYTES = 1 << 20
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string>")
 
@@ -76,8 +77,9 @@ def signal_name(code: int) -> str:
 def _recorded(path: Path) -> Told | None:
     """Read the error file that torch's `@record` writes."""
     try:
-        message = json.loads(path.read_bytes())["message"]
-    except (OSError, ValueError, KeyError, TypeError):
+        with path.open("rb") as file:
+            message = json.loads(file.read(_RECORD_LIMIT_BYTES))["message"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if isinstance(message, str):
         return Told(exception=message[:500])

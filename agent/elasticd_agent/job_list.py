@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from functools import partial
 
-from elasticd.errors import ElasticdError, NotSupported
+from elasticd.errors import ElasticdError, NotSupported, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
 from elasticd.records.job import Active, JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.courier import Courier
+from elasticd_agent.courier import Courier, later
 from elasticd_agent.inbox import Item
 
 __all__ = ["JobList"]
+
+RETRY_S = 1.0
 
 log = get_logger()
 
@@ -72,10 +74,14 @@ class JobList:
             return
         if is_ready:
             self._known.add(job)
+            self._ask(job, item.create_revision)
+
+    def _ask(self, job: JobName, order: int) -> None:
+        if job in self._known:
             self._courier.send(
                 lambda: self._read(job),
-                partial(self._read_done, job, item.create_revision),
-                partial(self._read_failed, job),
+                partial(self._read_done, job, order),
+                partial(self._read_failed, job, order),
             )
 
     def _gone(self, job: JobName) -> None:
@@ -93,7 +99,10 @@ class JobList:
         elif not spec.is_local or self._only == job:
             self._post(partial(self._appeared, spec, order))
 
-    def _read_failed(self, job: JobName, exc: ElasticdError) -> None:
+    def _read_failed(self, job: JobName, order: int, exc: ElasticdError) -> None:
+        if isinstance(exc, Unavailable):
+            later(RETRY_S, partial(self._ask, job, order))
+            return
         self._known.discard(job)
         self._refuse(job, exc)
 

@@ -10,7 +10,9 @@ lives exactly as long as its process.
 import json
 import selectors
 import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock, Thread
 
@@ -23,6 +25,9 @@ PROBE_TIMEOUT_S = 1.0
 _HELLO_LIMIT_BYTES = 1024
 _BACKLOG = 1024
 _RETRY_S = 0.5
+_FULL_PAUSE_S = 0.05
+LINKS_LIMIT = 8192
+"""More connections than this are refused: each member of a job holds one to each proposer."""
 
 Died = Callable[[NodeId, Life], None]
 
@@ -53,6 +58,7 @@ class Peers:
         self._listener.setblocking(False)
         self._wake_out, self._wake_in = socket.socketpair()
         self._wake_out.setblocking(False)
+        self._wake_in.setblocking(False)
         self._is_closing = False
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
@@ -67,12 +73,16 @@ class Peers:
         """Keep a connection to each of these, drop those that are wanted no more."""
         with self._lock:
             self._wanted = {(peer.node, peer.life): peer for peer in peers}
-        self._wake_in.send(b"w")
+        self._wake()
 
     def close(self) -> None:
         self._is_closing = True
-        self._wake_in.send(b"c")
+        self._wake()
         self._thread.join(2.0)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # A full pipe wakes it as well.
+            self._wake_in.send(b"w")
 
     # --- on the thread ------------------------------------------------------------------------
 
@@ -117,7 +127,7 @@ class Peers:
         except ConnectionRefusedError:
             self._accuse(peer)
             return None
-        except OSError:
+        except (OSError, ValueError, OverflowError):
             return None
         sock.setblocking(False)
         link = _Link(sock=sock, peer=peer)
@@ -128,6 +138,10 @@ class Peers:
         try:
             sock, _ = self._listener.accept()
         except OSError:
+            time.sleep(_FULL_PAUSE_S)  # Out of descriptors: the listener stays readable.
+            return
+        if len(self._selector.get_map()) >= LINKS_LIMIT:
+            sock.close()
             return
         sock.setblocking(False)
         self._selector.register(sock, selectors.EVENT_READ, _Link(sock=sock, peer=None))
@@ -172,7 +186,7 @@ def is_refused(address: str, port: int) -> bool:
         socket.create_connection((address, port), timeout=PROBE_TIMEOUT_S).close()
     except ConnectionRefusedError:
         return True
-    except OSError:
+    except (OSError, ValueError, OverflowError):
         return False
     return False
 
@@ -189,7 +203,7 @@ def _peer_of(hello: bytes) -> Peer | None:
             address=str(plain["address"]),
             port=int(plain["port"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

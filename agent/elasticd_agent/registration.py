@@ -13,7 +13,7 @@ from elasticd.records.member import Node
 from elasticd.store.api import Lease, Put, Store, Txn
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
-from elasticd_agent.courier import Courier
+from elasticd_agent.courier import Courier, later
 from elasticd_agent.inbox import Item
 from elasticd_agent.settings import AgentSettings
 
@@ -21,6 +21,7 @@ __all__ = ["Registration"]
 
 CONNECT_TIMEOUT_S = 1.0
 POLL_WHILE_FENCED_S = 0.2
+RETRY_S = 1.0
 
 log = get_logger()
 
@@ -111,7 +112,7 @@ class Registration:
         self._courier.send(
             lambda: self._store.grant(self._settings.lease_ttl_s, self._lease_ended),
             lambda lease: self._post(lambda: self._granted(lease)),
-            lambda exc: self._post(self._grant_soon),
+            lambda exc: later(RETRY_S, lambda: self._post(self._grant_soon)),
         )
 
     def _granted(self, lease: Lease) -> None:
@@ -125,8 +126,18 @@ class Registration:
             self._courier.send(
                 lambda: self._put(lease),
                 lambda _: None,
-                lambda exc: log.error("node.not_registered", why=str(exc)),
+                lambda exc: self._not_put(lease, exc),
             )
+
+    def _not_put(self, lease: Lease, exc: ElasticdError) -> None:
+        """Called by the courier's thread."""
+        log.error("node.not_registered", why=str(exc))
+        if not self._is_closing:
+            later(RETRY_S, lambda: self._post(lambda: self._put_again(lease)))
+
+    def _put_again(self, lease: Lease) -> None:
+        if self.lease is lease:
+            self._put_soon()
 
     def _put(self, lease: Lease) -> None:
         settings = self._settings

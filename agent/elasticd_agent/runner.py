@@ -11,6 +11,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Peer
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous import journal
 from elasticd.rendezvous.decide import decide, wake_at_s
 from elasticd.rendezvous.state import JobState, Me
 from elasticd.store.api import Lease, Store
@@ -22,6 +23,8 @@ from elasticd_agent.watching import JobWatches
 from elasticd_agent.workers import Workers
 
 __all__ = ["Host", "Retired", "Runner"]
+
+POOL_RETRY_S = 10.0
 
 log = get_logger()
 
@@ -126,8 +129,6 @@ class Runner:
         before, at_s = self.state, now_s()
         self.state, effects = decide(before, event, now_s=at_s)
         if self._journal is not None:
-            from elasticd.rendezvous import journal
-
             self._journal.write(journal.line(at_s, event, effects) + "\n")
         self._tell_changes(before)
         for effect in effects:
@@ -145,7 +146,11 @@ class Runner:
         at_s = now_s()
         if self._pool_retry_s is not None and self._pool_retry_s <= at_s:
             self._pool_retry_s = None
-            self.workers.renew()
+            try:
+                self.workers.renew()
+            except (OSError, ValueError) as exc:
+                self._log.error("pool.not_started", why=str(exc))
+                self._pool_retry_s = at_s + POOL_RETRY_S
         for due in [item for item in self._gentle if item[0] <= at_s]:
             self._gentle.remove(due)
             self.workers.stop(due[1])
@@ -255,8 +260,6 @@ class Runner:
         folder = self._host.event_log
         if folder is None:
             return None
-        from elasticd.rendezvous import journal
-
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.spec.name}.{self.state.me.incarnation}.jsonl"
         file = path.open("w", buffering=1)

@@ -9,8 +9,12 @@ from contextlib import suppress
 from threading import Thread
 
 from elasticd.channel import LINE_LIMIT_BYTES, FromPool, ToPool, pack, unpack_from_pool
+from elasticd.errors import InvariantBroken
 
 __all__ = ["WarmPool"]
+
+KILL_TIMEOUT_S = 1.0
+"""A process that hangs in the kernel does not end; the agent must not wait for it."""
 
 
 class WarmPool:
@@ -65,16 +69,24 @@ class WarmPool:
         """End the connection, at which the pool kills what it guards; then make sure of it."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+        # It means the same to the pool, and it is heard in the middle of an import.
+        self.process.terminate()
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(KILL_TIMEOUT_S)
         self._reader.join(timeout_s)
         self._sock.close()
 
     def _read(self) -> None:
-        with self._sock.makefile("rb") as lines, suppress(OSError):
-            while line := lines.readline(LINE_LIMIT_BYTES):
-                self._heard(unpack_from_pool(line))
-        self._heard(None)
+        try:
+            # A pool that was killed in the middle of a line leaves half a message.
+            with self._sock.makefile("rb") as lines, suppress(OSError, InvariantBroken):
+                while line := lines.readline(LINE_LIMIT_BYTES):
+                    self._heard(unpack_from_pool(line))
+        finally:
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+            self._heard(None)

@@ -5,6 +5,7 @@ treated as absent: one bad record must not stop a job that does not need it.
 """
 
 from collections.abc import Callable
+from threading import Lock
 from typing import TypeVar
 
 from elasticd.errors import NotSupported
@@ -133,9 +134,17 @@ class _Few:
         self._nodes, self._prefix, self._feed = nodes, prefix, feed
         self._first: dict[str, Snapshot] = {}
         self._is_listed = False
+        self._early: list[Changed] = []
+        self._lock = Lock()
 
     def sink(self, seen: Snapshot | Changed) -> None:
-        if isinstance(seen, Changed):
+        with self._lock:  # Lists and changes come from two threads of the store.
+            self._take(seen)
+
+    def _take(self, seen: Snapshot | Changed) -> None:
+        if isinstance(seen, Changed) and not self._is_listed:
+            self._early.append(seen)
+        elif isinstance(seen, Changed):
             for event in _member_changes(seen, self._prefix):
                 self._feed(event)
         elif not self._is_listed:
@@ -156,6 +165,11 @@ class _Few:
         self._feed(
             ev.MembersListed(revision=revision, members=_members_of(items), watched=self._nodes)
         )
+        # The list would undo what came before it was complete.
+        for early in self._early:
+            for event in _member_changes(early, self._prefix):
+                self._feed(event)
+        self._early.clear()
 
 
 def _items(seen: Snapshot | Changed) -> list[KeyValue]:

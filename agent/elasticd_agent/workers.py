@@ -67,6 +67,8 @@ class Workers:
         self._own_errors: set[str] = set()
         self._used: list[StoreAddress] = []
         self._is_pool_ready = False
+        self._is_pool_listening = False
+        self._until_s: float | None = None
         claim(run_folder / spec.name, spec.uid)
         self._pool = self._new_pool()
 
@@ -124,7 +126,9 @@ class Workers:
 
     def allow_until(self, until_s: float) -> None:
         """Let the pool enforce the isolation limit, even if this process stands still."""
-        self._pool.tell(ch.License(until_s=until_s))
+        self._until_s = until_s
+        if self._is_pool_listening:
+            self._pool.tell(ch.License(until_s=until_s))
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Kill what is left and end the pool."""
@@ -152,6 +156,10 @@ class Workers:
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
                 log.info("pool.ready", import_seconds=round(import_s, 2), can_fork=can_fork)
+                # Only from now on does it read: what is told before fills the socket.
+                self._is_pool_listening = True
+                if self._until_s is not None:
+                    self._pool.tell(ch.License(until_s=self._until_s))
                 self._keep_stores()
             case ch.PoolFailed(message=why):
                 self._broke(why)
@@ -237,7 +245,7 @@ class Workers:
 
     def _pool_ended(self) -> None:
         """Without its guardian no worker lives on: report all as killed, begin anew."""
-        self._is_pool_ready = False
+        self._is_pool_ready = self._is_pool_listening = False
         self._feed(ev.PoolChanged(is_ready=False))
         self._feed(ev.StoresChanged(stores=()))
         self._pools.discard(self._pool.process.pid)

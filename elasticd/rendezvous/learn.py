@@ -130,12 +130,12 @@ def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
 def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
     """A newer world replaces the one that stood; what was counted for that one starts anew."""
     world = event.world
-    if event.revision <= state.world_revision:
-        return state
+    if event.revision <= state.world_revision or state.is_over:
+        return state  # What comes after the end belongs to another job of the same name.
     is_new = state.world is None or world.generation > state.world.generation
-    state = replace(state, world=world, world_revision=event.revision)
     if not is_new:
-        return state
+        return replace(state, world_revision=event.revision)
+    state = replace(state, world=world, world_revision=event.revision)
     grace_s = (
         state.spec.shutdown_timeout_s if world.reason.is_planned else state.spec.failure_timeout_s
     )
@@ -157,7 +157,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
 
 
 def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
-    if event.revision <= state.status_revision:
+    if event.revision <= state.status_revision or state.is_over:
         return state
     before = state.status
     state = replace(state, status=event.status, status_revision=event.revision)
