@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from elasticd.cli.connect import etcd_options
+from elasticd.cli.connect import where_options
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.control import jobs
 from elasticd.errors import NotFound, Refused
@@ -20,10 +20,7 @@ def _options(command: F) -> F:
     command = click.option(
         "--dry-run", "is_dry_run", is_flag=True, help="Check and say what would be done."
     )(command)
-    command = click.option(
-        "--log-dir", "--log_dir", metavar="DIR", help="Run folder of local runs.  [./elasticd-runs]"
-    )(command)
-    return etcd_options(command)
+    return where_options(command)
 
 
 @click.command()

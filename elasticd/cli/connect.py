@@ -22,6 +22,7 @@ __all__ = [
     "keys_of",
     "open_store",
     "settings_from",
+    "where_options",
 ]
 
 ETCD_PASSWORD = "ELASTICD_ETCD_PASSWORD"  # noqa: S105  # the name of a variable
@@ -73,6 +74,14 @@ def etcd_options(command: F) -> F:
             f"--{flag.name}", metavar=flag.metavar, default=None, help=flag.help
         )(command)
     return command
+
+
+def where_options(command: F) -> F:
+    """Add the flags that say which cluster, or which folder of local runs."""
+    command = click.option(
+        "--log-dir", "--log_dir", metavar="DIR", help="Run folder of local runs.  [./elasticd-runs]"
+    )(command)
+    return etcd_options(command)
 
 
 def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings | None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.cli import words
-from elasticd.cli.connect import etcd_options
+from elasticd.cli.connect import where_options
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.cli.table import show_table
 from elasticd.control import jobs
@@ -33,10 +33,7 @@ def _options(command: F) -> F:
     command = click.option(
         "--json", "is_json", is_flag=True, help="For programs: one JSON document."
     )(command)
-    command = click.option(
-        "--log-dir", "--log_dir", metavar="DIR", help="Run folder of local runs.  [./elasticd-runs]"
-    )(command)
-    return etcd_options(command)
+    return where_options(command)
 
 
 @click.command()
