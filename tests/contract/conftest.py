@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -11,7 +10,7 @@ from elasticd.store.api import LeaseId, Store, StoreSettings
 from elasticd.store.embedded import EmbeddedEtcd
 from elasticd.store.etcd import EtcdStore
 from elasticd.store.memory import MemoryStore
-from tests.fixtures.etcd import PROGRAMS, EtcdAdmin
+from tests.fixtures.etcd import PROGRAMS, EtcdAdmin, installed
 from tests.fixtures.tcp_proxy import TcpProxy
 
 
@@ -73,9 +72,7 @@ def etcd_or_memory(
     if request.param == "memory":
         yield None
         return
-    program: Path = PROGRAMS[request.param]
-    if not program.exists():
-        pytest.skip(f"{program} is not installed")
+    program = installed(request.param)
     with EmbeddedEtcd(tmp_path_factory.mktemp("etcd"), program=program) as etcd:
         yield etcd
 

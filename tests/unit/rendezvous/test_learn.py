@@ -1,6 +1,9 @@
 """Watch events are hints: late, repeated and missing ones do no harm."""
 
+from dataclasses import replace
+
 from elasticd.records.ids import Life
+from elasticd.records.reason import Phase
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from tests.unit.rendezvous.facts import Told, member, name, proposer, running, world
@@ -138,3 +141,14 @@ def test_slow_reread_repairs_what_a_watch_missed() -> None:
     told.members(member(0, arrived=1))
     told.tick(1.0)
     assert told.count(fx.ProposeWorld) == 1
+
+
+def test_what_comes_after_the_end_belongs_to_another_job_of_the_name() -> None:
+    """The name is free at once; who still winds the old job down is not to follow the new one."""
+    told = proposer(1)
+    ended = replace(running(1), phase=Phase.STOPPED)
+    told.tell(ev.StatusSeen(status=ended, revision=600))
+    told.tell(ev.StatusSeen(status=running(0), revision=700))
+    told.tell(ev.WorldSeen(world=replace(world(1, 0), token="other"), revision=701))
+    assert told.state.is_over
+    assert told.state.world is not None and told.state.world.token != "other"
