@@ -10,10 +10,11 @@ TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' $(CONSTRAINTS))
 RUN_FOLDER ?= elasticd-runs
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check bench mutants clean
+.PHONY: help venv demo test check bench soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -21,9 +22,8 @@ help: ## list the targets
 venv: $(VENV)/.dev ## a virtual environment with everything that the tests need
 
 demo: $(VENV)/.demo ## train on two agents, one worker killed halfway
-	rm -rf $(RUN_FOLDER)/demo/checkpoint
 	$(BIN)/elasticd run --job demo --log-dir $(RUN_FOLDER) --local-agents 2 \
-	  docs/examples/digits_ddp.py --die-at-step 230 --checkpoint-dir $(RUN_FOLDER)/demo/checkpoint
+	  docs/examples/digits_elastic.py --die-at-step 230 --step-sleep-s 0.01
 
 test: $(VENV)/.dev ## all tests; PYTEST_ARGS goes to pytest
 	$(BIN)/python -m pytest --ignore tests/benchmarks $(PYTEST_ARGS)
@@ -36,6 +36,9 @@ check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, l
 
 bench: $(VENV)/.dev ## elasticd and torchrun in turn; figures as in docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.all $(BENCH_ARGS)
+
+soak: $(VENV)/.dev ## 1,000 faults while a job trains, about 40 minutes; CHAOS_ARGS goes to chaos
+	$(BIN)/python -m chaos soak --faults 1000 $(CHAOS_ARGS)
 
 mutants: $(VENV)/.dev ## break each invariant on purpose, and see its test turn red
 	$(BIN)/python tests/mutants/run.py

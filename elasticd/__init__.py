@@ -1,8 +1,43 @@
 """elasticd keeps a PyTorch training run going while machines come and go.
 
-The names that a training script uses stand here and nothing else; importing them is cheap.
+The names that a training script uses stand here and nothing else. Importing them is cheap: the
+command line and the agent import this package too, and torch comes only with the first name that
+needs it.
 """
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elasticd.train.interrupt import Interrupted
+    from elasticd.train.loader import Loader
+    from elasticd.train.run import run
+    from elasticd.train.state import State
+    from elasticd.train.world import World, device
+
+__all__ = ["Interrupted", "Loader", "State", "World", "__version__", "device", "run"]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Interrupted": "interrupt",
+    "Loader": "loader",
+    "State": "state",
+    "World": "world",
+    "device": "world",
+    "run": "run",
+}
+"""Modules of `elasticd.train`."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elasticd' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"elasticd.train.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

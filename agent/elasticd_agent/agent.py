@@ -8,6 +8,7 @@ import secrets
 import signal
 from functools import partial
 
+from elasticd.channel.worker import FromWorker
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import JobName, Life, NodeId, Slot, incarnation_of
 from elasticd.records.job import JobSpec
@@ -17,10 +18,14 @@ from elasticd.rendezvous import event as ev
 from elasticd.store.api import Changed, KeyRange, Snapshot
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
+from elasticd_agent.comeback import Comebacks
 from elasticd_agent.job_list import JobList
 from elasticd_agent.lifecycle import Claim, allot
+from elasticd_agent.lookout import Lookout
 from elasticd_agent.presence import Presence
+from elasticd_agent.pulse import Verdict
 from elasticd_agent.runner import Host, Runner
+from elasticd_agent.workers import Workers
 
 __all__ = ["Agent"]
 
@@ -45,18 +50,20 @@ class Agent:
         self._peers, self._registration = presence.peers, presence.registration
         self._port, self._life = presence.peers.port, presence.life
         presence.on_peer_died = self._peer_died
+        presence.on_peer_broke = self._peer_broke
         presence.on_lease_lost = self._lease_lost
         presence.on_lease_found = self._mark_dirty
-        self._keys = Keys(self._settings.cluster)
         self._incarnations = 0
         self._was_fenced = False
         self._licensed_s = 0.0
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
         self._runners: dict[JobName, Runner] = {}
-        self._rejoin_s: dict[JobName, float] = {}
+        self._keys = Keys(self._settings.cluster)
+        self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
         self._pools: set[int] = set()
-        self._is_draining = False
-        self._is_ending = False
+        self._kept: dict[JobName, Workers] = {}
+        self._lookout = Lookout(self._life, self._worker_spoke, self._worker_judged)
+        self._is_draining = self._is_ending = False
         self._end_by_s: float | None = None
         self._error = ""
         self._is_dirty = False
@@ -76,6 +83,9 @@ class Agent:
         finally:
             for runner in self._runners.values():
                 runner.close(POOL_CLOSE_TIMEOUT_S)
+            for kept in self._kept.values():
+                kept.close(POOL_CLOSE_TIMEOUT_S)
+            self._lookout.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if self._error:
@@ -115,16 +125,14 @@ class Agent:
             wake = runner.wake_s()
             if wake is not None and wake <= at_s:
                 runner.tick()
-        for job in [job for job, due_s in self._rejoin_s.items() if due_s <= at_s]:
-            del self._rejoin_s[job]
-            self._is_dirty = True
+        self._is_dirty |= self._comebacks.take_due()
         if self._is_dirty:
             self._is_dirty = False
             self._settle()
 
     def _until_wake_s(self) -> float | None:
         times = [runner.wake_s() for runner in self._runners.values()]
-        times += [*self._rejoin_s.values(), self._end_by_s, self._registration.wake_s]
+        times += [self._comebacks.wake_s, self._end_by_s, self._registration.wake_s]
         wake = min((t for t in times if t is not None), default=None)
         return None if wake is None else max(0.0, wake - now_s())
 
@@ -173,7 +181,7 @@ class Agent:
 
     def _job_vanished(self, job: JobName) -> None:
         self._specs.pop(job, None)
-        self._rejoin_s.pop(job, None)
+        self._comebacks.drop(job)
         if job == self._settings.job:
             self._is_ending = True
         self._is_dirty = True
@@ -202,6 +210,34 @@ class Agent:
         for runner in list(self._runners.values()):
             runner.feed(ev.PeerDied(node=node, life=life))
 
+    def _peer_broke(self, node: NodeId, life: Life) -> None:
+        """Somebody who called himself so hung up; where he listens, etcd knows."""
+        found = (runner.peer_named(node, life) for runner in self._runners.values())
+        peer = next((each for each in found if each is not None), None)
+        if peer is not None:
+            self._peers.probe(peer)
+
+    # --- workers that called elasticd.run -----------------------------------------------------
+
+    def _worker_spoke(self, pid: int, message: FromWorker) -> None:
+        """Called by the lookout's thread."""
+        self._inbox.put(partial(self._hear_worker, pid, message))
+
+    def _worker_judged(self, verdict: Verdict) -> None:
+        """Called by the lookout's thread."""
+        self._inbox.put(partial(self._judge_worker, verdict))
+
+    def _judge_worker(self, verdict: Verdict) -> None:
+        for workers in self._all_workers():
+            workers.judge(verdict)
+
+    def _hear_worker(self, pid: int, message: FromWorker) -> None:
+        for workers in self._all_workers():
+            workers.attached.hear(pid, message)
+
+    def _all_workers(self) -> list[Workers]:
+        return [*(runner.workers for runner in self._runners.values()), *self._kept.values()]
+
     # --- jobs on this node --------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -209,7 +245,8 @@ class Agent:
         for job, runner in list(self._runners.items()):
             if runner.retired is not None:
                 self._bury(job, runner)
-        if not (self._is_ending or self._is_draining or self._registration.lease is None):
+        self._drop_kept()
+        if not (self._is_leaving or self._registration.lease is None):
             self._allot()
         peers = {p.life: p for runner in self._runners.values() for p in runner.peers}
         self._peers.hold(tuple(peers.values()))
@@ -219,6 +256,9 @@ class Agent:
         assert retired is not None
         del self._runners[job]
         runner.close(POOL_CLOSE_TIMEOUT_S)
+        if retired.keeps_workers:
+            runner.workers.rest()
+            self._kept[job] = runner.workers
         is_own = self._settings.job == job
         if retired.error and is_own:
             self._fail(retired.error)
@@ -227,7 +267,8 @@ class Agent:
             self._is_ending = self._is_ending or is_own
         elif retired.rejoin_after_s is not None:
             jitter_s = secrets.randbelow(REJOIN_JITTER_MS) / 1000
-            self._rejoin_s[job] = now_s() + retired.rejoin_after_s + jitter_s
+            delay_s = retired.rejoin_after_s + jitter_s
+            self._comebacks.add(job, delay_s, has_to_reach=retired.is_cut_off)
 
     def _forget(self, spec: JobSpec) -> None:
         """Unless another job of the same name stands there by now."""
@@ -239,10 +280,12 @@ class Agent:
         claims = [
             self._claim(spec, order)
             for job, (spec, order) in self._specs.items()
-            if job not in self._rejoin_s
+            if job not in self._comebacks or job in self._kept
         ]
         for job, slots in allot(claims, self._settings.slots).items():
             runner = self._runners.get(job)
+            if job in self._comebacks:
+                continue  # Its workers keep their places meanwhile.
             if self._are_held(slots, job):
                 continue  # The burial of who holds them brings us here again.
             if runner is None and slots:
@@ -255,12 +298,20 @@ class Agent:
     def _are_held(self, slots: tuple[Slot, ...], job: JobName) -> bool:
         """True if another job's workers, perhaps on their way to the end, are on one of these."""
         held = {s for name, r in self._runners.items() if name != job for s in r.state.slots}
+        held |= {s for name, kept in self._kept.items() if name != job for s in kept.slots}
         return not held.isdisjoint(slots)
 
     def _claim(self, spec: JobSpec, order: int) -> Claim:
         runner = self._runners.get(spec.name)
         if runner is None:
-            return Claim(job=spec.name, order=order, wanted=spec.workers_per_node)
+            kept = self._kept.get(spec.name)
+            return Claim(
+                job=spec.name,
+                order=order,
+                wanted=spec.workers_per_node,
+                held=kept.slots if kept is not None else (),
+                is_working=kept is not None,
+            )
         return Claim(
             job=spec.name,
             order=order,
@@ -285,23 +336,44 @@ class Agent:
             lease=lambda: self._registration.lease,
             post=self._inbox.put,
             pools=self._pools,
+            lookout=self._lookout,
             run_folder=self._settings.run_folder,
             event_log=self._settings.event_log,
             is_for_one_job=self._settings.job is not None,
         )
+        kept = self._take_kept(spec)
         try:
-            runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty)
+            runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty, kept)
         except (OSError, ValueError) as exc:
             # A folder that cannot be written, an interpreter that is not here: the job's fault.
             log.error("job.not_joined", job=spec.name, why=str(exc))
+            if kept is not None:
+                self._kept[spec.name] = kept
             if spec.name == self._settings.job:
                 self._fail(f"This node cannot serve the job: {exc}.")
-            self._rejoin_s[spec.name] = now_s() + JOIN_RETRY_S
+            self._comebacks.add(spec.name, JOIN_RETRY_S)
             return
         self._runners[spec.name] = runner
         if self._was_fenced:
             runner.feed(ev.LeaseUncertain())
         self._license(runner)
+
+    def _take_kept(self, spec: JobSpec) -> Workers | None:
+        """The workers of our earlier incarnation in this very job."""
+        kept = self._kept.pop(spec.name, None)
+        if kept is not None and kept.spec.uid != spec.uid:
+            kept.close(POOL_CLOSE_TIMEOUT_S)
+            return None
+        return kept
+
+    def _drop_kept(self) -> None:
+        """End workers that wait for an incarnation that will not come."""
+        for job in [j for j in self._kept if j not in self._specs or self._is_leaving]:
+            self._kept.pop(job).close(POOL_CLOSE_TIMEOUT_S)
+
+    @property
+    def _is_leaving(self) -> bool:
+        return self._is_ending or self._is_draining
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True

@@ -7,10 +7,10 @@ else the traceback at the end of its log.
 import json
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticd.channel import Raised
+from elasticd.channel.pool import Raised
 from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
 
 __all__ = ["Told", "is_echo", "signal_name", "tell"]
@@ -38,30 +38,30 @@ class Told:
     where: str = ""
     traceback: str = ""
     has_group: bool | None = None
+    ends_job: bool = False
 
 
 def tell(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
     """Return the best account of a failure that there is."""
-    if raised is not None:
+    if raised is not None and not _is_exit(raised.exception):
         return Told(
             exception=raised.exception,
             where=raised.where,
             traceback=raised.traceback,
             has_group=raised.has_group,
+            ends_job=raised.ends_job,
         )
-    recorded = _recorded(error_file)
-    if recorded is not None:
-        return recorded
-    tail = _tail(err_path)
-    begin = tail.rfind("Traceback (most recent call last):")
-    if begin >= 0:
-        return _from_traceback(tail[begin:])
-    return Told(traceback="\n".join(tail.splitlines()[-10:])[-TRACEBACK_LIMIT_BYTES:])
+    told = _recorded(error_file) or _logged(err_path)
+    if raised is None or told.exception:
+        return told
+    # It called for its exit; why, it may have printed.
+    return replace(told, exception=raised.exception, where=raised.where, has_group=raised.has_group)
 
 
 def is_echo(told: Told) -> bool:
     """True if this looks like the consequence of another rank's death."""
-    return _ECHOES.search(told.exception or told.traceback) is not None
+    has_words = told.exception and not _is_exit(told.exception)
+    return _ECHOES.search(told.exception if has_words else told.traceback) is not None
 
 
 def signal_name(code: int) -> str:
@@ -72,6 +72,19 @@ def signal_name(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+def _is_exit(exception: str) -> bool:
+    return exception.startswith(f"{SystemExit.__name__}:")
+
+
+def _logged(err_path: Path) -> Told:
+    """Take the traceback at the end of the log, or its last lines."""
+    tail = _tail(err_path)
+    begin = tail.rfind("Traceback (most recent call last):")
+    if begin >= 0:
+        return _from_traceback(tail[begin:])
+    return Told(traceback="\n".join(tail.splitlines()[-10:])[-TRACEBACK_LIMIT_BYTES:])
 
 
 def _recorded(path: Path) -> Told | None:

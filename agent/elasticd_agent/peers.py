@@ -4,7 +4,8 @@ When a process dies, its kernel closes its sockets at once; a lease takes second
 members hold a connection to each proposer. When one breaks, the other end is *probed*: if nobody
 listens at its address any more ("connection refused"), that agent is dead; anything else (a
 time-out, a reset, an answer) proves nothing, and the lease decides. An agent's listening socket
-lives exactly as long as its process.
+lives exactly as long as its process. The address is the one that etcd has, never what a visitor
+says of itself: else anybody who can connect could have any node declared dead.
 """
 
 import json
@@ -29,30 +30,34 @@ _FULL_PAUSE_S = 0.05
 LINKS_LIMIT = 8192
 """More connections than this are refused: each member of a job holds one to each proposer."""
 
-Died = Callable[[NodeId, Life], None]
+Told = Callable[[NodeId, Life], None]
+_Name = tuple[NodeId, Life]
 
 
 @dataclass(slots=True)
 class _Link:
-    """One end of a connection; `peer` is unknown until an accepted one said who it is."""
+    """One end of a connection; `peer` if we made it, `said` once an accepted one said who it is."""
 
     sock: socket.socket
     peer: Peer | None
+    said: _Name | None = None
     heard: bytes = b""
 
 
 class Peers:
     """The listening socket and all connections, in one thread.
 
-    `died` is called from that thread when a peer's death is proved.
+    `died` is called from that thread when a peer's death is proved, `broke` when somebody who said
+    who he is hung up: `probe` him, if he is known and then at the address that is known.
     """
 
-    def __init__(self, node: NodeId, life: Life, address: str, died: Died) -> None:
-        self._me = (node, life, address)
-        self._died = died
+    def __init__(self, node: NodeId, life: Life, address: str, died: Told, broke: Told) -> None:
+        self._me: _Name = (node, life)
+        self._died, self._broke = died, broke
         self._lock = Lock()
-        self._wanted: dict[tuple[NodeId, Life], Peer] = {}
-        self._held: dict[tuple[NodeId, Life], _Link] = {}
+        self._wanted: dict[_Name, Peer] = {}
+        self._suspects: list[Peer] = []
+        self._held: dict[_Name, _Link] = {}
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(address)
         self._listener.setblocking(False)
@@ -75,6 +80,12 @@ class Peers:
             self._wanted = {(peer.node, peer.life): peer for peer in peers}
         self._wake()
 
+    def probe(self, peer: Peer) -> None:
+        """Find out whether anybody listens there, and tell `died` if nobody does."""
+        with self._lock:
+            self._suspects.append(peer)
+        self._wake()
+
     def close(self) -> None:
         self._is_closing = True
         self._wake()
@@ -88,6 +99,7 @@ class Peers:
 
     def _run(self) -> None:
         while not self._is_closing:
+            self._probe()
             is_short = self._dial()
             for key, _ in self._selector.select(_RETRY_S if is_short else None):
                 if key.fileobj is self._listener:
@@ -100,6 +112,13 @@ class Peers:
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()
         self._selector.close()
+
+    def _probe(self) -> None:
+        with self._lock:
+            suspects, self._suspects = self._suspects, []
+        for peer in suspects:
+            if is_refused(peer.address, peer.port):
+                self._accuse(peer)
 
     def _dial(self) -> bool:
         """Bring the held connections into line with the wanted ones; True if one is missing."""
@@ -121,8 +140,8 @@ class Peers:
     def _connect(self, peer: Peer) -> _Link | None:
         try:
             sock = socket.create_connection((peer.address, peer.port), timeout=PROBE_TIMEOUT_S)
-            node, life, address = self._me
-            hello = {"node": node, "life": life, "address": address, "port": self.port}
+            node, life = self._me
+            hello = {"node": node, "life": life}
             sock.sendall(json.dumps(hello).encode() + b"\n")
         except ConnectionRefusedError:
             self._accuse(peer)
@@ -153,16 +172,18 @@ class Peers:
             return
         except OSError:
             heard = b""
-        if heard and link.peer is None:
+        if heard and link.peer is None and link.said is None:
             link.heard += heard
-            link.peer = _peer_of(link.heard)
-            if link.peer is None and len(link.heard) >= _HELLO_LIMIT_BYTES:
+            link.said = _name_in(link.heard)
+            if link.said is None and len(link.heard) >= _HELLO_LIMIT_BYTES:
                 self._drop(link)
             return
         if heard:
             return
         self._drop(link)
         peer = link.peer
+        if link.said is not None:
+            self._broke(*link.said)
         if peer is None:
             return
         if self._held.get((peer.node, peer.life)) is link:
@@ -191,18 +212,13 @@ def is_refused(address: str, port: int) -> bool:
     return False
 
 
-def _peer_of(hello: bytes) -> Peer | None:
+def _name_in(hello: bytes) -> _Name | None:
     """Read who connected; None if the line is not complete or makes no sense."""
     if not hello.endswith(b"\n"):
         return None
     try:
         plain = json.loads(hello)
-        return Peer(
-            node=NodeId(str(plain["node"])),
-            life=Life(str(plain["life"])),
-            address=str(plain["address"]),
-            port=int(plain["port"]),
-        )
+        return NodeId(str(plain["node"])), Life(str(plain["life"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 

@@ -6,7 +6,6 @@ fraction of the time, and most of what it will need later is loaded while nobody
 
 import secrets
 from collections.abc import Callable
-from functools import partial
 
 from elasticd.records.ids import Life, NodeId
 from elasticd.store.api import Store
@@ -23,12 +22,13 @@ COURIER_CLOSE_TIMEOUT_S = 2.0
 
 
 class Presence:
-    """Open it, then let an `Agent` serve on it; the three hooks are called on its thread.
+    """Open it, then let an `Agent` serve on it; the hooks are called on its thread.
 
     Nothing is lost before they are set: whatever calls them waits in the inbox until then.
     """
 
     on_peer_died: Callable[[NodeId, Life], None]
+    on_peer_broke: Callable[[NodeId, Life], None]
     on_lease_lost: Callable[[], None]
     on_lease_found: Callable[[], None]
 
@@ -37,7 +37,13 @@ class Presence:
         self.life = Life(secrets.token_hex(4))
         self.inbox = Inbox()
         self.courier = Courier()
-        self.peers = Peers(settings.node, self.life, settings.address, self._peer_died_there)
+        self.peers = Peers(
+            settings.node,
+            self.life,
+            settings.address,
+            died=lambda *peer: self.inbox.put(lambda: self.on_peer_died(*peer)),
+            broke=lambda *peer: self.inbox.put(lambda: self.on_peer_broke(*peer)),
+        )
         self._http = LogServer(settings.address, settings.run_folder, settings.store)
         self.registration = Registration(
             settings,
@@ -63,10 +69,3 @@ class Presence:
         self.registration.close()
         self.peers.close()
         self._http.close()
-
-    def _peer_died_there(self, node: NodeId, life: Life) -> None:
-        """Called by the peers' thread."""
-        self.inbox.put(partial(self._peer_died, node, life))
-
-    def _peer_died(self, node: NodeId, life: Life) -> None:
-        self.on_peer_died(node, life)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from elasticd.records.ids import Incarnation, NodeId, Slot
+from elasticd.records.ids import Incarnation, Life, NodeId, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
-from elasticd.records.member import Peer
+from elasticd.records.member import Peer, peer_of
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
@@ -18,7 +18,9 @@ from elasticd.store.api import Lease, Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
+from elasticd_agent.lookout import Lookout
 from elasticd_agent.perform import Performer
+from elasticd_agent.process import pool_failure
 from elasticd_agent.watching import JobWatches
 from elasticd_agent.workers import Workers
 
@@ -45,6 +47,7 @@ class Host:
     """Run something on the owner's thread."""
     pools: set[int]
     """Process numbers of all warm pools of the agent."""
+    lookout: Lookout
     run_folder: Path
     event_log: Path | None
     is_for_one_job: bool
@@ -57,6 +60,8 @@ class Retired:
 
     is_job_over: bool
     rejoin_after_s: float | None
+    is_cut_off: bool = False
+    keeps_workers: bool = False
     error: str = ""
 
 
@@ -71,7 +76,9 @@ class Runner:
         incarnation: Incarnation,
         slots: tuple[Slot, ...],
         changed: Callable[[], None],
+        kept: Workers | None = None,
     ) -> None:
+        """`kept`: the workers of an earlier incarnation, which has left them its place."""
         self.spec, self.order = spec, order
         self._host, self._changed = host, changed
         self._log = log.bind(job=spec.name)
@@ -97,20 +104,19 @@ class Runner:
             lease=host.lease,
             feed=self._post_event,
         )
-        self.workers = Workers(
+        self.workers = kept or Workers(
             spec=spec,
             node=host.node,
-            incarnation=incarnation,
             host=host.host,
             address=host.address,
             run_folder=Path(spec.run_folder) if spec.run_folder else host.run_folder,
             pools=host.pools,
-            feed=self.feed,
+            lookout=host.lookout,
             post=host.post,
-            broke=self._pool_broke,
         )
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
+        self.workers.serve(incarnation, self.feed, self._pool_broke)
 
     @property
     def is_working(self) -> bool:
@@ -121,6 +127,15 @@ class Runner:
     def is_spare(self) -> bool:
         world = self.state.world
         return world is not None and not self.is_working and not self.state.is_world_ended
+
+    def peer_named(self, node: NodeId, life: Life) -> Peer | None:
+        """Where that agent listens, as far as etcd's records that we have seen say."""
+        seen = self.state.members.get(node)
+        named = self.state.world.node(node) if self.state.world is not None else None
+        for known in (seen.member if seen is not None else None, named):
+            if known is not None and life_of(known.incarnation) == life:
+                return peer_of(known)
+        return None
 
     def feed(self, event: ev.Event) -> None:
         """Decide about one event and begin to carry out what follows."""
@@ -159,9 +174,10 @@ class Runner:
             self.feed(ev.Ticked())
 
     def close(self, timeout_s: float) -> None:
-        """Kill what is left, forget the job."""
+        """Kill what is left, unless it is for the next incarnation; forget the job."""
         self._watches.close()
-        self.workers.close(timeout_s)
+        if self.retired is None or not self.retired.keeps_workers:
+            self.workers.close(timeout_s)
         if self._journal is not None:
             self._journal.close()
 
@@ -176,6 +192,12 @@ class Runner:
                 self._changed()
             case fx.StartWorker():
                 self.workers.start(effect)
+            case fx.PrepareWorker():
+                self.workers.prepare(effect)
+            case fx.EnterWorld():
+                self.workers.enter(effect)
+            case fx.LeaveWorld():
+                self.workers.leave(effect)
             case fx.StopWorker(slot=slot):
                 if self.workers.is_winding_down(slot) and effect.grace_s > 0:
                     # It is winding down by itself: its own atexit handlers come first.
@@ -187,7 +209,10 @@ class Runner:
                 self.workers.use_store(store)
             case fx.Retire():
                 self.retired = Retired(
-                    is_job_over=effect.is_job_over, rejoin_after_s=effect.rejoin_after_s
+                    is_job_over=effect.is_job_over,
+                    rejoin_after_s=effect.rejoin_after_s,
+                    is_cut_off=effect.is_cut_off,
+                    keeps_workers=effect.keeps_workers,
                 )
                 self._changed()
             case _:
@@ -208,7 +233,7 @@ class Runner:
             # Stay a member without slots: whoever asks the job what it waits for is told why.
             self._log.error("pool.failed", why=why)
             self._is_pool_broken = True
-            failure = self.workers.pool_failure(why)
+            failure = pool_failure(self.workers.home, why)
             self.feed(ev.PoolChanged(is_ready=False, failure=failure))
             return
         if self._is_pool_broken:

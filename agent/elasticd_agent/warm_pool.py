@@ -1,17 +1,22 @@
 """The agent's end of the warm pool: the process, its channel, and a thread that listens to it."""
 
 import os
+import select
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from threading import Thread
+from threading import Lock, Thread
 
-from elasticd.channel import LINE_LIMIT_BYTES, FromPool, ToPool, pack, unpack_from_pool
+from elasticd.channel.pool import FromPool, ToPool, unpack_from_pool
+from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
 
 __all__ = ["WarmPool"]
+
+BACKLOG_LIMIT_BYTES = 64_000_000
+"""A pool that reads nothing for so long is as good as gone."""
 
 KILL_TIMEOUT_S = 1.0
 """A process that hangs in the kernel does not end; the agent must not wait for it."""
@@ -55,20 +60,32 @@ class WarmPool:
                 start_new_session=True,
             )
         self._heard = heard
+        self._lock = Lock()
+        self._backlog = bytearray()
+        """What the pool did not take at once; a thread sees to it."""
         self._reader = Thread(target=self._read, name="pool-reader", daemon=True)
         self._reader.start()
 
     def tell(self, message: ToPool) -> None:
-        """Send a message; one to a pool that is gone is dropped, its end is heard anyway."""
-        try:
-            self._sock.sendall(pack(message))
-        except OSError:
-            return
+        """Send a message; never waits, also for a pool that stands still.
+
+        One to a pool that is gone is dropped, its end is heard anyway.
+        """
+        line = pack(message)
+        with self._lock:
+            if not self._backlog:
+                line = line[self._send(line) :]
+                if not line:
+                    return
+                Thread(target=self._write, name="pool-writer", daemon=True).start()
+            self._backlog += line
+            is_deaf = len(self._backlog) > BACKLOG_LIMIT_BYTES
+        if is_deaf:
+            self._hang_up()
 
     def close(self, timeout_s: float) -> None:
         """End the connection, at which the pool kills what it guards; then make sure of it."""
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+        self._hang_up()
         # It means the same to the pool, and it is heard in the middle of an import.
         self.process.terminate()
         try:
@@ -80,6 +97,32 @@ class WarmPool:
         self._reader.join(timeout_s)
         self._sock.close()
 
+    def _hang_up(self) -> None:
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _send(self, data: bytes | bytearray) -> int:
+        """How much of it is off our hands; all, if the connection is over."""
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
+    def _write(self) -> None:
+        """Thread: send the backlog as the pool takes it; ends with it."""
+        poll = select.poll()
+        try:
+            poll.register(self._sock, select.POLLOUT)
+            while poll.poll():
+                with self._lock:
+                    del self._backlog[: self._send(self._backlog)]
+                    if not self._backlog:
+                        return
+        except (OSError, ValueError):
+            return  # It was closed meanwhile.
+
     def _read(self) -> None:
         try:
             # A pool that was killed in the middle of a line leaves half a message.
@@ -87,6 +130,5 @@ class WarmPool:
                 while line := lines.readline(LINE_LIMIT_BYTES):
                     self._heard(unpack_from_pool(line))
         finally:
-            with suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
+            self._hang_up()
             self._heard(None)

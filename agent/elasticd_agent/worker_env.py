@@ -12,11 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticd.records.ids import Generation, JobName, Rank
+from elasticd.records.ids import Generation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.world import Placement, World
 
-__all__ = ["WorkerFiles", "gpu_indices", "interface_of", "worker_env", "worker_files"]
+__all__ = [
+    "WorkerFiles",
+    "gpu_indices",
+    "interface_of",
+    "prepared_env",
+    "prepared_files",
+    "without_secrets",
+    "worker_env",
+    "worker_files",
+]
 
 _SIOCGIFADDR = 0x8915
 _SECRETS = "ELASTICD_ETCD"
@@ -29,6 +38,11 @@ class WorkerFiles:
     err: Path
     error: Path
     """A traceback in `@record`'s form."""
+
+
+def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what opens etcd."""
+    return {key: value for key, value in env.items() if not key.startswith(_SECRETS)}
 
 
 def worker_files(run_folder: Path, job: JobName, generation: Generation, rank: Rank) -> WorkerFiles:
@@ -56,7 +70,7 @@ def worker_env(
     `base` is the agent's own, `interface` the network interface of this node's address (may be
     empty), `gpus` the node's devices in the order of the slots (empty without GPUs).
     """
-    env = {key: value for key, value in base.items() if not key.startswith(_SECRETS)}
+    env = without_secrets(base)
     env.update(spec.env)
     local_size = len(placement.node.workers)
     rank, size = str(placement.rank), str(world.size)
@@ -77,23 +91,73 @@ def worker_env(
         TORCHELASTIC_RUN_ID=spec.name,
         TORCHELASTIC_USE_AGENT_STORE="True",
         TORCHELASTIC_ERROR_FILE=str(files.error),
-        ELASTICD_JOB=spec.name,
         ELASTICD_GENERATION=str(world.generation),
         ELASTICD_NODE=placement.node.node,
         ELASTICD_RUN_FOLDER=str(files.out.parent.parent),
-        PYTHONUNBUFFERED="1",
     )
-    env.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    _add_common(env, spec, interface)
     if local_size > 1:
         env.setdefault("OMP_NUM_THREADS", "1")
-    if interface:
-        # Peers know us by this address; left alone, Gloo asks the resolver for the host's name.
-        env.setdefault("GLOO_SOCKET_IFNAME", interface)
     if gpus:
         # The device follows the slot: another job may hold the first ones of this node.
         slots = [worker.slot for worker in placement.node.workers]
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[slot] for slot in slots if slot < len(gpus))
     return env
+
+
+def prepared_env(
+    spec: JobSpec,
+    node: NodeId,
+    slot: Slot,
+    run_folder: Path,
+    *,
+    base: Mapping[str, str],
+    interface: str,
+    gpus: tuple[str, ...],
+) -> dict[str, str]:
+    """Return the environment of a worker that is to wait in `elasticd.run` for its first world.
+
+    It knows no rank: that can be another one in each world. It sees the device of its slot alone.
+    """
+    env = without_secrets(base)
+    env.update(spec.env)
+    env.update(
+        ROLE_NAME=spec.role,
+        TORCHELASTIC_RUN_ID=spec.name,
+        TORCHELASTIC_MAX_RESTARTS=str(spec.limits.user_error),
+        ELASTICD_NODE=node,
+        ELASTICD_RUN_FOLDER=str(run_folder / spec.name),
+    )
+    _add_common(env, spec, interface)
+    if spec.workers_per_node != 1:
+        env.setdefault("OMP_NUM_THREADS", "1")
+    if slot < len(gpus):
+        env["CUDA_VISIBLE_DEVICES"] = gpus[slot]
+    return env
+
+
+def prepared_files(
+    run_folder: Path, job: JobName, node: NodeId, slot: Slot, nonce: Nonce
+) -> WorkerFiles:
+    """Where a worker writes before it has a rank."""
+    folder = run_folder / job / "prepared"
+    name = f"{node}.slot-{slot}.{nonce}"
+    return WorkerFiles(
+        out=folder / f"{name}.out", err=folder / f"{name}.err", error=folder / f"{name}.error.json"
+    )
+
+
+def _add_common(env: dict[str, str], spec: JobSpec, interface: str) -> None:
+    env.update(
+        ELASTICD_JOB=spec.name,
+        ELASTICD_ON_NAN=spec.on_nan,
+        ELASTICD_COMPARE_EVERY=str(spec.compare_every),
+        PYTHONUNBUFFERED="1",
+    )
+    env.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    if interface:
+        # Peers know us by this address; left alone, Gloo asks the resolver for the host's name.
+        env.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def gpu_indices(base: Mapping[str, str]) -> tuple[str, ...]:

@@ -2,37 +2,54 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from elasticd import channel as ch
-from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.channel import pool as ch
+from elasticd.records.failure import Failure, returned_early
+from elasticd.records.ids import Incarnation, NodeId, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.member import StoreAddress
-from elasticd.records.world import Placement
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.ending import is_echo, signal_name, tell
+from elasticd_agent.attached import Attached
+from elasticd_agent.examiner import Examiner
+from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.log_folder import claim
+from elasticd_agent.lookout import Lookout
 from elasticd_agent.orphans import end_orphans
+from elasticd_agent.process import (
+    Home,
+    Process,
+    failure_of,
+    hang_of,
+    not_started,
+)
+from elasticd_agent.pulse import Frozen, Stalled, Verdict
 from elasticd_agent.warm_pool import WarmPool
 from elasticd_agent.worker_env import (
-    WorkerFiles,
     gpu_indices,
     interface_of,
+    prepared_env,
+    prepared_files,
+    without_secrets,
     worker_env,
     worker_files,
 )
 
-__all__ = ["FRESH_STORES", "Workers"]
+__all__ = ["Workers"]
 
-FRESH_STORES = 2
-"""One for the next world, one for the world after a failure that comes before it is replaced."""
+PREPARED_NICENESS = 10
+"""Its start must not slow those who train; it takes its ordinary place once it attaches."""
 
 log = get_logger()
 
 Feed = Callable[[ev.Event], None]
+
+
+def _unheard(news: object) -> None:
+    """Nobody serves the job at the moment: the next incarnation is told how things stand then."""
 
 
 class Workers:
@@ -47,37 +64,80 @@ class Workers:
         *,
         spec: JobSpec,
         node: NodeId,
-        incarnation: Incarnation,
         host: str,
         address: str,
         run_folder: Path,
         pools: set[int],
-        feed: Feed,
+        lookout: Lookout,
         post: Callable[[Callable[[], None]], None],
-        broke: Callable[[str], None],
     ) -> None:
-        self._spec, self._node, self._incarnation, self._host = spec, node, incarnation, host
-        self._address, self._run_folder, self._pools = address, run_folder, pools
-        self._feed, self._post, self._broke = feed, post, broke
+        self._spec, self._node = spec, node
+        self.home = Home(node=node, incarnation=Incarnation(""), host=host)
+        self._run_folder, self._pools = run_folder, pools
+        self._feed: Feed = _unheard
+        self._broke: Callable[[str], None] = _unheard
+        self._post = post
+        self._stores = FreshStores(address, lambda message: self._pool.tell(message))
         self._cwd = spec.cwd or os.getcwd()
         self._interface = interface_of(address)
         self._gpus = gpu_indices(os.environ)
-        self._placed: dict[str, tuple[Placement, Generation, WorkerFiles]] = {}
+        self._processes: dict[str, Process] = {}
+        self.attached = Attached(lookout.tell, lambda event: self._feed(event))
+        self._lookout = lookout
+        self._examiner = Examiner(lookout, post, run_folder, spec.name, node)
         self._raised: dict[str, ch.Raised] = {}
         self._own_errors: set[str] = set()
-        self._used: list[StoreAddress] = []
         self._is_pool_ready = False
         self._is_pool_listening = False
+        self._is_broken = False
+        self._why_broken = ""
         self._until_s: float | None = None
         claim(run_folder / spec.name, spec.uid)
         self._pool = self._new_pool()
+
+    def serve(self, incarnation: Incarnation, feed: Feed, broke: Callable[[str], None]) -> None:
+        """Report to this incarnation from now on, first of all what it takes over."""
+        self.home = replace(self.home, incarnation=incarnation)
+        self._feed, self._broke = feed, broke
+        kept = tuple((p.slot, p.nonce) for p in self._processes.values())
+        if kept:
+            feed(ev.WorkersKept(workers=kept, with_state=self._slots_with_state()))
+        if self._is_pool_ready:
+            feed(ev.StoresChanged(stores=self._stores.ready))
+            feed(ev.PoolChanged(is_ready=True))
+        elif self._is_broken:
+            self._break(self._why_broken)  # While nobody listened.
+
+    def _break(self, why: str) -> None:
+        """The pool cannot work here (why), or ended unexpectedly (empty)."""
+        self._is_broken, self._why_broken = True, why
+        self._broke(why)
+
+    def _slots_with_state(self) -> tuple[Slot, ...]:
+        return tuple(
+            process.slot
+            for process in self._processes.values()
+            if process.pid is not None and self.attached.has_state(process.pid)
+        )
+
+    def rest(self) -> None:
+        """Wait for the next incarnation to serve."""
+        self._feed = self._broke = _unheard
+
+    @property
+    def spec(self) -> JobSpec:
+        return self._spec
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Of the workers that are here."""
+        return tuple(sorted({process.slot for process in self._processes.values()}))
 
     # --- orders -------------------------------------------------------------------------------
 
     def start(self, effect: fx.StartWorker) -> None:
         spec, world, placement = self._spec, effect.world, effect.placement
         files = worker_files(self._run_folder, spec.name, world.generation, placement.rank)
-        name = _name(world.generation, placement)
         env = worker_env(
             spec,
             world,
@@ -87,7 +147,53 @@ class Workers:
             interface=self._interface,
             gpus=self._gpus,
         )
-        self._placed[name] = (placement, world.generation, files)
+        process = Process(
+            slot=placement.worker.slot,
+            nonce=placement.worker.nonce,
+            generation=world.generation,
+            rank=placement.rank,
+            local_rank=placement.local_rank,
+            files=files,
+        )
+        self._launch(f"{world.generation}.{process.slot}.{process.nonce}", process, env)
+
+    def prepare(self, effect: fx.PrepareWorker) -> None:
+        """Start a worker that is to wait in `elasticd.run` until a world names it."""
+        spec, slot, nonce = self._spec, effect.slot, effect.nonce
+        files = prepared_files(self._run_folder, spec.name, self._node, slot, nonce)
+        env = prepared_env(
+            spec,
+            self._node,
+            slot,
+            self._run_folder,
+            base=os.environ,
+            interface=self._interface,
+            gpus=self._gpus,
+        )
+        process = Process(slot=slot, nonce=nonce, files=files)
+        is_training = any(each.generation != 0 for each in self._processes.values())
+        niceness = PREPARED_NICENESS if is_training else 0
+        self._launch(f"0.{slot}.{nonce}", process, env, niceness=niceness)
+
+    def enter(self, effect: fx.EnterWorld) -> None:
+        _, process = self._find(effect)
+        if process is None or process.pid is None:
+            return  # It ended meanwhile; the core hears of that.
+        world, placement = effect.world, effect.placement
+        files = worker_files(self._run_folder, self._spec.name, world.generation, placement.rank)
+        process.generation, process.rank = world.generation, placement.rank
+        process.local_rank, process.files = placement.local_rank, files
+        self.attached.enter(process.pid, world, placement, files)
+
+    def leave(self, effect: fx.LeaveWorld) -> None:
+        _, process = self._find(effect)
+        if process is not None and process.pid is not None:
+            self.attached.leave(process.pid, effect.at_step)
+
+    def _launch(self, name: str, process: Process, env: dict[str, str], niceness: int = 0) -> None:
+        spec, files = self._spec, process.files
+        env["ELASTICD_AGENT"] = self._lookout.name
+        self._processes[name] = process
         self._pool.tell(
             ch.Start(
                 worker=name,
@@ -102,14 +208,26 @@ class Workers:
                 threads=int(env["OMP_NUM_THREADS"])
                 if env.get("OMP_NUM_THREADS", "").isdigit()
                 else 0,
+                niceness=niceness,
             )
         )
 
     def stop(self, effect: fx.StopWorker) -> None:
-        for name, (placement, _, _) in self._placed.items():
-            worker = placement.worker
-            if (worker.slot, worker.nonce) == (effect.slot, effect.nonce):
-                self._pool.tell(ch.Stop(worker=name, grace_s=effect.grace_s))
+        name, process = self._find(effect)
+        if process is None:
+            return
+        if process.pid is not None:
+            self._lookout.overlook(process.pid)
+        if process.is_examined:
+            process.is_stop_due = True  # It is still being looked at, for half a second.
+        else:
+            self._pool.tell(ch.Stop(worker=name, grace_s=effect.grace_s))
+
+    def _find(
+        self, effect: fx.EnterWorld | fx.LeaveWorld | fx.StopWorker
+    ) -> tuple[str, Process | None]:
+        found = ((n, p) for n, p in self._processes.items() if p.is_in(effect.slot, effect.nonce))
+        return next(found, ("", None))
 
     def is_winding_down(self, slot: Slot) -> bool:
         """True if the slot's worker raised an error of its own and is on its way to the end.
@@ -117,12 +235,11 @@ class Workers:
         The echo of another rank's death does not count: it has nothing to say that anybody waits
         for, and the interpreter's wind-down of torch would be the longest part of a recovery.
         """
-        return any(self._placed[name][0].worker.slot == slot for name in self._own_errors)
+        return any(self._processes[name].slot == slot for name in self._own_errors)
 
     def use_store(self, store: StoreAddress) -> None:
-        """Take it for the world that begins, and close that of the world before."""
-        self._used.append(store)
-        self._keep_stores()
+        """Take it for the world that begins."""
+        self._stores.use(store)
 
     def allow_until(self, until_s: float) -> None:
         """Let the pool enforce the isolation limit, even if this process stands still."""
@@ -140,10 +257,9 @@ class Workers:
 
     def _new_pool(self) -> WarmPool:
         spec = self._spec
-        env = {**os.environ, **spec.env}
         pool = WarmPool(
             python=spec.python,
-            env={key: value for key, value in env.items() if not key.startswith("ELASTICD_ETCD")},
+            env=without_secrets({**os.environ, **spec.env}),
             cwd=self._cwd,
             preload=spec.preload,
             heard=lambda message: self._post(lambda: self._hear(message)),
@@ -160,88 +276,110 @@ class Workers:
                 self._is_pool_listening = True
                 if self._until_s is not None:
                     self._pool.tell(ch.License(until_s=self._until_s))
-                self._keep_stores()
+                self._stores.keep()
             case ch.PoolFailed(message=why):
-                self._broke(why)
+                self._break(why)
             case ch.StoresReady(stores=stores):
+                self._stores.ready = stores
                 self._feed(ev.StoresChanged(stores=stores))
                 if stores and not self._is_pool_ready:
                     self._is_pool_ready = True
                     self._feed(ev.PoolChanged(is_ready=True))
-            case ch.Started(worker=name):
-                worker = self._placed[name][0].worker
-                self._feed(ev.WorkerStarted(slot=worker.slot, nonce=worker.nonce))
+            case ch.Started(worker=name, pid=pid):
+                process = self._processes[name]
+                process.pid = pid
+                self.attached.expect(pid, process.slot, process.nonce)
+                limit_s = self._spec.progress_timeout_s
+                self._lookout.expect(pid, job=self._spec.name, limit_s=limit_s)
+                self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):
                 self._start_failed(name, why)
             case ch.Raised(worker=name):
                 self._raised[name] = message
-                worker = self._placed[name][0].worker
-                failure = self._failure(name, code=1)
+                process = self._processes[name]
+                failure = self._failure(name, message.code)
                 if not failure.is_secondary:
                     self._own_errors.add(name)
-                self._feed(ev.WorkerFailed(slot=worker.slot, nonce=worker.nonce, failure=failure))
+                self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
             case ch.Exited(worker=name, code=code):
                 self._exited(name, code)
             case None:
                 self._pool_ended()
 
     def _exited(self, name: str, code: int) -> None:
-        failure = self._failure(name, code) if code != 0 else None
-        placement, _, _ = self._placed.pop(name)
+        process = self._processes[name]
+        # A worker that was only being prepared owes us a call of `elasticd.run`, also with exit 0.
+        is_early = process.generation == 0 and process.pid is not None
+        failure = self._failure(name, code) if code != 0 or is_early else None
+        del self._processes[name]
+        if process.pid is not None:
+            self.attached.forget(process.pid)
+            self._lookout.forget(process.pid)
         self._raised.pop(name, None)
         self._own_errors.discard(name)
-        worker = placement.worker
         self._feed(
-            ev.WorkerExited(slot=worker.slot, nonce=worker.nonce, code=code, failure=failure)
+            ev.WorkerExited(slot=process.slot, nonce=process.nonce, code=code, failure=failure)
         )
 
     def _start_failed(self, name: str, why: str) -> None:
-        placement, generation, _ = self._placed[name]
-        self._raised[name] = ch.Raised(
-            worker=name,
-            exception=why,
-            where=f"start of {self._spec.entry}",
-            traceback=why,
-            has_group=False,
-        )
-        log.error("worker.not_started", rank=placement.rank, generation=generation, why=why)
+        process = self._processes[name]
+        self._raised[name] = not_started(name, self._spec.entry, why)
+        log.error("worker.not_started", rank=process.rank, generation=process.generation, why=why)
         self._exited(name, 127)
 
-    def pool_failure(self, why: str) -> Failure:
-        """Say for this node that no worker can be started on it at all."""
-        return Failure(
-            node=self._node,
-            incarnation=self._incarnation,
-            host=self._host,
-            generation=Generation(0),
-            rank=Rank(0),
-            local_rank=0,
-            slot=Slot(0),
-            nonce=Nonce(0),
-            exception=why,
-        )
-
     def _failure(self, name: str, code: int) -> Failure:
-        placement, generation, files = self._placed[name]
-        told = tell(self._raised.get(name), files.error, files.err)
-        return Failure(
-            node=self._node,
-            incarnation=self._incarnation,
-            host=self._host,
-            generation=generation,
-            rank=placement.rank,
-            local_rank=placement.local_rank,
-            slot=placement.worker.slot,
-            nonce=placement.worker.nonce,
-            exit_code=code if code >= 0 else None,
-            signal=signal_name(code),
-            exception=told.exception,
-            where=told.where,
-            traceback=told.traceback,
-            log_path=str(files.err),
-            is_secondary=is_echo(told) and code not in (-9, -15),
-            has_group=told.has_group,
+        process = self._processes[name]
+        progress = self.attached.progress_of(process.pid) if process.pid is not None else None
+        return failure_of(self.home, process, code, self._raised.get(name), progress)
+
+    def judge(self, verdict: Verdict) -> None:
+        """Act on what the watchman concluded about a process, if it is one of ours."""
+        found = ((n, p) for n, p in self._processes.items() if p.pid == verdict.pid)
+        name, process = next(found, ("", None))
+        if process is None or process.is_examined:
+            return
+        if self._feed is _unheard:
+            self._kill(name)  # It waits for our next incarnation, which must not offer it.
+            return
+        match verdict:
+            case Frozen(why=why):
+                self._hung(name, process, why, is_frozen=True)
+            case Stalled() if verdict.has_returned:
+                self._hung(name, process, "It returned from train.", is_frozen=False, is_end=True)
+            case Stalled() if verdict.is_waited_for:
+                why = f"No progress for {verdict.since_s:.0f} s, while others waited for it."
+                self._hung(name, process, why, is_frozen=False)
+            case Stalled():
+                # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
+                self._feed(
+                    ev.WorkerStalled(
+                        slot=process.slot,
+                        nonce=process.nonce,
+                        generation=process.generation,
+                        step=verdict.step,
+                        sequence=verdict.sequence,
+                    )
+                )
+
+    def _hung(
+        self, name: str, process: Process, why: str, *, is_frozen: bool, is_end: bool = False
+    ) -> None:
+        """The world goes on without it at once; it is killed when its stacks are written."""
+        log.warning("worker.hung", rank=process.rank, why=why)
+        path = self._examiner.examine(
+            process,
+            self._processes.values(),
+            why,
+            is_frozen=is_frozen,
+            stop=lambda: self._kill(name),
         )
+        failure = hang_of(self._failure(name, -9), why, path)
+        failure = returned_early(failure) if is_end else failure
+        self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
+
+    def _kill(self, name: str) -> None:
+        if name in self._processes:
+            self._pool.tell(ch.Stop(worker=name, grace_s=0.0))
 
     def _pool_ended(self) -> None:
         """Without its guardian no worker lives on: report all as killed, begin anew."""
@@ -250,27 +388,13 @@ class Workers:
         self._feed(ev.StoresChanged(stores=()))
         self._pools.discard(self._pool.process.pid)
         end_orphans(self._pools)
-        for name in list(self._placed):
+        for name in list(self._processes):
             self._exited(name, -9)
-        self._used.clear()
-        self._broke("")
+        self._stores.lose()
+        self._break("")
 
     def renew(self) -> None:
         """Start another pool after one ended."""
         self._pool.close(1.0)
+        self._is_broken = False
         self._pool = self._new_pool()
-
-    def _keep_stores(self) -> None:
-        self._pool.tell(
-            ch.KeepStores(
-                count=FRESH_STORES,
-                host=self._address,
-                used=tuple(self._used[-1:]),
-                close=tuple(self._used[:-1]),
-            )
-        )
-        self._used = self._used[-1:]
-
-
-def _name(generation: Generation, placement: Placement) -> str:
-    return f"{generation}.{placement.worker.slot}.{placement.worker.nonce}"

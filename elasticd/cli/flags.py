@@ -103,6 +103,20 @@ FLAGS: tuple[Flag, ...] = (
     _own(
         "formation-timeout", "Until a node that does not start its workers is left out.  [60]", "S"
     ),
+    _own(
+        "progress-timeout",
+        "In-process mode: without progress for so long, outside state.pause, a worker hangs; "
+        "0: for ever.  [60]",
+        "S",
+    ),
+    _own(
+        "on-nan",
+        "In-process mode: what to do about non-finite gradients.  [ignore]",
+        "stop|skip|ignore",
+    ),
+    _own(
+        "compare-every", "In-process mode: compare replicas by hash every N commits.  [never]", "N"
+    ),
     _own("join-window", "Joins this close together become one change.  [0.2]", "S"),
     Flag(
         name="shutdown-timeout",

@@ -184,6 +184,9 @@ class Foreground:
         calls = []
         for number in range(count):
             env = self._own_environ()
+            if self._request.local_agents > 1:
+                # As many nodes as there are agents share the cores of this machine.
+                env.setdefault("OMP_NUM_THREADS", "1")
             if count > 1 and len(gpus) >= count * slots:
                 # Agents of one machine share it: each gets its own part of the GPUs.
                 env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[number * slots : (number + 1) * slots])

@@ -64,6 +64,9 @@ class RunRequest:
     formation_timeout_s: float = 60.0
     join_window_s: float = 0.2
     isolation_limit_s: float = 60.0
+    progress_timeout_s: float = 60.0
+    on_nan: str = "ignore"
+    compare_every: int = 0
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
     is_detached: bool = False
@@ -100,6 +103,9 @@ class RunRequest:
             formation_timeout_s=self.formation_timeout_s,
             join_window_s=self.join_window_s,
             isolation_limit_s=self.isolation_limit_s,
+            progress_timeout_s=self.progress_timeout_s,
+            on_nan=self.on_nan,
+            compare_every=self.compare_every,
             is_local=self.mode is not Mode.SUBMIT,
         )
 
@@ -177,6 +183,9 @@ def read_request(
             "--join-window", values["join_window"] or conf.get("last_call_timeout"), 0.2
         ),
         isolation_limit_s=number.seconds("--isolation-limit", values["isolation_limit"], 60.0),
+        progress_timeout_s=number.seconds("--progress-timeout", values["progress_timeout"], 60.0),
+        on_nan=_on_nan(values["on_nan"]),
+        compare_every=number.whole("--compare-every", values["compare_every"], 0, least=0),
         signals=_signals(values["signals_to_handle"]),
         console=ConsoleChoice(
             redirects=parse_streams("--redirects", values["redirects"] or "0"),
@@ -209,6 +218,12 @@ def _refuse(values: Mapping[str, Any]) -> None:
         raise CallError("--module and --no-python contradict each other: take one of them.")
     if not values["script"]:
         raise CallError("No script was given: `elasticd run [FLAGS] SCRIPT [ARGS]`.")
+
+
+def _on_nan(text: str | None) -> str:
+    if text not in (None, "stop", "skip", "ignore"):
+        raise CallError(f"--on-nan {text} is none of stop, skip, ignore.")
+    return text or "ignore"
 
 
 def _where(

@@ -113,8 +113,13 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
         phases = ", ".join(
             f"{phase} {words.seconds(value)}" for phase, value in change.phases_s.items()
         )
-        click.echo(f"          took {words.seconds(change.total_s)}: {phases}")
+        if phases:
+            click.echo(f"          took {words.seconds(change.total_s)}: {phases}")
+        if change.step is not None:
+            click.echo(f"          {words.progress(change)}")
     click.echo(words.ending(report.status))
+    for line in words.training_lines(report):
+        click.echo(line)
     if words.is_failed(report.status) and report.status.failure is not None:
         for line in words.failure_lines(report.status.failure):
             click.echo(line)

@@ -15,9 +15,11 @@ BECAUSE: Mapping[Reason, str] = {
     Reason.FIRST_WORLD: "first world",
     Reason.WORKER_FAILED: "a worker failed",
     Reason.WORKER_KILLED: "a worker was killed",
+    Reason.WORKER_HUNG: "a worker hung",
     Reason.COLLECTIVE_BROKEN: "a collective broke",
     Reason.NODE_LOST: "a node was lost: its lease ran out",
     Reason.NODE_DEAD: "a node died: its connection broke and nobody answers there",
+    Reason.CUT_OFF: "a node could not be reached by other nodes",
     Reason.NODE_LEFT: "a node left: its agent said goodbye",
     Reason.NODE_RETURNED: "a node came back before its loss was noticed",
     Reason.DRAINED: "a node is being drained",
@@ -30,6 +32,7 @@ BECAUSE: Mapping[Reason, str] = {
     Reason.ALL_SUCCEEDED: "all ranks succeeded",
     Reason.BUDGET_SPENT: "the restart budget is spent",
     Reason.REPEATED_ERROR: "the same error came back before any group was formed",
+    Reason.ENDS_JOB: "an error that is to end the job",
     Reason.ISOLATED: "a node was cut off from etcd for too long",
 }
 CAUSES: Mapping[Cause, str] = {
@@ -74,7 +77,10 @@ def change_of(reason: Reason, culprit: Failure | None, lost: tuple[str, ...]) ->
     """Say why a world was replaced, and who was first."""
     if culprit is not None:
         text = f"{because(reason)}: {who(culprit)}, {culprit.ending}"
-        return f"{text}, {culprit.exception}" if culprit.exception else text
+        text = f"{text}, {culprit.exception}" if culprit.exception else text
+        return (
+            f"{text} Stacks: {culprit.log_path}" if culprit.is_hung and culprit.log_path else text
+        )
     if lost:
         return f"{because(reason)}: {', '.join(lost)}"
     return because(reason)
@@ -111,8 +117,27 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
         phases = ", ".join(f"{phase} {seconds(value)}" for phase, value in lost.items())
         lines.append(f"changes of world: {len(changes)} ({causes or 'none charged'})")
         lines.append(f"time lost to them: {seconds(sum(lost.values()))} ({phases})")
+    lines += training_lines(report)
     lines.append(f"logs: {log_folder}")
     return lines
+
+
+def training_lines(report: JobReport) -> list[str]:
+    """Tell what was counted, where the script let us count."""
+    done = report.training
+    if done is None:
+        return []
+    epochs = f", {counted(done.epochs, 'epoch')}" if done.epochs else ""
+    samples = f"{counted(done.samples, 'sample')}, {done.repeated} repeated, {done.skipped} skipped"
+    return [f"trained: {counted(done.steps, 'step')}{epochs}, {samples}"]
+
+
+def progress(change: Change) -> str:
+    """Say where an in-process generation began, and what was done again or sent for it."""
+    text = f"at step {change.step}, {change.lost_steps} in flight done again"
+    if change.received_bytes:
+        text += f", {change.received_bytes / 2**20:.1f} MiB of state sent"
+    return f"{text}; {change.note}" if change.note else text
 
 
 def seconds(value: float) -> str:
@@ -130,7 +155,11 @@ def timeline(change: Change) -> str:
 
 
 def _size(nodes: int, workers: int) -> str:
-    return f"{nodes} node{'s' if nodes != 1 else ''}, {workers} worker{'s' if workers != 1 else ''}"
+    return f"{counted(nodes, 'node')}, {counted(workers, 'worker')}"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def is_failed(status: JobStatus) -> bool:

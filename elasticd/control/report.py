@@ -14,7 +14,7 @@ from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.incident import PHASES, Incident
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Member, Node, Result
+from elasticd.records.member import Drain, Member, Node, Result, Training
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
@@ -45,6 +45,10 @@ class Change:
     phases_s: Mapping[str, float]
     """The longest that each phase took on any node."""
     at_unix_s: float
+    step: int | None = None
+    lost_steps: int = 0
+    received_bytes: int = 0
+    note: str = ""
 
     @property
     def total_s(self) -> float:
@@ -62,6 +66,11 @@ class JobReport:
     results: tuple[Result, ...] = ()
     changes: tuple[Change, ...] = ()
     """In the order of their generations; the first is the first world."""
+
+    @property
+    def training(self) -> Training | None:
+        """What the whole run did, once it is over (in-process mode)."""
+        return next((r.training for r in self.results if r.training is not None), None)
 
     @property
     def target_nodes(self) -> int:
@@ -100,7 +109,12 @@ class JobReport:
     def lost_s(self) -> Mapping[str, float]:
         """Seconds that all changes after the first world took, by phase."""
         after = [change for change in self.changes if change.generation > 1]
-        return {phase: sum(change.phases_s.get(phase, 0.0) for change in after) for phase in PHASES}
+        seen = {phase for change in after for phase in change.phases_s}
+        return {
+            phase: sum(change.phases_s.get(phase, 0.0) for change in after)
+            for phase in PHASES
+            if phase in seen
+        }
 
 
 def broken(members: Iterable[Member]) -> str:
@@ -195,11 +209,9 @@ def _changes(incidents: Iterable[Incident]) -> tuple[Change, ...]:
 def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId, ...]) -> Change:
     first = found[0]
     phases = {
-        phase: max(
-            (incident.phases_s[phase] for incident in found if phase in incident.phases_s),
-            default=0.0,
-        )
+        phase: max(seconds)
         for phase in PHASES
+        if (seconds := [i.phases_s[phase] for i in found if phase in i.phases_s])
     }
     culprit = next((incident.culprit for incident in found if incident.culprit is not None), None)
     return Change(
@@ -212,4 +224,8 @@ def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId,
         world_size=max(incident.world_size for incident in found),
         phases_s=phases,
         at_unix_s=min(incident.at_unix_s for incident in found),
+        step=max((i.step for i in found if i.step is not None), default=None),
+        lost_steps=max(incident.lost_steps for incident in found),
+        received_bytes=sum(incident.received_bytes for incident in found),
+        note=next((incident.note for incident in found if incident.note), ""),
     )

@@ -1,11 +1,11 @@
 """A failure that a person can use: who, where, what, and where the full log is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.reason import Reason
 
-__all__ = ["Failure", "TRACEBACK_LIMIT_BYTES"]
+__all__ = ["Failure", "TRACEBACK_LIMIT_BYTES", "returned_early"]
 
 TRACEBACK_LIMIT_BYTES = 4096
 """A record stays small: etcd takes 1.5 MiB a request, and a thousand ranks may fail at once."""
@@ -37,9 +37,19 @@ class Failure:
     """Looks like the echo of another rank's death (a broken collective)."""
     has_group: bool | None = None
     """Whether it had formed a process group; None: cannot be known."""
+    step: int | None = None
+    """Steps that it had applied; None: not known (restart mode)."""
+    ends_job: bool = False
+    """Whatever raised said that no other process would do better (`--on-nan stop`)."""
+    in_a_row: int = 1
+    """Processes of its slot that failed by themselves one after the other, this one included."""
+    is_hung: bool = False
+    """It was ended by its agent, because it was frozen or made no progress."""
 
     @property
     def reason(self) -> Reason:
+        if self.is_hung:
+            return Reason.WORKER_HUNG
         if self.is_secondary:
             return Reason.COLLECTIVE_BROKEN
         outside = self.signal in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
@@ -55,3 +65,16 @@ class Failure:
     def is_same_error(self, other: "Failure") -> bool:
         """True if both raised the same exception at the same line."""
         return bool(self.where) and (self.exception, self.where) == (other.exception, other.where)
+
+
+def returned_early(failure: Failure) -> Failure:
+    """Say of a rank that it is out of `train` while others wait for it there: for good."""
+    return replace(
+        failure,
+        is_hung=False,
+        is_secondary=False,
+        ends_job=True,
+        traceback="",
+        exception=f"CallError: rank {failure.rank} returned from train after step {failure.step}, "
+        "and other ranks wait for it in a collective: return on all ranks after the same step.",
+    )

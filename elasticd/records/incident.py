@@ -9,9 +9,23 @@ from elasticd.records.reason import Reason
 
 __all__ = ["Incident", "PHASES"]
 
-PHASES = ("detect", "agree", "stop", "start")
-"""detect: fact seen to proposal sent; agree: proposal to world seen; stop: world seen to the last
-old worker reaped; start: to the last new worker running. Seconds on the node's own clock."""
+PHASES = (
+    "detect",
+    "agree",
+    "stop",
+    "start",
+    "push",
+    "abort",
+    "form",
+    "compare",
+    "copy",
+    "step",
+)
+"""Seconds on the node's own clock. detect: fact seen to proposal sent; agree: proposal to world
+seen. Restart mode: stop: world seen to the last old worker reaped; start: to the last new worker
+running. In-process mode, of the slowest worker here: push: world seen to the worker out of the
+generation before, less abort: closing its group; form: the new one; compare: who has the newest
+state; copy: to those without it; step: to the first commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +40,12 @@ class Incident:
     world_size: int = 0
     nodes: int = 0
     phases_s: Mapping[str, float] = field(default_factory=dict)
+    step: int | None = None
+    """Steps applied when the generation had made its first; None: not seen (restart mode)."""
+    lost_steps: int = 0
+    received_bytes: int = 0
+    """State that came from other ranks to this node's workers."""
+    note: str = ""
     at_unix_s: float = 0.0
     """For people only; never compared with another host's."""
     unknown: Mapping[str, object] = field(default_factory=dict)

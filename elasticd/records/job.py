@@ -40,6 +40,8 @@ class Limits:
     resize: int = -1
     refill_after_s: float = 600.0
     """A world that has run this long counts as progress and makes the budget whole again."""
+    refill_after_steps: int = 100
+    """So do this many committed steps, where steps are seen (in-process mode)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,14 @@ class JobSpec:
     """How long the first world waits for members that are here but not ready yet."""
     isolation_limit_s: float = 60.0
     """Workers of a node without etcd are stopped after this long."""
+    progress_timeout_s: float = 60.0
+    """0: for ever.
+    Of a worker in `elasticd.run`, outside `state.pause`: without any progress for so long it is
+    hung."""
+    on_nan: str = "ignore"
+    """What becomes of a step with non-finite gradients: stop, skip or ignore (in-process mode)."""
+    compare_every: int = 0
+    """Replicas are compared by hash every so many commits; 0: never (in-process mode)."""
     is_local: bool = False
     """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
     unknown: Mapping[str, object] = field(default_factory=dict)
@@ -142,6 +152,10 @@ class JobStatus:
     """The first failing worker of the change that this status belongs to."""
     last_user_error: Failure | None = None
     """Of the generation before: to see that the same error comes back."""
+    is_in_process: bool = False
+    """The script calls `elasticd.run`: workers outlive a change of world."""
+    refilled_step: int = 0
+    """Steps that were committed when the budget was last made whole."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

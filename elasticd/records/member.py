@@ -2,12 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Rank, Slot
+from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Rank, Slot, life_of
 from elasticd.records.reason import Reason
 
-__all__ = ["Drain", "Exit", "Member", "Node", "Peer", "Result", "SlotOffer", "StoreAddress"]
+__all__ = [
+    "Drain",
+    "Exit",
+    "Member",
+    "Node",
+    "Peer",
+    "Result",
+    "SlotOffer",
+    "Stall",
+    "StoreAddress",
+    "Training",
+    "peer_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +60,12 @@ class SlotOffer:
     slot: Slot
     nonce: Nonce
     """Least process number that may start there: a world that names a smaller one lost it."""
+    is_prepared: bool = False
+    """That very process waits in, or trains under, `elasticd.run`: a world names it as it is."""
+    has_state: bool = False
+    """It has had the job's state: it was in a group that formed."""
+    is_finished: bool = False
+    """Its `elasticd.run` returned: all ranks of its generation have trained to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +74,24 @@ class StoreAddress:
 
     host: str
     port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """The worker of a node that is furthest behind, once one there made no progress for long."""
+
+    generation: Generation
+    slot: Slot
+    nonce: Nonce
+    step: int
+    sequence: int
+    """Collectives begun."""
+    has_returned: bool = False
+    """It returned from `train`."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.step, self.sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +108,22 @@ class Member:
     stores: tuple[StoreAddress, ...] = ()
     """Fresh ones, next to be used first."""
     arrived: Generation = Generation(0)
-    """The newest generation whose workers are all started here."""
+    """The newest generation whose workers are all started here, or entered it."""
     leaving: Reason | None = None
     """Asks to be left out of the next world; goes once it is."""
     failure: Failure | None = None
     """The newest failure here; says why an offer's nonce moved."""
+    raised_alike: int = 0
+    """Ranks of the failure's generation that ended with the same error here."""
+    broken: Generation = Generation(0)
+    """The newest generation whose collectives broke here, although our own workers live."""
+    cut_off: tuple[NodeId, ...] = ()
+    """Nodes of the `broken` generation that this one could not reach."""
+    left: Generation = Generation(0)
+    """The generation that was declared over and that all workers here, which live on, have left."""
+    stall: Stall | None = None
+    is_paused: bool = False
+    """A worker here is busy with something that is not training (`state.pause`)."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -97,6 +145,37 @@ class Peer:
     port: int
 
 
+class _Listening(Protocol):
+    """What is used of a member, or of a node of a world."""
+
+    @property
+    def node(self) -> NodeId: ...
+    @property
+    def incarnation(self) -> Incarnation: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
+def peer_of(one: _Listening) -> Peer:
+    """Where that node's agent listens."""
+    life = life_of(one.incarnation)
+    return Peer(node=one.node, life=life, address=one.address, port=one.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a whole run did, as the ledger of a worker that finished it says."""
+
+    steps: int
+    epochs: int
+    samples: int
+    """In committed steps."""
+    repeated: int
+    skipped: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What outlives the lease: exits of one generation's ranks, and a node's goodbye."""
@@ -107,4 +186,8 @@ class Result:
     exits: tuple[Exit, ...] = ()
     has_left: bool = False
     """Goodbye: no worker of this incarnation runs any more."""
+    training: Training | None = None
+    trained_in: Generation = Generation(0)
+    """In which `elasticd.run` returned here; an exit may be told of a later one as well, whose
+    world was agreed on too late."""
     unknown: Mapping[str, object] = field(default_factory=dict)

@@ -13,12 +13,16 @@ class Reason(StrEnum):
     """A worker raised, exited with a code, or died of its own fault (SIGSEGV, SIGABRT)."""
     WORKER_KILLED = "worker_killed"
     """Somebody or the kernel killed a worker (SIGKILL, SIGTERM)."""
+    WORKER_HUNG = "worker_hung"
+    """A worker was frozen, or was the last to arrive where all others waited for it."""
     COLLECTIVE_BROKEN = "collective_broken"
     """Workers failed with the echo of a peer's death, and nobody saw that peer die."""
     NODE_LOST = "node_lost"
     """Its lease ran out."""
     NODE_DEAD = "node_dead"
     """Its connection broke and a probe found nobody there."""
+    CUT_OFF = "cut_off"
+    """It reaches etcd, and cannot connect to other nodes of the world."""
     NODE_LEFT = "node_left"
     """Its agent said goodbye."""
     NODE_RETURNED = "node_returned"
@@ -34,7 +38,10 @@ class Reason(StrEnum):
     ALL_SUCCEEDED = "all_succeeded"
     BUDGET_SPENT = "budget_spent"
     REPEATED_ERROR = "repeated_error"
-    """The same exception at the same line twice, with no group ever formed."""
+    """The same exception at the same line twice: with no group ever formed, at the same step, or
+    on all ranks at once."""
+    ENDS_JOB = "ends_job"
+    """A rank raised what says of itself that the job is to end (`--on-nan stop`)."""
     ISOLATED = "isolated"
     """Its agent was cut off from etcd for longer than the isolation limit."""
 
@@ -81,9 +88,11 @@ _PLANNED = frozenset(
 _CAUSES = {
     Reason.WORKER_FAILED: Cause.USER_ERROR,
     Reason.WORKER_KILLED: Cause.NODE_LOSS,
+    Reason.WORKER_HUNG: Cause.NODE_LOSS,
     Reason.COLLECTIVE_BROKEN: Cause.NODE_LOSS,
     Reason.NODE_LOST: Cause.NODE_LOSS,
     Reason.NODE_DEAD: Cause.NODE_LOSS,
+    Reason.CUT_OFF: Cause.NODE_LOSS,
     Reason.NODE_LEFT: Cause.PREEMPTION,
     Reason.NODE_RETURNED: Cause.NODE_LOSS,
     Reason.DID_NOT_ARRIVE: Cause.NODE_LOSS,

@@ -79,6 +79,9 @@ class World:
     spent_stores: tuple[StoreAddress, ...] = ()
     """Stores of older worlds that their nodes' records still listed as fresh."""
     restarts: int = 0
+    at_step: int | None = None
+    """Whoever trains in an older generation stays there until it has applied at least this many
+    steps, so that nothing is lost; None: it leaves at once."""
     unknown: Mapping[str, object] = field(default_factory=dict)
     # Looked up on every event of every agent: built once, or a thousand nodes cost a million steps.
     _nodes: dict[NodeId, WorldNode] = field(init=False, repr=False, compare=False)

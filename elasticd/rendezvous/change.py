@@ -3,29 +3,37 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticd.records.failure import Failure
-from elasticd.records.ids import Incarnation, NodeId
-from elasticd.records.member import Member
-from elasticd.records.reason import Reason
+from elasticd.records.failure import Failure, returned_early
+from elasticd.records.ids import NodeId, Rank
+from elasticd.records.member import Member, SlotOffer, Stall
+from elasticd.records.reason import Cause, Reason
 from elasticd.records.world import World, WorldNode
+from elasticd.rendezvous.condition import has_left, has_lost_worker, is_dead, is_finished, is_going
+from elasticd.rendezvous.cut import cut_off
+from elasticd.rendezvous.finish import is_ending, is_of_no_interest
 from elasticd.rendezvous.state import JobState, SeenMember
 
 __all__ = [
+    "Alike",
     "Change",
+    "alike",
     "change_of_node",
     "find_change",
-    "has_ended",
+    "has_new_process",
+    "has_newcomer",
     "is_candidate",
-    "is_finished",
+    "offers_of",
 ]
 
 _GRAVITY = (
     Reason.WORKER_FAILED,
     Reason.WORKER_KILLED,
+    Reason.WORKER_HUNG,
     Reason.NODE_DEAD,
     Reason.NODE_LOST,
     Reason.NODE_RETURNED,
     Reason.DID_NOT_ARRIVE,
+    Reason.CUT_OFF,
     Reason.COLLECTIVE_BROKEN,
     Reason.PREEMPTED,
     Reason.NODE_LEFT,
@@ -37,7 +45,15 @@ _GRAVITY = (
 collective, a failure explains why somebody left."""
 
 
-_OF_WORKERS = frozenset({Reason.WORKER_FAILED, Reason.WORKER_KILLED, Reason.COLLECTIVE_BROKEN})
+_BROKEN = Reason.COLLECTIVE_BROKEN
+_OF_WORKERS = frozenset(
+    {
+        Reason.WORKER_FAILED,
+        Reason.WORKER_KILLED,
+        Reason.WORKER_HUNG,
+        Reason.COLLECTIVE_BROKEN,
+    }
+)
 """The node itself is well and can be in the next world."""
 
 
@@ -49,6 +65,15 @@ class Change:
     culprit: Failure | None = None
     lost: Mapping[NodeId, Reason] = field(default_factory=dict)
     """Nodes that were in the standing world and may not be in the next one, and why."""
+    is_orderly: bool = False
+    """Nothing is broken: whoever trains can go on until a step that all agree on."""
+    is_of_slot: bool = False
+    """Process after process fails in one slot, and others train on without it."""
+
+    @property
+    def cause(self) -> Cause | None:
+        """What pays for it: a slot in which nothing works is no error of the script."""
+        return Cause.NODE_LOSS if self.is_of_slot else self.reason.cause
 
 
 def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
@@ -61,32 +86,61 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
         return Change(reason=Reason.FIRST_WORLD)
     found: list[tuple[Reason, Failure | None]] = []
     lost: dict[NodeId, Reason] = {}
+    is_orderly = True
     is_late = is_late and not state.is_world_ended  # Nobody is to arrive there any more.
+    # A step that is not made by then will not be: nobody is to blame for it but who is gone.
+    is_stuck = is_late and world.at_step is not None
+    is_end = is_ending(state, world)
+    told = {
+        node.node: change_of_node(state, world, node, is_late=is_late and not is_stuck)
+        for node in world.nodes
+    }
+    # Who is lost anyway is out of everybody's reach, and nobody else's fault.
+    well = {name for name, (reason, _) in told.items() if reason in (None, _BROKEN)}
+    apart = cut_off(state, world, well) if state.is_in_process else frozenset()
     for node in world.nodes:
-        reason, failure = change_of_node(state, world, node, is_late=is_late)
-        if reason is None:
+        reason, failure = told[node.node]
+        if node.node in apart:
+            reason = Reason.CUT_OFF
+        if reason is None or (is_end and is_of_no_interest(state, world, node, reason)):
             continue
         found.append((reason, failure))
+        is_orderly = is_orderly and is_going(state, node, reason)
         if reason not in _OF_WORKERS:
             lost[node.node] = reason
     if state.is_world_ended and state.status is not None:
         # Declared over for want of members: whoever is here now may go on. It keeps the reason
         # that it ended for; that its workers are gone by now is no news.
         return Change(reason=state.status.reason, culprit=state.status.failure, lost=lost)
-    if state.ok_ranks == 0:
+    if is_stuck and not is_end and not _has_paused(state, world):
+        found.append((Reason.COLLECTIVE_BROKEN, None))
+        is_orderly = False
+    if not is_end:
         # A world whose ranks have begun to finish is not changed for its size.
         if len(world.nodes) > target:
             found.append((Reason.SCALED, None))
-        elif len(world.nodes) < target and _has_newcomer(state, world):
+        elif has_newcomer(state, world, target):
             found.append((Reason.JOINED, None))
+    # Something that broke explains why nobody gets on, a wish does not.
+    if all(reason.is_planned for reason, _ in found):
+        hung = _hung(state, world)
+        if hung is not None:
+            found.append(hung)
+            is_orderly = False
     if not found:
         return None
     reason = min((r for r, _ in found), key=_GRAVITY.index)
     culprits = [failure for r, failure in found if r is reason and failure is not None]
+    culprit = min(culprits, key=lambda f: (not f.ends_job, f.rank)) if culprits else None
     return Change(
         reason=reason,
-        culprit=min(culprits, key=lambda f: f.rank) if culprits else None,
+        culprit=culprit,
         lost=lost,
+        is_orderly=is_orderly,
+        is_of_slot=reason is Reason.WORKER_FAILED
+        and bool(culprits)
+        and all(failure.in_a_row > 1 for failure in culprits)
+        and _has_survivor(state, world),
     )
 
 
@@ -97,9 +151,9 @@ def change_of_node(
     if is_finished(state, world, node):
         return None, None
     seen = state.members.get(node.node)
-    if _has_left(state, node):
+    if has_left(state, node):
         return Reason.NODE_LEFT, None
-    if _is_dead(state, node.node, node.incarnation):
+    if is_dead(state, node.node, node.incarnation):
         return Reason.NODE_DEAD, None
     if seen is None:
         return Reason.NODE_LOST, None
@@ -108,78 +162,172 @@ def change_of_node(
         return Reason.NODE_RETURNED, None
     if member.leaving is not None:
         return member.leaving, None
-    if _has_lost_worker(node, member):
+    if has_lost_worker(node, member):
         failure = member.failure
         if failure is not None and failure.generation == world.generation:
             return failure.reason, failure
         return Reason.WORKER_KILLED, None
-    if is_late and member.arrived < world.generation:
+    if member.broken == world.generation:
+        return Reason.COLLECTIVE_BROKEN, None
+    if is_late and member.arrived < world.generation and not member.is_paused:
         return Reason.DID_NOT_ARRIVE, None
     return None, None
 
 
-def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
-    """All of the node's ranks exited with 0 in this generation: a fact, never a loss."""
-    result = state.results.get(node.node)
-    return (
-        result is not None
-        and result.generation == world.generation
-        and result.incarnation == node.incarnation
-        and sum(exit_.code == 0 for exit_ in result.exits) == len(node.workers)
-    )
-
-
-def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
-    """It is proved that no worker of this node's part in the world can go on with it."""
-    seen = state.members.get(node.node)
-    return (
-        is_finished(state, world, node)
-        or _has_left(state, node)
-        or _is_dead(state, node.node, node.incarnation)
-        # An agent comes back, or takes up another incarnation, when its old workers are gone.
-        or (seen is not None and seen.member.incarnation != node.incarnation)
-        or (seen is not None and _are_replaced(node, seen.member))
-    )
+def _has_survivor(state: JobState, world: World) -> bool:
+    """A process of this world is there still, with the state."""
+    for node in world.nodes:
+        seen = state.members.get(node.node)
+        if seen is None or is_dead(state, node.node, node.incarnation):
+            continue
+        alive = {(o.slot, o.nonce) for o in seen.member.slots if o.is_prepared and o.has_state}
+        if any((worker.slot, worker.nonce) in alive for worker in node.workers):
+            return True
+    return False
 
 
 def is_candidate(state: JobState, seen: SeenMember) -> bool:
     """True if the member may be in the next world at all."""
     member = seen.member
     return (
-        bool(member.slots)
+        bool(offers_of(state, member))
         and member.leaving is None
-        and not _is_dead(state, member.node, member.incarnation)
+        and not is_dead(state, member.node, member.incarnation)
         and not (
             state.world is not None and state.world.is_excluded(member.node, member.incarnation)
         )
     )
 
 
-def _has_left(state: JobState, node: WorldNode) -> bool:
-    result = state.results.get(node.node)
-    return result is not None and result.has_left and result.incarnation == node.incarnation
+def offers_of(state: JobState, member: Member) -> tuple[SlotOffer, ...]:
+    """The slots of this member that a world may name, at most as many as the job wants per node.
+
+    In in-process mode those whose process is up and waits in `elasticd.run`; whoever is in the
+    standing world comes first.
+    """
+    offers = member.slots
+    if state.is_in_process:
+        node = state.world.node(member.node) if state.world is not None else None
+        inside = {(w.slot, w.nonce) for w in node.workers} if node is not None else set()
+        is_same = node is not None and node.incarnation == member.incarnation
+        # What comes after a process that was named: that one itself is done with.
+        least = {w.slot: w.nonce for w in node.workers} if node is not None and is_same else {}
+        offers = tuple(
+            sorted(
+                (o for o in offers if o.is_prepared and o.nonce >= least.get(o.slot, 0)),
+                key=lambda o: ((o.slot, o.nonce) not in inside, not o.has_state, o.slot),
+            )
+        )
+    limit = state.spec.workers_per_node
+    return tuple(sorted(offers[:limit] if limit else offers, key=lambda offer: offer.slot))
 
 
-def _is_dead(state: JobState, node: NodeId, incarnation: Incarnation) -> bool:
-    return state.dead.get(node) == incarnation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """What is known of an error that all ranks of a world may share."""
+
+    failure: Failure | None = None
+    """It, as soon as a rank has ended with it and no other rank with anything else."""
+    is_all: bool = False
+    """Every rank has."""
 
 
-def _has_lost_worker(node: WorldNode, member: Member) -> bool:
-    """The member offers a later process for a slot, or the slot no more."""
-    offered = {offer.slot: offer.nonce for offer in member.slots}
-    return any(
-        worker.slot not in offered or offered[worker.slot] > worker.nonce for worker in node.workers
+def alike(state: JobState, world: World) -> Alike:
+    """Compare how the ranks of the world ended; no `failure` if they differ, or if none has.
+
+    A rank that is alone proves nothing: the error is the script's if it comes again.
+    """
+    first: Failure | None = None
+    is_all = True
+    for node in world.nodes:
+        seen = state.members.get(node.node)
+        if world.size < 2 or seen is None:
+            return Alike()
+        if seen.member.incarnation != node.incarnation or is_dead(
+            state, node.node, node.incarnation
+        ):
+            return Alike()  # It will raise nothing any more.
+        if seen.member.broken == world.generation:
+            return Alike()  # A rank fell out of a broken collective, and did not raise by itself.
+        if not has_lost_worker(node, seen.member):
+            is_all = False
+            continue
+        failure = seen.member.failure
+        if failure is None or failure.generation != world.generation or not failure.where:
+            return Alike()
+        if first is not None and not failure.is_same_error(first):
+            return Alike()
+        first = first or failure
+        is_all = is_all and seen.member.raised_alike >= len(node.workers)
+    return Alike(failure=first, is_all=is_all and first is not None)
+
+
+def _hung(state: JobState, world: World) -> tuple[Reason, Failure | None] | None:
+    """If nobody makes progress: who is furthest behind is the one that all others wait for."""
+    if not state.is_in_process:
+        return None
+    stalls: list[tuple[WorldNode, Stall]] = []
+    for node in world.nodes:
+        seen = state.members.get(node.node)
+        stall = seen.member.stall if seen is not None else None
+        # Whoever is new to a world that begins at a later step can only wait for the others.
+        is_new = state.formed_s is None and node.since == world.generation
+        if stall is None and not is_new:
+            return None
+        if stall is not None:
+            stalls.append((node, stall))
+    oldest = world.generation if state.formed_s is not None else world.generation - 1
+    if not stalls or any(stall.generation < oldest for _, stall in stalls):
+        return None
+    node, last = min(stalls, key=lambda item: item[1].place)
+    if any(stall.has_returned for _, stall in stalls):
+        # At the end of a job all return; what one does after the last step may take its time.
+        waiting = [s for _, s in stalls if not s.has_returned and s.place > last.place]
+        if not (last.has_returned and waiting):
+            return None
+    elif len(stalls) > 1 and last.place == max(stall.place for _, stall in stalls):
+        return Reason.COLLECTIVE_BROKEN, None  # All at the same place: no one is to blame.
+    slots = [worker.slot for worker in node.workers]
+    index = slots.index(last.slot) if last.slot in slots else 0
+    culprit = Failure(
+        node=node.node,
+        incarnation=node.incarnation,
+        host=node.host,
+        generation=world.generation,
+        rank=Rank(node.first_rank + index),
+        local_rank=index,
+        slot=last.slot,
+        nonce=last.nonce,
+        step=last.step,
+        is_hung=True,
+        exception=f"no progress at collective {last.sequence}, where others waited for it",
     )
+    if last.has_returned:
+        return Reason.WORKER_FAILED, returned_early(culprit)
+    return Reason.WORKER_HUNG, culprit
 
 
-def _are_replaced(node: WorldNode, member: Member) -> bool:
-    """Each slot is offered for a later process: a slot keeps its number while its worker lives."""
-    offered = {offer.slot: offer.nonce for offer in member.slots}
-    return all(offered.get(worker.slot, 0) > worker.nonce for worker in node.workers)
+def _has_paused(state: JobState, world: World) -> bool:
+    seen = (state.members.get(node.node) for node in world.nodes)
+    return any(s is not None and s.member.is_paused for s in seen)
 
 
-def _has_newcomer(state: JobState, world: World) -> bool:
-    return any(
-        world.node(seen.member.node) is None and is_candidate(state, seen)
-        for seen in state.members.values()
-    )
+def has_newcomer(state: JobState, world: World, target: int) -> bool:
+    """A node that could be taken in, or another process on a node that is there already."""
+    has_room = len(world.nodes) < target
+    for seen in state.members.values():
+        node = world.node(seen.member.node)
+        if node is None:
+            if has_room and is_candidate(state, seen):
+                return True
+        elif has_new_process(state, node, seen):
+            return True
+    return False
+
+
+def has_new_process(state: JobState, node: WorldNode, seen: SeenMember) -> bool:
+    """A node of the world offers a process that is not in it."""
+    if not state.is_in_process or not is_candidate(state, seen):
+        return False
+    inside = {(worker.slot, worker.nonce) for worker in node.workers}
+    return any((o.slot, o.nonce) not in inside for o in offers_of(state, seen.member))

@@ -8,6 +8,7 @@ import dataclasses
 
 from elasticd.records.ids import Generation, Nonce
 from elasticd.records.incident import Incident
+from elasticd.records.member import Member
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Placement, WorldNode
 from elasticd.rendezvous.effect import (
@@ -21,6 +22,18 @@ from elasticd.rendezvous.effect import (
     WriteMember,
     WriteResult,
 )
+from elasticd.rendezvous.exclusion import readmission_delay_s
+from elasticd.rendezvous.guide import (
+    are_idle,
+    begin_incident,
+    enter,
+    is_hung_one,
+    is_kept,
+    is_membership_over,
+    leave,
+    prepare,
+    record,
+)
 from elasticd.rendezvous.member import (
     desired_generation,
     desired_member,
@@ -28,9 +41,9 @@ from elasticd.rendezvous.member import (
     is_current,
     is_forming,
     is_news,
+    is_shut_out,
     my_node,
 )
-from elasticd.rendezvous.plan import readmission_delay_s
 from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerStage, replace
 
 __all__ = ["conduct", "retirement"]
@@ -41,7 +54,19 @@ Step = tuple[JobState, tuple[Effect, ...]]
 def conduct(state: JobState, *, now_s: float) -> Step:
     """Bring our workers and our records into line with the world."""
     effects: list[Effect] = []
-    for step in (_stop, _spend, _start, _arrive, _leave, _write_result, _write_member):
+    for step in (
+        _stop,
+        _spend,
+        _start,
+        enter,
+        leave,
+        _arrive,
+        record,
+        prepare,
+        _leave,
+        _write_result,
+        _write_member,
+    ):
         state, more = step(state, now_s)
         effects.extend(more)
     return state, tuple(effects)
@@ -53,7 +78,10 @@ def _stop(state: JobState, now_s: float) -> Step:
     workers = dict(state.workers)
     effects = []
     for slot, worker in state.workers.items():
-        is_wanted = worker.generation == wanted and worker.stage is not WorkerStage.FAILED
+        if state.is_in_process:
+            is_wanted = is_kept(state, worker, now_s)
+        else:
+            is_wanted = worker.generation == wanted and worker.stage is not WorkerStage.FAILED
         if is_wanted or worker.stop_sent:
             continue
         effects.append(StopWorker(slot=slot, nonce=worker.nonce, grace_s=_grace_s(state, worker)))
@@ -64,6 +92,8 @@ def _stop(state: JobState, now_s: float) -> Step:
 def _grace_s(state: JobState, worker: Worker) -> float:
     """One grace on every path: the full one when nothing is broken."""
     spec = state.spec
+    if is_hung_one(state, worker):
+        return 0.0
     if worker.stage is WorkerStage.FAILED:
         return spec.failure_timeout_s
     if state.status is not None and state.status.phase is Phase.STOPPED:
@@ -112,6 +142,7 @@ def _start(state: JobState, now_s: float) -> Step:
             nonces={**state.nonces, **{p.worker.slot: p.worker.nonce for p in placements}},
             stores=stores,
             exits=(),
+            done={},
             failure=None,
             timing=dataclasses.replace(state.timing, stopped_s=now_s),
         ),
@@ -123,7 +154,13 @@ def _refused(state: JobState, mine: WorldNode, wanted: Generation) -> JobState:
     """The world names a store that is no longer fresh: our workers of it count as lost."""
     nonces = {**state.nonces, **{w.slot: w.nonce for w in mine.workers}}
     return replace(
-        state, adopted=wanted, adopted_arrival=wanted, nonces=nonces, exits=(), failure=None
+        state,
+        adopted=wanted,
+        adopted_arrival=wanted,
+        nonces=nonces,
+        exits=(),
+        done={},
+        failure=None,
     )
 
 
@@ -142,8 +179,14 @@ def _arrive(state: JobState, now_s: float) -> Step:
     world = state.world
     if world is None or not is_forming(state) or state.adopted != world.generation:
         return state, ()
-    if any(worker.stage is WorkerStage.STARTING for worker in state.workers.values()):
+    ours = [w for w in state.workers.values() if w.generation == world.generation]
+    if any(worker.stage is WorkerStage.STARTING for worker in ours):
         return state, ()
+    if any(worker.is_attached and worker.entered != world.generation for worker in ours):
+        return state, ()
+    mine = my_node(state)
+    if state.is_in_process and mine is not None and len(ours) < len(mine.workers):
+        return state, ()  # Who was named and ended before it could enter never will.
     incident = Incident(
         generation=world.generation,
         node=state.me.node,
@@ -155,7 +198,10 @@ def _arrive(state: JobState, now_s: float) -> Step:
         nodes=len(world.nodes),
         phases_s=_phases_s(state.timing, now_s),
     )
-    state = replace(state, adopted_arrival=world.generation, timing=Timing())
+    state = replace(state, adopted_arrival=world.generation)
+    if any(worker.is_attached for worker in ours):
+        return begin_incident(state, incident, world), ()
+    state = replace(state, timing=Timing())
     return state, (WriteIncident(incident=incident),) if not state.is_fenced else ()
 
 
@@ -175,13 +221,12 @@ def _phases_s(timing: Timing, now_s: float) -> dict[str, float]:
 
 def _leave(state: JobState, now_s: float) -> Step:
     """Goodbye, once no worker is left and no world counts on us."""
+    is_empty = not state.workers or (is_membership_over(state) and are_idle(state))
     if state.stage is Stage.VOID:
-        if state.workers:
-            return state, ()
-        return _retired(state, rejoin_after_s=0.0)
-    if state.stage not in (Stage.MEMBER, Stage.LEAVING) or state.workers:
+        return _retired(state, rejoin_after_s=0.0) if is_empty else (state, ())
+    if state.stage not in (Stage.MEMBER, Stage.LEAVING) or not is_empty:
         return state, ()
-    if not (state.is_over or _is_shut_out(state) or _is_free_to_leave(state)):
+    if not (state.is_over or is_shut_out(state) or _is_free_to_leave(state)):
         return state, ()
     if state.is_fenced:
         # Nothing may be written: whoever need not come back goes without a word.
@@ -196,22 +241,24 @@ def _leave(state: JobState, now_s: float) -> Step:
 def retirement(state: JobState) -> Step:
     """After the goodbye: for good, or to come back as a new incarnation."""
     exclusion = state.world.exclusion(state.me.node) if state.world is not None else None
-    is_back = exclusion is not None and _is_shut_out(state)
-    return _retired(
-        state,
-        rejoin_after_s=readmission_delay_s(exclusion.losses) if exclusion and is_back else None,
-    )
+    is_back = exclusion is not None and is_shut_out(state)
+    if exclusion is None or not is_back:
+        return _retired(state, rejoin_after_s=None)
+    delay_s = readmission_delay_s(exclusion.losses, is_in_process=state.is_in_process)
+    is_cut_off = exclusion.reason is Reason.CUT_OFF
+    return _retired(state, rejoin_after_s=delay_s, is_cut_off=is_cut_off)
 
 
-def _retired(state: JobState, *, rejoin_after_s: float | None) -> Step:
+def _retired(state: JobState, *, rejoin_after_s: float | None, is_cut_off: bool = False) -> Step:
     if state.leaving is not None or state.is_over:
         rejoin_after_s = None
-    state = replace(state, stage=Stage.RETIRED)
-    return state, (Retire(is_job_over=state.is_over, rejoin_after_s=rejoin_after_s),)
-
-
-def _is_shut_out(state: JobState) -> bool:
-    return state.world is not None and state.world.is_excluded(state.me.node, state.me.incarnation)
+    retire = Retire(
+        is_job_over=state.is_over,
+        rejoin_after_s=rejoin_after_s,
+        is_cut_off=is_cut_off,
+        keeps_workers=rejoin_after_s is not None and bool(state.workers),
+    )
+    return replace(state, stage=Stage.RETIRED), (retire,)
 
 
 def _is_free_to_leave(state: JobState) -> bool:
@@ -247,7 +294,7 @@ def _write_member(state: JobState, now_s: float) -> Step:
     """Keep our record true; while a world forms, only what it must know at once."""
     if state.is_fenced or state.is_member_in_flight or state.proposal:
         return state, ()
-    if state.is_over or _is_shut_out(state):
+    if state.is_over or is_shut_out(state):
         return state, ()
     if state.stage not in (Stage.MEMBER, Stage.LEAVING):
         return state, ()
@@ -261,7 +308,18 @@ def _write_member(state: JobState, now_s: float) -> Step:
         named = {w.slot: w.nonce for w in mine.workers} if mine is not None else {}
         offered: dict[int, Nonce] = {offer.slot: offer.nonce for offer in member.slots}
         is_loss = any(slot not in offered or offered[slot] > n for slot, n in named.items())
+        is_loss = is_loss or _is_urgent(member, sent)
         if not is_loss and (state.stores == sent.stores or sent.stores):
             return state, ()
     state = replace(state, member_sent=member, is_member_in_flight=True, retry_at_s=None)
     return state, (WriteMember(member=member),)
+
+
+def _is_urgent(member: Member, sent: Member) -> bool:
+    """What the others must know to judge the formation."""
+    return _facts(member) != _facts(sent)
+
+
+def _facts(member: Member) -> tuple[object, ...]:
+    past = [(o.slot, o.nonce, o.is_finished) for o in member.slots if o.has_state or o.is_finished]
+    return member.broken, member.cut_off, member.stall, member.is_paused, past

@@ -8,15 +8,16 @@ something was in flight is acted upon as soon as it lands.
 import dataclasses
 from typing import assert_never
 
-from elasticd.records.ids import NodeId, life_of
-from elasticd.records.member import Exit, Peer
+from elasticd.records.ids import NodeId
+from elasticd.records.member import Peer, peer_of
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import invariant, learn
 from elasticd.rendezvous.conduct import conduct, retirement
 from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe
 from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, proposers
-from elasticd.rendezvous.state import JobState, Stage, WorkerStage, replace
+from elasticd.rendezvous.state import JobState, Stage, replace
+from elasticd.rendezvous.worker import with_kept, worker_changed
 
 __all__ = ["REREAD_S", "decide", "wake_at_s"]
 
@@ -51,8 +52,12 @@ def wake_at_s(state: JobState) -> float | None:
     if state.stage is Stage.RETIRED:
         return None
     times = [state.reread_at_s or None, state.retry_at_s]
-    if state.plan_at_s is not None and may_propose(state):
-        times.append(state.plan_at_s)
+    times += [w.leave_by_s for w in state.workers.values() if not w.stop_sent]
+    if state.is_in_process:
+        free = [slot for slot in state.slots if slot not in state.workers]
+        times += [m.retry_at_s for slot in free if (m := state.mishaps.get(slot)) is not None]
+    if may_propose(state):
+        times += [state.plan_at_s, state.join_at_s]
     if state.formed_s is None and state.me.node in proposers(state):
         times.append(state.formation_deadline_s)
     return min((t for t in times if t is not None), default=None)
@@ -91,8 +96,21 @@ def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tup
             state = _to_retry(replace(state, stage=stage), now_s)
         case ev.MemberWritten() | ev.ProposalAnswered() | ev.StatusWritten() | ev.EffectDone():
             state = _answered(state, event, now_s)
-        case ev.WorkerStarted() | ev.WorkerFailed() | ev.WorkerExited():
-            state = _worker_changed(state, event, now_s)
+        case (
+            ev.WorkerStarted()
+            | ev.WorkerFailed()
+            | ev.WorkerExited()
+            | ev.WorkerAttached()
+            | ev.WorkerEntered()
+            | ev.WorkerFormed()
+            | ev.WorkerLeft()
+            | ev.WorkerStepped()
+            | ev.WorkerFinished()
+            | ev.WorkerPaced()
+            | ev.WorkerBroken()
+            | ev.WorkerStalled()
+        ):
+            state = worker_changed(state, event, now_s)
         case _:
             state = _node_changed(state, event, now_s)
     return state, ()
@@ -133,48 +151,12 @@ def _answered(
             assert_never(event)
 
 
-def _worker_changed(
-    state: JobState, event: ev.WorkerStarted | ev.WorkerFailed | ev.WorkerExited, now_s: float
-) -> JobState:
-    worker = state.workers.get(event.slot)
-    if worker is None or worker.nonce != event.nonce:
-        return state
-    match event:
-        case ev.WorkerStarted():
-            if worker.stage is not WorkerStage.STARTING:
-                return state
-            started = dataclasses.replace(worker, stage=WorkerStage.RUNNING)
-            return replace(state, workers={**state.workers, event.slot: started})
-        case ev.WorkerFailed(failure=failure):
-            if worker.stop_sent or worker.stage is WorkerStage.FAILED:
-                return state
-            failed = dataclasses.replace(worker, stage=WorkerStage.FAILED)
-            state = replace(state, workers={**state.workers, event.slot: failed})
-        case ev.WorkerExited(failure=failure):
-            rest = {slot: w for slot, w in state.workers.items() if slot != event.slot}
-            state = replace(state, workers=rest)
-            if worker.generation != state.adopted or worker.stop_sent:
-                return state  # A script that ends well on SIGTERM has not finished.
-            exits = (*state.exits, Exit(rank=worker.rank, code=event.code))
-            state = replace(state, exits=exits)
-            if event.code == 0 or worker.stage is WorkerStage.FAILED:
-                return state
-        case _:
-            assert_never(event)
-    is_first = state.failure is None or (
-        state.failure.is_secondary and failure is not None and not failure.is_secondary
-    )
-    if failure is not None and is_first:
-        state = replace(state, failure=failure)
-    reason = state.failure.reason if state.failure is not None else Reason.WORKER_KILLED
-    state = replace(state, timing=dataclasses.replace(state.timing, fact_s=now_s))
-    return look(state, reason, now_s=now_s, is_own=True)
-
-
 def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
     match event:
         case ev.SlotsGranted(slots=slots):
             return replace(state, slots=slots)
+        case ev.WorkersKept():
+            return with_kept(state, event)
         case ev.PoolChanged(is_ready=is_ready, failure=failure):
             return replace(state, is_pool_ready=is_ready, failure=failure or state.failure)
         case ev.StoresChanged(stores=stores):
@@ -209,6 +191,10 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
 def _ticked(state: JobState, now_s: float) -> JobState:
     if state.retry_at_s is not None and state.retry_at_s <= now_s:
         state = replace(state, retry_at_s=None)
+    due = [s for s, m in state.mishaps.items() if m.retry_at_s and m.retry_at_s <= now_s]
+    if due:
+        over = {slot: dataclasses.replace(state.mishaps[slot], retry_at_s=None) for slot in due}
+        state = replace(state, mishaps={**state.mishaps, **over})
     deadline_s = state.formation_deadline_s
     if state.formed_s is None and deadline_s is not None and deadline_s <= now_s:
         if state.is_world_ended:
@@ -286,12 +272,5 @@ def _peers(state: JobState, turn: tuple[NodeId, ...]) -> tuple[Peer, ...]:
         node = state.world.node(name) if state.world is not None else None
         known = seen.member if seen is not None else node
         if known is not None:
-            found.append(
-                Peer(
-                    node=known.node,
-                    life=life_of(known.incarnation),
-                    address=known.address,
-                    port=known.port,
-                )
-            )
+            found.append(peer_of(known))
     return tuple(found)

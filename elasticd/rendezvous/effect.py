@@ -14,9 +14,12 @@ from elasticd.records.world import Placement, World
 
 __all__ = [
     "Effect",
+    "EnterWorld",
     "FindOldest",
     "HoldPeers",
+    "LeaveWorld",
     "Observe",
+    "PrepareWorker",
     "ProposeWorld",
     "Retire",
     "StartWorker",
@@ -111,6 +114,33 @@ class StartWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareWorker:
+    """Start a worker that belongs to no world yet; answers as StartWorker."""
+
+    slot: Slot
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnterWorld:
+    """Tell an attached worker of its next world; its steps there are seen as events."""
+
+    slot: Slot
+    nonce: Nonce
+    world: World
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveWorld:
+    """Tell an attached worker to leave its world and wait; seen as WorkerLeft."""
+
+    slot: Slot
+    nonce: Nonce
+    at_step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopWorker:
     """Its end is seen as WorkerExited."""
 
@@ -133,6 +163,10 @@ class Retire:
     is_job_over: bool
     rejoin_after_s: float | None = None
     """Come back as a new incarnation after this long."""
+    is_cut_off: bool = False
+    """Not before the others can be reached from here: for want of that we were left out."""
+    keeps_workers: bool = False
+    """The next incarnation takes over the workers, which wait, with their state."""
 
 
 Effect = (
@@ -146,6 +180,9 @@ Effect = (
     | WriteIncident
     | Withdraw
     | StartWorker
+    | PrepareWorker
+    | EnterWorld
+    | LeaveWorld
     | StopWorker
     | UseStore
     | Retire

@@ -1,12 +1,12 @@
 """Facts, in the past tense, that the core of an agent is told about one job."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticd.records.failure import Failure
-from elasticd.records.ids import Life, NodeId, Nonce, Slot
+from elasticd.records.ids import Generation, Life, NodeId, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
-from elasticd.records.member import Member, Result, StoreAddress
+from elasticd.records.member import Member, Result, StoreAddress, Training
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 
@@ -35,9 +35,19 @@ __all__ = [
     "Ticked",
     "WantsListed",
     "WithdrawalDone",
+    "WorkerAttached",
+    "WorkerBroken",
+    "WorkerEntered",
     "WorkerExited",
     "WorkerFailed",
+    "WorkerFinished",
+    "WorkerFormed",
+    "WorkerLeft",
+    "WorkerPaced",
+    "WorkerStalled",
     "WorkerStarted",
+    "WorkerStepped",
+    "WorkersKept",
     "WorldSeen",
 ]
 
@@ -159,6 +169,15 @@ class SlotsGranted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersKept:
+    """Attached workers that an earlier incarnation of ours left behind, in no world."""
+
+    workers: tuple[tuple[Slot, Nonce], ...]
+    with_state: tuple[Slot, ...] = ()
+    """Those that have trained: a world needs one of them to go on from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolChanged:
     """The warm pool can start workers, or cannot."""
 
@@ -198,6 +217,99 @@ class WorkerExited:
     code: int
     failure: Failure | None = None
     """None for exit 0, and where we stopped it ourselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAttached:
+    """It called `elasticd.run`."""
+
+    slot: Slot
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEntered:
+    """It left what was before and is forming this generation's group."""
+
+    slot: Slot
+    nonce: Nonce
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFormed:
+    """Its group stands, and it has the job's state, its own or another rank's."""
+
+    slot: Slot
+    nonce: Nonce
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLeft:
+    """It is in no generation and waits for one."""
+
+    slot: Slot
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStepped:
+    """Its first commit in this generation, and what it took to get there."""
+
+    slot: Slot
+    nonce: Nonce
+    generation: Generation
+    step: int
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    lost_steps: int = 0
+    received_bytes: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFinished:
+    """`train` returned on all ranks of its world. It will exit, once its script has ended."""
+
+    slot: Slot
+    nonce: Nonce
+    training: Training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPaced:
+    """How far it is; told now and then."""
+
+    slot: Slot
+    nonce: Nonce
+    generation: Generation
+    step: int
+    step_s: float
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerBroken:
+    """A collective broke under it, or its group could not be formed; the process is well."""
+
+    slot: Slot
+    nonce: Nonce
+    generation: Generation
+    unreachable: tuple[NodeId, ...] = ()
+    """Other nodes of the world that did not answer it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStalled:
+    """It made no progress for too long: it hangs, or waits for one that does."""
+
+    slot: Slot
+    nonce: Nonce
+    generation: Generation
+    step: int
+    sequence: int
+    has_returned: bool = False
+    """It is out of `train` and waits for the others; harmless, unless they wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,11 +364,21 @@ Event = (
     | WithdrawalDone
     | EffectDone
     | SlotsGranted
+    | WorkersKept
     | PoolChanged
     | StoresChanged
     | WorkerStarted
     | WorkerFailed
     | WorkerExited
+    | WorkerAttached
+    | WorkerEntered
+    | WorkerFormed
+    | WorkerLeft
+    | WorkerStepped
+    | WorkerFinished
+    | WorkerPaced
+    | WorkerBroken
+    | WorkerStalled
     | LeaveRequested
     | PeerDied
     | LeaseHeld

@@ -5,7 +5,7 @@ time. A broken rule is our own bug; the agent stops rather than act on it.
 """
 
 from elasticd.errors import InvariantBroken
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import NodeId, Nonce, Slot
 from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous.state import JobState
@@ -37,8 +37,13 @@ def check(
         if isinstance(effect, _WRITES):
             _rule(not after.is_fenced, 5, "writes without a lease", effect)
         match effect:
-            case fx.StartWorker():
-                _started_once(learned, effect)
+            case fx.StartWorker(placement=placement, world=world):
+                _started_once(learned, placement.worker.slot, placement.worker.nonce, effect)
+                _rule(world.generation > learned.adopted, 6, "starts an old generation", effect)
+            case fx.PrepareWorker(slot=slot, nonce=nonce):
+                _started_once(learned, slot, nonce, effect)
+            case fx.EnterWorld():
+                _entered_in_order(learned, effect)
             case fx.ProposeWorld():
                 _rule(not before.is_over, 6, "proposes a world for a job that is over", effect)
                 _world_fits(after, effect)
@@ -57,11 +62,18 @@ def _generations_grow(before: JobState, after: JobState) -> None:
     _rule(after.adopted >= before.adopted, 1, "adopts an older generation", after.adopted)
 
 
-def _started_once(before: JobState, effect: fx.StartWorker) -> None:
-    slot, nonce = effect.placement.worker.slot, effect.placement.worker.nonce
+def _started_once(before: JobState, slot: Slot, nonce: Nonce, effect: fx.Effect) -> None:
     _rule(slot not in before.workers, 1, "starts a worker where one still lives", effect)
     _rule(nonce > before.nonces.get(slot, 0), 1, "starts a worker number twice", effect)
-    _rule(effect.world.generation > before.adopted, 6, "starts an old generation", effect)
+
+
+def _entered_in_order(before: JobState, effect: fx.EnterWorld) -> None:
+    worker, generation = before.workers.get(effect.slot), effect.world.generation
+    is_it = worker is not None and worker.nonce == effect.nonce == effect.placement.worker.nonce
+    _rule(is_it, 1, "lets another process enter than the world names", effect)
+    assert worker is not None
+    _rule(worker.is_attached, 2, "lets a worker enter that is not prepared", effect)
+    _rule(generation > worker.told, 6, "sends a worker back to an old generation", effect)
 
 
 def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:
@@ -82,8 +94,11 @@ def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:
         member = state.member_sent if is_own and state.member_sent else seen.member
         offered = {offer.slot: offer.nonce for offer in member.slots}
         _rule(bool(node.workers), 2, f"gives {node.node} no worker", effect)
+        prepared = {(offer.slot, offer.nonce) for offer in member.slots if offer.is_prepared}
         for worker in node.workers:
             is_offered = worker.slot in offered and worker.nonce >= offered[worker.slot]
+            if state.is_in_process:
+                is_offered = (worker.slot, worker.nonce) in prepared
             _rule(is_offered, 2, f"takes a slot of {node.node} that is not ready", effect)
         _rule(node.first_rank == next_rank, 3, "has ranks that are not contiguous", effect)
         next_rank += len(node.workers)
@@ -91,10 +106,10 @@ def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:
             is_out = previous.is_excluded(node.node, node.incarnation)
             _rule(not is_out, 6, f"takes back {node.node}, which was shut out", effect)
     if previous is not None:
-        _succession_fits(previous, world, effect)
+        _succession_fits(state, previous, world, effect)
 
 
-def _succession_fits(previous: World, world: World, effect: object) -> None:
+def _succession_fits(state: JobState, previous: World, world: World, effect: object) -> None:
     """Rule 1: no worker twice. Rule 3: survivors keep their order, rank 0 is one of them."""
     survivors: list[NodeId] = []
     for node in world.nodes:
@@ -104,7 +119,9 @@ def _succession_fits(previous: World, world: World, effect: object) -> None:
         survivors.append(node.node)
         used = {worker.slot: worker.nonce for worker in old.workers}
         for worker in node.workers:
-            _rule(worker.nonce > used.get(worker.slot, 0), 1, "reuses a worker", effect)
+            # In in-process mode a process goes on from world to world, but never comes back.
+            least = used.get(worker.slot, 0) + (not state.is_in_process)
+            _rule(worker.nonce >= least, 1, "reuses a worker", effect)
     if survivors:
         first = world.nodes[0]
         is_kept = previous.has(first.node, first.incarnation)

@@ -13,7 +13,7 @@ from elasticd.records.job import JobStatus
 from elasticd.records.member import Member, Result
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.change import change_of_node, is_candidate
+from elasticd.rendezvous.change import change_of_node, has_new_process, is_candidate
 from elasticd.rendezvous.event import (
     MemberDeleted,
     MemberSeen,
@@ -25,8 +25,9 @@ from elasticd.rendezvous.event import (
     WantsListed,
     WorldSeen,
 )
+from elasticd.rendezvous.pace import due_in_s
 from elasticd.rendezvous.propose import PROPOSERS, look
-from elasticd.rendezvous.state import JobState, SeenMember, replace
+from elasticd.rendezvous.state import JobState, SeenMember, Timing, replace
 from elasticd.rendezvous.table import Table
 
 __all__ = [
@@ -59,6 +60,8 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
         members_revision=max(state.members_revision, event.revision),
         deleted=Table(),
         has_all_members=event.watched is None,
+        is_in_process=state.is_in_process
+        or any(_is_prepared(member) for member, _, _ in event.members),
     )
     state = _recounted(state, now_s, asked=event.watched)
     if event.watched is None or state.me.node in event.watched:
@@ -74,6 +77,9 @@ def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
         return state
     seen = _seen(state.members, member, event.create_revision, event.mod_revision, now_s)
     arrived = state.arrived + _arrival(state, seen) - _arrival(state, before)
+    if not state.is_in_process and _is_prepared(member):
+        # Whoever comes later must be told so.
+        state = look(replace(state, is_in_process=True), Reason.JOINED, now_s=now_s)
     state = replace(
         state,
         members=state.members.with_item(member.node, seen),
@@ -139,17 +145,23 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
     grace_s = (
         state.spec.shutdown_timeout_s if world.reason.is_planned else state.spec.failure_timeout_s
     )
+    due_s = due_in_s(state.pace, world)
     state = replace(
         state,
         oldest=None,
         is_oldest_asked=False,
         formed_s=None,
         is_formation_late=False,
-        formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s,
+        formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s + due_s,
         lost_races=0,
+        alike_until_s=None,
+        join_at_s=None,
         gone_s={},
         dead={n: i for n, i in state.dead.items() if world.node(n) or n in state.members},
-        timing=dataclasses.replace(state.timing, world_s=now_s),
+        # A world without us does not wait for us: what we saw before it is no part of the next one.
+        timing=dataclasses.replace(state.timing, world_s=now_s)
+        if world.has(state.me.node, state.me.incarnation)
+        else Timing(),
     )
     state = _recounted(state, now_s, asked=() if not state.has_all_members else None)
     # Facts that came between the plan and the record are looked at once more.
@@ -160,7 +172,15 @@ def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
     if event.revision <= state.status_revision or state.is_over:
         return state
     before = state.status
-    state = replace(state, status=event.status, status_revision=event.revision)
+    state = replace(
+        state,
+        status=event.status,
+        status_revision=event.revision,
+        is_in_process=state.is_in_process or event.status.is_in_process,
+    )
+    if event.status.phase is Phase.WAITING:
+        is_same = before is not None and _place(before) == _place(event.status)
+        state = state if is_same else replace(state, ended_s=now_s)
     if before is not None and _place(before) == _place(event.status):
         return state  # Another wording: two proposers that know different things could go on so.
     return look(state, Reason.JOINED, now_s=now_s)
@@ -185,7 +205,9 @@ def result_seen(state: JobState, result: Result, now_s: float) -> JobState:
         results=state.results.with_item(result.node, result),
         ok_ranks=state.ok_ranks + gained,
     )
-    if state.world is not None and state.ok_ranks >= state.world.size:
+    if state.world is None:
+        return state
+    if state.ok_ranks >= state.world.size or (state.is_in_process and gained):
         return look(state, Reason.ALL_SUCCEEDED, now_s=now_s)
     return state
 
@@ -210,7 +232,10 @@ def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
         return state
     reason, _ = change_of_node(state, world, node, is_late=False)
     if reason is None and not state.is_world_ended:
-        return state
+        if seen is not None and seen.member.stall is not None:
+            return look(state, Reason.WORKER_HUNG, now_s=now_s)
+        if seen is None or not has_new_process(state, node, seen):
+            return state
     is_own = name == state.me.node
     return look(state, reason or Reason.JOINED, now_s=now_s, is_own=is_own)
 
@@ -280,6 +305,10 @@ def _ok_ranks(world: World | None, result: Result | None) -> int:
     if not world.has(result.node, result.incarnation):
         return 0
     return sum(exit_.code == 0 for exit_ in result.exits)
+
+
+def _is_prepared(member: Member) -> bool:
+    return any(offer.is_prepared for offer in member.slots)
 
 
 def _own_missed(state: JobState) -> JobState:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from elasticd.records.ids import Generation, Nonce, Slot
-from elasticd.records.member import Member, Result, SlotOffer
+from elasticd.records.member import Member, Result, SlotOffer, Stall
 from elasticd.records.world import WorldNode
 from elasticd.rendezvous.state import JobState, Stage, WorkerStage
 
@@ -14,7 +14,9 @@ __all__ = [
     "is_current",
     "is_forming",
     "is_news",
+    "is_shut_out",
     "my_node",
+    "next_nonce",
 ]
 
 
@@ -53,13 +55,19 @@ def desired_member(state: JobState) -> Member:
         host=state.me.host,
         address=state.me.address,
         port=state.me.port,
-        slots=tuple(SlotOffer(slot=slot, nonce=_offered_nonce(state, slot)) for slot in state.slots)
+        slots=tuple(o for slot in state.slots if (o := _offer(state, slot)) is not None)
         if state.is_pool_ready
         else (),
         stores=state.stores,
         arrived=state.adopted_arrival,
         leaving=state.leaving,
         failure=state.failure,
+        raised_alike=state.raised_alike,
+        broken=state.broken,
+        cut_off=state.cut_off,
+        left=_left(state),
+        stall=_stall(state),
+        is_paused=any(worker.is_paused for worker in state.workers.values()),
     )
 
 
@@ -84,7 +92,61 @@ def desired_result(state: JobState, *, has_left: bool = False) -> Result:
         generation=state.adopted,
         exits=state.exits,
         has_left=has_left,
+        training=state.training,
+        trained_in=state.trained_in,
     )
+
+
+def is_shut_out(state: JobState) -> bool:
+    return state.world is not None and state.world.is_excluded(state.me.node, state.me.incarnation)
+
+
+def next_nonce(state: JobState, slot: Slot) -> Nonce:
+    """The number of the next process in this slot, above all that a world ever named."""
+    return Nonce(max(state.nonces.get(slot, Nonce(0)), _named_nonce(state, slot)) + 1)
+
+
+def _offer(state: JobState, slot: Slot) -> SlotOffer | None:
+    """In-process mode offers the process that is there, or nothing; else a process to come."""
+    if not state.is_in_process:
+        return SlotOffer(slot=slot, nonce=_offered_nonce(state, slot))
+    worker = state.workers.get(slot)
+    if worker is None:
+        last = state.nonces.get(slot, Nonce(0))
+        if is_current(state) and state.done.get(slot) == last:
+            return SlotOffer(slot=slot, nonce=last, is_finished=True)
+        # Names nobody, and proves that whoever was here before has ended.
+        return SlotOffer(slot=slot, nonce=Nonce(last + 1))
+    if worker.stage is WorkerStage.FAILED or worker.stop_sent:
+        return None
+    return SlotOffer(
+        slot=slot,
+        nonce=worker.nonce,
+        is_prepared=worker.is_attached and not worker.is_finished,
+        has_state=worker.has_state,
+        is_finished=worker.is_finished,
+    )
+
+
+def _left(state: JobState) -> Generation:
+    """Proves that the world is over here, where the same processes wait for the next one."""
+    if not (state.is_in_process and state.is_world_ended and state.is_in_world):
+        return Generation(0)
+    is_idle = all(w.entered == 0 or w.is_finished for w in state.workers.values())
+    return state.world.generation if is_idle and state.world is not None else Generation(0)
+
+
+def _stall(state: JobState) -> Stall | None:
+    """The one that is furthest behind, if no worker of ours makes progress."""
+    stalls = [w.stall for w in state.workers.values() if w.stall is not None and w.generation]
+    if not stalls or desired_generation(state) is None:
+        return None
+    # It need not be the standing one: that may begin at a step which will never be made.
+    generation = max(stall.generation for stall in stalls)
+    stalls = [stall for stall in stalls if stall.generation == generation]
+    if len(stalls) < sum(w.entered == generation for w in state.workers.values()):
+        return None
+    return min(stalls, key=lambda stall: (stall.place, stall.slot))
 
 
 def _offered_nonce(state: JobState, slot: Slot) -> Nonce:

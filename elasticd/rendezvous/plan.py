@@ -5,27 +5,39 @@ from dataclasses import dataclass
 
 from elasticd.records.ids import Generation, NodeId, Nonce, Rank
 from elasticd.records.job import target_nodes
-from elasticd.records.member import Member, StoreAddress
+from elasticd.records.member import Member, SlotOffer, StoreAddress
 from elasticd.records.reason import Reason
-from elasticd.records.world import Exclusion, World, WorldNode, WorldWorker
-from elasticd.rendezvous.change import Change, has_ended, is_candidate
+from elasticd.records.world import World, WorldNode, WorldWorker
+from elasticd.rendezvous.change import (
+    Change,
+    has_newcomer,
+    is_candidate,
+    offers_of,
+)
+from elasticd.rendezvous.condition import has_ended
+from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
 from elasticd.rendezvous.explain import names
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["ISOLATION_MARGIN_S", "READMISSION_BASE_S", "Wait", "plan_world", "readmission_delay_s"]
+__all__ = ["ISOLATION_MARGIN_S", "Wait", "plan_world"]
 
 ISOLATION_MARGIN_S = 5.0
 """Two clocks run apart by less than this over an isolation limit, with room for a late kill."""
 
+AHEAD_S = 0.01
+"""From a proposal to the last worker's knowledge of it, mostly. Who hears later makes the others
+wait for that long; to go further ahead would make every planned change take longer."""
+PACE_LIMIT_S = 1.0
+"""Workers tell their pace more often than this, but for a pause."""
+FIRST_STEP_POLL_S = 0.5
+"""Mostly the step itself brings another look."""
+
 STORE_POLL_S = 0.05
 """Between looks while only a fresh store is missing, which is on its way."""
 
-READMISSION_BASE_S = 1.0
-_READMISSION_MOST_S = 60.0
-_STEADY_S = 60.0
-"""A world that stood this long clears the record of the nodes in it."""
-_EXCLUSIONS_KEPT = 256
+CUT_RETRY_S = 20.0
+"""Nobody can be done without, and not all can reach each other: to try costs a formation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +56,27 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     spec, previous = state.spec, state.world
     target = target_nodes(spec, state.wants)
     candidates = [s for s in state.members.values() if is_candidate(state, s)]
-    late = _late(change)
+    late = _late(state, change)
     candidates = [s for s in candidates if s.member.node not in late]
-    held = [(_held_until_s(state, s), s) for s in candidates]
+    candidates = [s for s in candidates if _offers(state, change, s.member)]
+    held = [(_held_until_s(state, change, s), s) for s in candidates]
     ready = [s for until_s, s in held if until_s <= now_s]
     chosen = _choose(previous, ready, target)
+    chosen += _needed(state, change, chosen)
     if len(chosen) < spec.min_nodes:
         return _wait_for_members(state, chosen, held, now_s)
     if change.reason is Reason.JOINED and not state.is_world_ended:
         early = _too_early_to_join(state, chosen, held, now_s)
         if early is not None:
             return early
+    at_step = _at_step(state, change, now_s)
+    if isinstance(at_step, Wait):
+        return at_step
     blocked = _unproved_end(state, chosen, now_s)
     if blocked is not None:
         return blocked
     generation = Generation(previous.generation + 1 if previous is not None else 1)
-    nodes = with_ranks(_world_nodes(state, chosen, generation))
+    nodes = with_ranks(_world_nodes(state, change, chosen, generation))
     spent = _spent_stores(state)
     store = _fresh_store(state, nodes[0].node, spent)
     if store is None:
@@ -77,49 +94,105 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
             for node in (previous.nodes if previous is not None else ())
             if (node.node, node.incarnation) not in here
         ),
-        excluded=_exclusions(state, change, nodes, generation, now_s),
+        excluded=exclusions(state, change, nodes, generation, now_s),
         proposer=state.me.node,
         token=f"{state.me.incarnation}/{generation}/{state.world_revision}/{state.lost_races}",
         planned_revision=state.members_revision,
         unended=_unended(state, chosen, generation),
         spent_stores=spent,
+        at_step=at_step,
         restarts=0 if is_first or previous is None else previous.restarts + 1,
     )
-
-
-def readmission_delay_s(losses: int) -> float:
-    """How long a node that was lost this often in a row waits before it is taken in again."""
-    if losses < 2:
-        return 0.0
-    return min(_READMISSION_MOST_S, READMISSION_BASE_S * 2.0 ** min(losses - 2, 16))
 
 
 def _choose(previous: World | None, ready: Sequence[SeenMember], target: int) -> list[SeenMember]:
     """Survivors first, in the order of their ranks, then newcomers by age."""
 
-    def preference(seen: SeenMember) -> tuple[int, int, str]:
+    def preference(seen: SeenMember) -> tuple[bool, int, bool, int, str]:
         node = previous.node(seen.member.node) if previous is not None else None
+        is_poor = not _has_state(seen)
         if node is not None:
-            return (0, node.first_rank, seen.member.node)
-        return (1, seen.create_revision, seen.member.node)
+            return (is_poor and not is_held, 0, False, node.first_rank, seen.member.node)
+        return (is_poor and not is_held, 1, is_poor, seen.create_revision, seen.member.node)
+
+    # If none of those who stay has the job's state, a standby may: an old one is better than none.
+    is_held = previous is not None and any(
+        _has_state(s) and previous.has(s.member.node, s.member.incarnation) for s in ready
+    )
 
     return sorted(ready, key=preference)[:target]
 
 
+def _has_state(seen: SeenMember) -> bool:
+    return any(offer.has_state and offer.is_prepared for offer in seen.member.slots)
+
+
+def _needed(
+    state: JobState, change: Change, chosen: Sequence[SeenMember]
+) -> tuple[SeenMember, ...]:
+    """Those who ask to leave and must hand over the state first: nobody who stays has it."""
+    world = state.world
+    if world is None or not state.is_in_process or not change.is_orderly or not chosen:
+        return ()
+    if state.is_world_ended or any(world.has(s.member.node, s.member.incarnation) for s in chosen):
+        return ()
+    seen = (state.members.get(node.node) for node in world.nodes)
+    going = [s for s in seen if s is not None and s.member.leaving is not None]
+    going = [s for s in going if _offers(state, change, s.member)]
+    return tuple(going[: state.spec.max_nodes - len(chosen)])
+
+
+def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None:
+    """Where those who train leave the standing world, if they can leave it in good order.
+
+    Far enough ahead that everybody hears of it in time, and nobody has to wait for whoever hears
+    of it last: that rank names a later step, and all go on to it.
+    """
+    world = state.world
+    if not state.is_in_process or not change.is_orderly or world is None or state.is_world_ended:
+        return None
+    if state.formed_s is None and change.reason is not Reason.JOINED:
+        if world.at_step is None:
+            return None
+        # Nothing is broken: those who are new have the state when it has made a step.
+        return Wait(message="the standing world to form", until_s=now_s + FIRST_STEP_POLL_S)
+    pace = state.pace
+    if pace is None or pace.generation != world.generation:
+        # So every world commits something, however fast others want to come and go.
+        return Wait(
+            message="the first step of the standing world", until_s=now_s + FIRST_STEP_POLL_S
+        )
+    if pace.step_s <= 0.0:
+        return pace.step + 1
+    # The pace is an estimate: steps may have come a little faster since it was told.
+    since_s = 1.1 * min(now_s - pace.at_s, PACE_LIMIT_S)
+    return pace.step + 1 + int((since_s + AHEAD_S) / pace.step_s)
+
+
+def _offers(state: JobState, change: Change, member: Member) -> tuple[SlotOffer, ...]:
+    """What the next world may name of this member: not the one that everybody waits for."""
+    culprit, offers = change.culprit, offers_of(state, member)
+    if culprit is None or not culprit.is_hung:
+        return offers
+    if (culprit.node, culprit.incarnation) != (member.node, member.incarnation):
+        return offers  # Another incarnation numbers its processes anew.
+    return tuple(o for o in offers if (o.slot, o.nonce) != (culprit.slot, culprit.nonce))
+
+
 def _world_nodes(
-    state: JobState, chosen: Sequence[SeenMember], generation: Generation
+    state: JobState, change: Change, chosen: Sequence[SeenMember], generation: Generation
 ) -> list[WorldNode]:
     by_node = {seen.member.node: seen.member for seen in chosen}
     world = state.world
     survivors = {n for n, m in by_node.items() if world is not None and world.has(n, m.incarnation)}
     order = order_nodes(world, list(by_node), survivors)
-    return [_world_node(state, by_node[node], generation) for node in order]
+    return [_world_node(state, change, by_node[node], generation) for node in order]
 
 
-def _world_node(state: JobState, member: Member, generation: Generation) -> WorldNode:
-    """Take the slots that the member offers, at most as many as the job wants per node."""
-    spec = state.spec
-    offers = member.slots[: spec.workers_per_node] if spec.workers_per_node else member.slots
+def _world_node(
+    state: JobState, change: Change, member: Member, generation: Generation
+) -> WorldNode:
+    """Take the slots that the member offers."""
     previous = state.world.node(member.node) if state.world is not None else None
     is_survivor = previous is not None and previous.incarnation == member.incarnation
     return WorldNode(
@@ -131,10 +204,14 @@ def _world_node(state: JobState, member: Member, generation: Generation) -> Worl
         first_rank=Rank(0),
         # In restart mode a slot can start any number of processes: a new world always means a new
         # one, so the survivors need not write a new offer before they can be counted in. No
-        # process was ever numbered beyond its generation: so this number is a new one.
+        # process was ever numbered beyond its generation: so this number is a new one. In
+        # in-process mode it is the process that waits there.
         workers=tuple(
-            WorldWorker(slot=offer.slot, nonce=Nonce(max(offer.nonce, generation)))
-            for offer in offers
+            WorldWorker(
+                slot=offer.slot,
+                nonce=offer.nonce if offer.is_prepared else Nonce(max(offer.nonce, generation)),
+            )
+            for offer in _offers(state, change, member)
         ),
         since=previous.since if previous is not None and is_survivor else generation,
     )
@@ -163,14 +240,17 @@ def _spent_stores(state: JobState) -> tuple[StoreAddress, ...]:
     return tuple(store for store in past if store in listed)
 
 
-def _held_until_s(state: JobState, seen: SeenMember) -> float:
+def _held_until_s(state: JobState, change: Change, seen: SeenMember) -> float:
     world = state.world
+    if change.lost.get(seen.member.node) is Reason.CUT_OFF:
+        return state.ended_s + CUT_RETRY_S
     if world is None or world.has(seen.member.node, seen.member.incarnation):
         return 0.0
     exclusion = world.exclusion(seen.member.node)
     if exclusion is None:
         return 0.0
-    return seen.seen_s + readmission_delay_s(exclusion.losses)
+    delay_s = readmission_delay_s(exclusion.losses, is_in_process=state.is_in_process)
+    return seen.seen_s + delay_s
 
 
 def _wait_for_members(
@@ -186,7 +266,7 @@ def _wait_for_members(
     preparing = [
         s.member.node
         for s in state.members.values()
-        if not s.member.slots and s.member.leaving is None
+        if not offers_of(state, s.member) and s.member.leaving is None
     ]
     if preparing:
         message += f"; preparing: {names(preparing)}"
@@ -253,8 +333,15 @@ def _unended(state: JobState, chosen: Sequence[SeenMember], generation: Generati
     return _oldest_unended(state, world)
 
 
-def _late(change: Change) -> Set[NodeId]:
-    return {node for node, reason in change.lost.items() if reason is Reason.DID_NOT_ARRIVE}
+def _late(state: JobState, change: Change) -> Set[NodeId]:
+    """Who is well, as far as etcd knows, and still no part of the next world.
+
+    If a job has to wait because nodes do not reach each other, it tries again with all of them.
+    """
+    absent = {Reason.DID_NOT_ARRIVE}
+    if not state.is_world_ended:
+        absent.add(Reason.CUT_OFF)
+    return {node for node, reason in change.lost.items() if reason in absent}
 
 
 def _too_early_to_join(
@@ -269,39 +356,8 @@ def _too_early_to_join(
         return None
     if state.formed_s is None:
         return Wait(message="the standing world to form")
-    if all(world.has(s.member.node, s.member.incarnation) for s in chosen):
+    is_same = all(world.has(s.member.node, s.member.incarnation) for s in chosen)
+    if is_same and not (state.is_in_process and has_newcomer(state, world, len(chosen))):
         times = [until_s for until_s, _ in held if until_s > now_s]
         return Wait(message="a newcomer held back", until_s=min(times, default=None))
     return None
-
-
-def _exclusions(
-    state: JobState,
-    change: Change,
-    nodes: Sequence[WorldNode],
-    generation: Generation,
-    now_s: float,
-) -> tuple[Exclusion, ...]:
-    """Carry on who was left out and how often; forget it for who stood through a steady world."""
-    previous = state.world
-    if previous is None:
-        return ()
-    kept = {e.node: e for e in previous.excluded}
-    if state.formed_s is not None and now_s - state.formed_s >= _STEADY_S:
-        for node in previous.nodes:
-            kept.pop(node.node, None)
-    inside = {(n.node, n.incarnation) for n in nodes}
-    for node in previous.nodes:
-        if (node.node, node.incarnation) in inside or node.node not in change.lost:
-            continue
-        before, reason = kept.get(node.node), change.lost[node.node]
-        is_counted = not reason.is_planned and reason is not Reason.NODE_LEFT
-        kept[node.node] = Exclusion(
-            node=node.node,
-            incarnation=node.incarnation,
-            reason=reason,
-            generation=generation,
-            losses=(before.losses if before is not None else 0) + int(is_counted),
-        )
-    newest = sorted(kept.values(), key=lambda e: (e.generation, e.node))[-_EXCLUSIONS_KEPT:]
-    return tuple(newest)

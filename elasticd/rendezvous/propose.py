@@ -7,15 +7,26 @@ milliseconds. Whoever saw its own worker die does not wait for its turn: nobody 
 
 import dataclasses
 
-from elasticd.records.failure import Failure
 from elasticd.records.ids import NodeId
-from elasticd.records.job import Budget, JobStatus, target_nodes
+from elasticd.records.job import JobStatus, target_nodes
 from elasticd.records.member import Member
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.change import Change, find_change, is_candidate
+from elasticd.rendezvous.change import (
+    Change,
+    find_change,
+    is_candidate,
+)
+from elasticd.rendezvous.cost import (
+    ALIKE_GRACE_S,
+    alike_until_s,
+    budget_of,
+    failed,
+    is_refilled,
+)
 from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
 from elasticd.rendezvous.explain import without
+from elasticd.rendezvous.finish import is_ending, is_trained
 from elasticd.rendezvous.member import desired_member, is_news
 from elasticd.rendezvous.plan import Wait, plan_world
 from elasticd.rendezvous.state import JobState, Stage, replace
@@ -31,12 +42,8 @@ LOSS_WINDOW_S = {Reason.NODE_LOST: 0.05, Reason.NODE_DEAD: 0.02}
 """Nodes that go together (a rack, a switch) are missed a little apart: leases more than sockets."""
 SECONDARY_GRACE_S = 0.1
 """A broken collective is an echo; the failure that caused it is most likely on its way."""
-_PAID = {
-    Cause.USER_ERROR: "errors of the script (--max-restarts)",
-    Cause.NODE_LOSS: "losses of workers and nodes (--max-node-losses)",
-    Cause.PREEMPTION: "nodes that left",
-    Cause.RESIZE: "changes of size",
-}
+END_READ_S = 5.0
+"""What was read once more is good for this long; the answer takes milliseconds."""
 RACES_BEFORE_FORCE = 3
 """After so many lost races against members' changes only the world's revision must hold."""
 
@@ -66,8 +73,10 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
         return state
     if reason is Reason.COLLECTIVE_BROKEN:
         delay_s = SECONDARY_GRACE_S
+    elif reason is Reason.WORKER_FAILED and state.is_in_process:
+        delay_s = ALIKE_GRACE_S
     elif state.world is None or reason is Reason.JOINED:
-        delay_s = state.spec.join_window_s
+        delay_s = 0.0 if _are_all_here(state) else state.spec.join_window_s
     elif reason in LOSS_WINDOW_S:
         delay_s = LOSS_WINDOW_S[reason]
     else:
@@ -77,32 +86,70 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
     if not (is_own and delay_s == 0.0) and state.me.node in turn:
         delay_s += turn.index(state.me.node) * STAGGER_S
     due_s = now_s + delay_s
-    return replace(
-        state, plan_at_s=due_s if state.plan_at_s is None else min(due_s, state.plan_at_s)
-    )
+    if reason is Reason.JOINED and state.world is not None:
+        # Apart from the rest: a join may be looked at sooner than a failure is understood.
+        before_s = state.join_at_s
+        return replace(state, join_at_s=due_s if before_s is None else min(due_s, before_s))
+    before_s = state.plan_at_s
+    return replace(state, plan_at_s=due_s if before_s is None else min(due_s, before_s))
+
+
+def _are_all_here(state: JobState) -> bool:
+    """Nobody is on the way that we know of, so to wait for company would only cost time."""
+    world = state.world
+    if world is None or state.formed_s is None or not state.is_in_process:
+        return False
+    count = 0
+    is_new_node = False
+    for seen in state.members.values():
+        member = seen.member
+        if member.leaving is not None:
+            continue
+        if not all(offer.is_prepared or offer.is_finished for offer in member.slots):
+            return False
+        count += bool(member.slots)
+        is_new_node |= world.node(member.node) is None
+    # Where there is room for more nodes, more may come with this one.
+    return not is_new_node or count >= target_nodes(state.spec, state.wants)
 
 
 def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
     """If it is time to look: end the job, ask for a world, or say for whom it waits."""
-    if state.plan_at_s is None or state.plan_at_s > now_s or not may_propose(state):
+    due = [at_s is not None and at_s <= now_s for at_s in (state.plan_at_s, state.join_at_s)]
+    if not any(due) or not may_propose(state):
         return state, ()
-    state = replace(state, plan_at_s=None)
+    pending_s = None if due[0] else state.plan_at_s
+    state = replace(state, plan_at_s=pending_s, join_at_s=None if due[1] else state.join_at_s)
     ending = _ending(state)
     if ending is not None:
         return _write_status(state, ending)
     target = target_nodes(state.spec, state.wants)
     is_late = state.is_formation_late and state.formed_s is None
-    if state.is_formation_late:
-        next_s = now_s + state.spec.formation_timeout_s
-        state = replace(state, is_formation_late=False, formation_deadline_s=next_s)
     own = desired_member(state)
     view = _with_own(state, own)
     change = find_change(view, target, is_late)
-    if change is None:
-        return state, ()
-    failed = _failed(state, change, now_s)
-    if failed is not None:
-        return _write_status(state, failed)
+    trained = _trained(state)
+    if change is None and state.is_formation_late:
+        # Nobody is to blame. Else it stays known until another world is seen: the proposal may
+        # lose a race, or have to wait.
+        next_s = now_s + state.spec.formation_timeout_s
+        state = replace(state, is_formation_late=False, formation_deadline_s=next_s)
+    if change is None and trained is None:
+        return _say_mode(state)
+    if change is not None and pending_s is not None and not change.reason.is_planned:
+        return state, ()  # What is behind it may be on its way, and has its own time.
+    if _is_to_read_first(state, now_s):
+        state = replace(state, has_all_members=False, has_results=False)
+        return replace(state, read_at_end_s=now_s, reread_at_s=now_s), ()
+    if trained is not None:
+        return _write_status(state, trained)
+    assert change is not None
+    final = failed(view, change, now_s)
+    if final is not None:
+        return _write_status(state, final)
+    until_s = alike_until_s(view, change, now_s)
+    if until_s is not None and now_s < until_s:
+        return replace(state, alike_until_s=until_s, plan_at_s=until_s), ()
     if state.world is None:
         wait_s = _first_world_wait_s(state, target, now_s)
         if wait_s is not None:
@@ -181,60 +228,41 @@ def _ending(state: JobState) -> JobStatus | None:
     return None
 
 
-def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
-    """The final status, if this change may not be paid for, or would only repeat an error."""
-    status, cause = state.status, change.reason.cause
-    assert status is not None
-    if state.world is None or state.is_world_ended or cause is None:
+def _trained(state: JobState) -> JobStatus | None:
+    """The final status, if the job was done when the standing world was agreed on."""
+    world = state.world
+    if world is None or state.status is None or not is_trained(state, world):
         return None
-    culprit = change.culprit
-    failed = dataclasses.replace(
-        status, phase=Phase.FAILED, generation=state.world.generation, failure=culprit
-    )
-    if culprit is not None and _is_repeated(status.last_user_error, culprit):
-        return dataclasses.replace(
-            failed,
-            reason=Reason.REPEATED_ERROR,
-            message="the same exception at the same line in two generations in a row, and no "
-            "process group was ever formed: restarting will not help",
-        )
-    if not _budget(state, now_s).is_spent(cause, state.spec.limits):
-        return None
-    limit = getattr(state.spec.limits, cause.value)
     return dataclasses.replace(
-        failed,
-        reason=Reason.BUDGET_SPENT,
-        message=f"the restart budget for {_PAID[cause]} is spent: {limit} used of {limit}"
-        if limit
-        else f"no restart is allowed for {_PAID[cause]}",
+        state.status,
+        phase=Phase.SUCCEEDED,
+        generation=world.generation,
+        reason=Reason.ALL_SUCCEEDED,
+        message=f"all ranks that trained have exited with 0, before generation "
+        f"{world.generation} began",
     )
 
 
-def _is_repeated(last: Failure | None, culprit: Failure) -> bool:
-    return (
-        last is not None
-        and culprit.generation == last.generation + 1
-        and culprit.is_same_error(last)
-        and culprit.has_group is False
-        and last.has_group is False
-    )
-
-
-def _budget(state: JobState, now_s: float) -> Budget:
-    """What is used of the budget; a world that stood long enough has refilled it."""
-    assert state.status is not None
-    refill_s = state.spec.limits.refill_after_s
-    if state.formed_s is not None and now_s - state.formed_s >= refill_s:
-        return Budget()
-    return state.status.budget
+def _is_to_read_first(state: JobState, now_s: float) -> bool:
+    """At the end a watch that missed how a rank ended would cost the whole training."""
+    world, read_s = state.world, state.read_at_end_s
+    if world is None or not state.is_in_process or not is_ending(state, world):
+        return False
+    return read_s is None or now_s - read_s > END_READ_S
 
 
 def _running_status(state: JobState, change: Change, world: World, now_s: float) -> JobStatus:
     assert state.status is not None
-    budget, cause = _budget(state, now_s), change.reason.cause
+    budget, cause = budget_of(state, now_s), change.cause
     is_charged = state.world is not None and not state.is_world_ended and cause is not None
-    user_error = change.culprit if change.reason.cause is Cause.USER_ERROR else None
+    user_error = change.culprit if change.cause is Cause.USER_ERROR else None
+    if state.is_in_process and user_error is None:
+        user_error = state.status.last_user_error  # A join in between makes it no better.
+    is_whole = is_refilled(state, now_s)
+    step = state.pace.step if state.pace is not None else 0
     return JobStatus(
+        is_in_process=state.is_in_process,
+        refilled_step=step if is_whole else state.status.refilled_step,
         phase=Phase.RUNNING,
         generation=world.generation,
         reason=world.reason,
@@ -245,6 +273,14 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
         last_user_error=user_error,
         unknown=state.status.unknown,
     )
+
+
+def _say_mode(state: JobState) -> tuple[JobState, tuple[Effect, ...]]:
+    """Nodes that join later must know that they have to come prepared."""
+    assert state.status is not None
+    if state.status.is_in_process or not state.is_in_process or state.world is None:
+        return state, ()
+    return _write_status(state, dataclasses.replace(state.status, is_in_process=True))
 
 
 def _first_world_wait_s(state: JobState, target: int, now_s: float) -> float | None:
@@ -264,7 +300,8 @@ def _say_wait(
     state: JobState, change: Change, wait: Wait, now_s: float
 ) -> tuple[JobState, tuple[Effect, ...]]:
     """Record below-min as the job's status, once; other waits are nobody's concern."""
-    state = replace(state, plan_at_s=wait.until_s)
+    times = [at_s for at_s in (wait.until_s, state.plan_at_s) if at_s is not None]
+    state = replace(state, plan_at_s=min(times, default=None))
     if not wait.is_below_min:
         return state, ()
     world, before = state.world, state.status
@@ -279,10 +316,8 @@ def _say_wait(
     )
     if (status.phase, status.message) == (before.phase, before.message):
         return state, ()
-    if world is not None and not state.is_world_ended and change.reason.cause is not None:
-        status = dataclasses.replace(
-            status, budget=_budget(state, now_s).charged(change.reason.cause)
-        )
+    if world is not None and not state.is_world_ended and change.cause is not None:
+        status = dataclasses.replace(status, budget=budget_of(state, now_s).charged(change.cause))
     return _write_status(state, status)
 
 

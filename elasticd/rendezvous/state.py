@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.incident import Incident
 from elasticd.records.job import JobSpec, JobStatus, Want
-from elasticd.records.member import Exit, Member, Peer, Result, StoreAddress
+from elasticd.records.member import Exit, Member, Peer, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
+from elasticd.rendezvous.mishap import Mishap
 from elasticd.rendezvous.table import Table
 
-__all__ = ["JobState", "Me", "SeenMember", "Stage", "Timing", "Worker", "WorkerStage", "replace"]
+__all__ = [
+    "JobState",
+    "Me",
+    "Pace",
+    "SeenMember",
+    "Stage",
+    "Timing",
+    "Worker",
+    "WorkerStage",
+    "replace",
+]
 
 
 if TYPE_CHECKING:
@@ -79,9 +91,41 @@ class Worker:
     slot: Slot
     nonce: Nonce
     generation: Generation
+    """That it was started for, or was last told to enter; 0: it is in none, or was told to leave.
+    """
     rank: Rank
     stage: WorkerStage = WorkerStage.STARTING
     stop_sent: bool = False
+    is_attached: bool = False
+    """It called `elasticd.run`: it can go from world to world."""
+    told: Generation = Generation(0)
+    """The newest generation that it was told to enter."""
+    entered: Generation = Generation(0)
+    """The newest that it said it entered; 0: it is in none."""
+    stepped: Generation = Generation(0)
+    """The newest in which it committed a step."""
+    has_state: bool = False
+    """It was in a group that formed, so it has the job's state of then."""
+    first_step: int | None = None
+    """The first step that it committed."""
+    is_finished: bool = False
+    """Its `elasticd.run` returned: it enters no other world."""
+    leave_by_s: float | None = None
+    """Told to leave for good: it is stopped if it has not by then."""
+    stall: Stall | None = None
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How far the workers here are, and how fast: all ranks of a world step together."""
+
+    generation: Generation
+    step: int
+    """Steps applied at `at_s`."""
+    at_s: float
+    step_s: float = 0.0
+    """Duration of one; 0: not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +136,7 @@ class Timing:
     proposed_s: float | None = None
     world_s: float | None = None
     stopped_s: float | None = None
+    entered_s: float | None = None
 
 
 # Not slotted: a copy of a dict costs a tenth of setting fifty slots one by one.
@@ -124,6 +169,9 @@ class JobState:
     """Before the first world: who proposes it."""
     is_oldest_asked: bool = False
 
+    is_in_process: bool = False
+    """Somebody's script called `elasticd.run`: only workers that did can be in a world."""
+
     # What we concluded from it.
     observed: tuple[NodeId, ...] | bool | None = False
     """What we asked to watch: None is everything, False nothing yet."""
@@ -138,9 +186,17 @@ class JobState:
     formed_s: float | None = None
     formation_deadline_s: float | None = None
     is_formation_late: bool = False
+    join_at_s: float | None = None
+    """When to look whether others can be taken in, or anything else has changed."""
     plan_at_s: float | None = None
     """When to look whether another world is needed; None: nothing to look at."""
+    read_at_end_s: float | None = None
+    """When members and results were last read once more, as the world is at its end."""
     lost_races: int = 0
+    ended_s: float = 0.0
+    """When we saw that the world had been declared over for want of members."""
+    alike_until_s: float | None = None
+    """So long other ranks may show that they raise what one has raised."""
     proposal: str = ""
     """Token of the proposal under way."""
     is_status_in_flight: bool = False
@@ -158,7 +214,18 @@ class JobState:
     adopted_arrival: Generation = Generation(0)
     exits: tuple[Exit, ...] = ()
     """Of our ranks in the adopted generation."""
+    done: Mapping[Slot, Nonce] = field(default_factory=dict)
+    """Our processes that exited with 0 in it."""
     failure: Failure | None = None
+    raised_alike: int = 0
+    """Ranks here that ended with that very error."""
+    broken: Generation = Generation(0)
+    """The newest generation that broke under our workers, which live."""
+    cut_off: tuple[NodeId, ...] = ()
+    """Nodes of that generation that our workers could not reach."""
+    pace: Pace | None = None
+    mishaps: Mapping[Slot, Mishap] = field(default_factory=dict)
+    """Slots whose last process failed by itself."""
     leaving: Reason | None = None
     member_sent: Member | None = None
     is_member_in_flight: bool = False
@@ -168,7 +235,12 @@ class JobState:
     retry_at_s: float | None = None
     """A write failed for want of etcd: try again then."""
     timing: Timing = field(default_factory=Timing)
-    incident_for: Generation = Generation(0)
+    training: Training | None = None
+    """What a worker here said of the whole run when it had finished."""
+    trained_in: Generation = Generation(0)
+    """In which that was."""
+    incident: Incident | None = None
+    """Of the change under way, as far as it is known; written once our workers have stepped."""
 
     @property
     def is_over(self) -> bool:

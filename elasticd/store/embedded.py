@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -37,6 +38,8 @@ _START_LIMIT_S = 20.0
 _STOP_LIMIT_S = 5.0
 # Between our look for a free port and etcd's binding it, somebody else may take it.
 _MOST_PORT_TRIES = 5
+_GIVEN: deque[int] = deque(maxlen=1000)
+"""Not in use yet, or closed for a moment: free to look at, and somebody's all the same."""
 _UNKNOWN_FLAG = "flag provided but not defined"
 
 # Records of a job are some hundred KiB; etcd's default of 2 GiB would only hide a leak.
@@ -100,13 +103,14 @@ def bound_to_us(command: list[str]) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port of loopback that is free now.
+    """Return a port of loopback that is free now, another one each time.
 
     From below the range out of which the kernel takes ports for outgoing connections: from there
     one would be gone again before a restart.
     """
-    while not _is_free(port := random.randrange(20_000, 30_000)):  # noqa: S311
+    while (port := random.randrange(20_000, 30_000)) in _GIVEN or not _is_free(port):  # noqa: S311
         pass
+    _GIVEN.append(port)
     return port
 
 

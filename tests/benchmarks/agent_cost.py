@@ -18,8 +18,8 @@ from elasticd.store.api import Changed, KeyRange, Snapshot, StoreSettings
 from elasticd.store.embedded import EmbeddedEtcd
 from elasticd.store.etcd import EtcdStore
 from tests.benchmarks.bench import STEP, own_environ, program, send, start, tree, workplace
-from tests.benchmarks.call import Call, read_call
-from tests.benchmarks.report import Figure, Result, Series, dump, show
+from tests.benchmarks.call import run
+from tests.benchmarks.report import Figure, Result, Series
 from tests.benchmarks.site import TorchrunSite
 
 __all__ = ["measure"]
@@ -219,12 +219,5 @@ METHOD = (
 )
 
 
-def main(call: Call) -> None:
-    result = measure(call.trials)
-    show(result)
-    if call.json is not None:
-        dump([result], call.json)
-
-
 if __name__ == "__main__":
-    main(read_call(__doc__, TRIALS))
+    run(__doc__, measure, TRIALS)

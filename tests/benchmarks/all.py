@@ -6,12 +6,15 @@ tables say that they are preliminary.
 """
 
 import argparse
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.benchmarks import machine, write_docs
@@ -20,8 +23,20 @@ from tests.benchmarks.report import Result, dump, load, show
 
 __all__ = ["main"]
 
-QUICK = {"recovery": 5, "node_loss": 1, "agent_cost": 1, "growth": 1}
-BENCHMARKS = ("recovery", "node_loss", "agent_cost", "growth")
+QUICK = {
+    "recovery": 5,
+    "node_loss": 1,
+    "agent_cost": 1,
+    "growth": 1,
+    "inprocess_recovery": 4,
+    "planned_leave": 1,
+    "hang": 2,
+    "overhead": 500,
+    "storm": 20,
+    "healing": 2,
+    "loading": 3,
+}
+BENCHMARKS = tuple(QUICK)
 LIMIT_S = 3600.0
 END_S = 30.0
 DEFAULT_JSON = Path(__file__).with_name("figures.json")
@@ -34,6 +49,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=DEFAULT_JSON, metavar="FILE")
     parser.add_argument("--only", default=",".join(BENCHMARKS), metavar="NAME,...")
     parser.add_argument("--trials", default="", metavar="NAME=N,...", help="other counts")
+    parser.add_argument("--keep", action="store_true", help="keep the others' earlier results")
     parser.add_argument("--quick", action="store_true", help="small counts, preliminary")
     parser.add_argument("--preliminary", action="store_true", help="mark the tables as such")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/benchmarks.md alone")
@@ -46,17 +62,19 @@ def main() -> int:
     began_s = time.monotonic()
     results, failed = [], []
     for name in names:
-        result = _run(name, counts.get(name))
+        result = _run(name, counts.get(name), f"{datetime.now(UTC):%Y-%m-%d}, {about['cores']}")
         if result is None:
             failed.append(name)
         else:
             results.append(result)
+    if given.keep and given.json.exists():
+        results = merged(load(given.json)[0], results)
     dump(
         results,
         given.json,
         machine=about,
         is_preliminary=given.quick or given.preliminary,
-        took_s=round(time.monotonic() - began_s),
+        **({} if given.keep else {"took_s": round(time.monotonic() - began_s)}),
         failed=failed,
     )
     print(f"\n{'=' * 80}\nAll of it, in {given.json}:")
@@ -69,12 +87,18 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def merged(earlier: Sequence[Result], results: Sequence[Result]) -> list[Result]:
+    """Return the results, and of the benchmarks that have none now the earlier ones; in order."""
+    found = {result.name: result for result in (*earlier, *results)}
+    return [found[name] for name in BENCHMARKS if name in found]
+
+
 def _counts(text: str) -> dict[str, int]:
     pairs = (part.partition("=") for part in text.split(",") if part)
     return {name: int(count) for name, _, count in pairs}
 
 
-def _run(name: str, trials: int | None) -> Result | None:
+def _run(name: str, trials: int | None, measured: str) -> Result | None:
     """Run one in a process of its own; None if it failed or took too long."""
     print(f"\n## {name}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +117,7 @@ def _run(name: str, trials: int | None) -> Result | None:
             return None
         if code != 0 or not out.exists():
             return None
-        return load(out)[0][0]
+        return dataclasses.replace(load(out)[0][0], measured=measured)
 
 
 if __name__ == "__main__":

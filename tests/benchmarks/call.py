@@ -1,10 +1,13 @@
 """The command line that all benchmarks share."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Call", "read_call"]
+from tests.benchmarks.report import Result, dump, show
+
+__all__ = ["Call", "read_call", "run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +28,12 @@ def read_call(doc: str | None, trials: int) -> Call:
     if given.trials < 1:
         parser.error("--trials must be 1 or more")
     return Call(trials=given.trials, json=given.json)
+
+
+def run(doc: str | None, measure: Callable[[int], Result], trials: int) -> None:
+    """Be a benchmark's program: read the call, measure, show, and write where that is wished."""
+    call = read_call(doc, trials)
+    result = measure(call.trials)
+    show(result)
+    if call.json is not None:
+        dump([result], call.json)

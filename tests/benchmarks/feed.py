@@ -4,14 +4,13 @@ A thread reads all that comes, so that no worker ever waits for us, and keeps pe
 far it came. A process is named by its pid and its beginning.
 """
 
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Condition, Thread
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
+
+from tests.benchmarks.mailbox import Mailbox
 
 __all__ = ["ORDER", "Feed", "Progress"]
 
@@ -19,7 +18,6 @@ ORDER = ("began", "imported", "joined", "wrapped", "stepped")
 """How far a worker came: its script's first line, torch imported, process group made, model
 wrapped in DDP, first step done."""
 
-RECEIVE_BYTES = 4 * 1024 * 1024
 FRESH_S = 0.5
 """A process that took a step this lately is alive; a step takes about 15 ms."""
 
@@ -41,40 +39,16 @@ class Progress:
     last_step_s: float = 0.0
 
 
-class Feed:
+class Feed(Mailbox):
     """The socket to which workers send, at `path`."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "feed"
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-        self._sock.bind(str(self.path))
-        self._news = Condition()
         self._seen: dict[Process, Progress] = {}
-        self._thread = Thread(target=self._read, name="feed", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.path.unlink(missing_ok=True)
-        self._sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(2.0)
-        self._sock.close()
-
-    def env(self) -> dict[str, str]:
-        """What the workers need in their environment."""
-        return {"BENCH_FEED": str(self.path)}
+        super().__init__(folder, self._note)
 
     def known(self) -> frozenset[Process]:
         """All processes seen so far."""
-        with self._news:
+        with self.news:
             return frozenset(self._seen)
 
     def wait_steady(
@@ -97,7 +71,7 @@ class Feed:
             }
             return ranks if len(ranks) == world else None
 
-        return self._wait(found, timeout_s)
+        return self.wait(found, timeout_s)
 
     def wait_first_step(self, known: frozenset[Process], timeout_s: float) -> Progress | None:
         """Wait for the first step of any process that is not known; None if none came."""
@@ -110,38 +84,15 @@ class Feed:
             ]
             return min(new, key=lambda each: each.first_s["stepped"], default=None)
 
-        return self._wait(found, timeout_s)
+        return self.wait(found, timeout_s)
 
-    def _wait(self, found: Callable[[], T | None], timeout_s: float) -> T | None:
-        deadline_s = time.monotonic() + timeout_s
-        with self._news:
-            while (result := found()) is None:
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0:
-                    return None
-                self._news.wait(left_s)
-            return result
-
-    def _read(self) -> None:
-        while self.path.exists():
-            try:
-                text = self._sock.recv(512)
-            except OSError:
-                return
-            if text:
-                name, at_s, pid, began, rank, world, generation = text.decode().split()
-                with self._news:
-                    each = self._seen.setdefault(
-                        (int(pid), began),
-                        Progress(
-                            pid=int(pid),
-                            rank=int(rank),
-                            world=int(world),
-                            generation=int(generation),
-                        ),
-                    )
-                    each.first_s.setdefault(name, float(at_s))
-                    if name == "stepped":
-                        each.steps += 1
-                        each.last_step_s = float(at_s)
-                    self._news.notify_all()
+    def _note(self, words: list[str]) -> None:
+        name, at_s, pid, began, rank, world, generation = words
+        each = self._seen.setdefault(
+            (int(pid), began),
+            Progress(pid=int(pid), rank=int(rank), world=int(world), generation=int(generation)),
+        )
+        each.first_s.setdefault(name, float(at_s))
+        if name == "stepped":
+            each.steps += 1
+            each.last_step_s = float(at_s)

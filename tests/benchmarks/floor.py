@@ -10,15 +10,13 @@ import importlib
 import os
 import runpy
 import signal
-import subprocess
 import sys
 import time
-from types import TracebackType
-from typing import Self
 
-from elasticd.store.embedded import bound_to_us, free_port
-from tests.benchmarks.bench import ROOT, STEP, own_environ
+from elasticd.store.embedded import free_port
+from tests.benchmarks.bench import STEP
 from tests.benchmarks.feed import Feed, Progress
+from tests.benchmarks.warm_parent import WarmParent
 
 __all__ = ["Floor"]
 
@@ -27,56 +25,20 @@ STEP_LIMIT_S = 30.0
 IMPORTS = ("torch", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch._dynamo")
 
 
-class Floor:
+class Floor(WarmParent):
     """The warm parent as a process; use it in a `with`."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        env = own_environ(feed.env()) | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        self._process = subprocess.Popen(
-            bound_to_us([sys.executable, "-m", "tests.benchmarks.floor"]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=env,
-            cwd=ROOT,
-            text=True,
-            start_new_session=True,
-        )
-        self._hear()  # It is warm.
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.wait(5.0)
+        super().__init__("tests.benchmarks.floor", feed.env())
 
     def measure(self) -> tuple[float, Progress] | None:
         """Return when the parent forked, and the first process to take a step."""
         known = self._feed.known()
-        self._tell(f"go {free_port()}")
-        forked_s = float(self._hear())
+        forked_s = float(self.ask(f"go {free_port()}"))
         first = self._feed.wait_first_step(known, STEP_LIMIT_S)
-        self._tell("stop")
-        self._hear()
+        self.ask("stop")
         return (forked_s, first) if first is not None else None
-
-    def _tell(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def _hear(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("The warm parent of the floor ended; its error is above.")
-        return line.strip()
 
 
 def main() -> None:

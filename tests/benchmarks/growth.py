@@ -6,8 +6,8 @@ once, the rest goes on; real rules, simulated store, network and time.
 
 from dataclasses import asdict
 
-from tests.benchmarks.call import Call, read_call
-from tests.benchmarks.report import Figure, Result, dump, show
+from tests.benchmarks.call import run
+from tests.benchmarks.report import Figure, Result
 from tests.benchmarks.simulator import SIZES
 from tests.sim.scale import measure as measure_once
 from tests.sim.scale import slope, table
@@ -62,12 +62,5 @@ def measure(trials: int) -> Result:
     )
 
 
-def main(call: Call) -> None:
-    result = measure(call.trials)
-    show(result)
-    if call.json is not None:
-        dump([result], call.json)
-
-
 if __name__ == "__main__":
-    main(read_call(__doc__, TRIALS))
+    run(__doc__, measure, TRIALS)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.benchmarks.bench import send, workplace
-from tests.benchmarks.call import Call, read_call
+from tests.benchmarks.call import run
 from tests.benchmarks.feed import Feed, Progress
-from tests.benchmarks.report import Figure, Result, Series, dump, show
+from tests.benchmarks.report import Figure, Result, Series
 from tests.benchmarks.site import ElasticdSite, Site, TorchrunSite
 
 __all__ = ["measure"]
@@ -253,12 +253,5 @@ METHOD = (
 )
 
 
-def main(call: Call) -> None:
-    result = measure(call.trials)
-    show(result)
-    if call.json is not None:
-        dump([result], call.json)
-
-
 if __name__ == "__main__":
-    main(read_call(__doc__, TRIALS))
+    run(__doc__, measure, TRIALS)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from elasticd.records.incident import PHASES
 from tests.benchmarks.bench import send, workplace
-from tests.benchmarks.call import Call, read_call
+from tests.benchmarks.call import run
 from tests.benchmarks.feed import ORDER, Feed, Progress
 from tests.benchmarks.floor import Floor
-from tests.benchmarks.report import Figure, Result, Series, dump, show
+from tests.benchmarks.report import Figure, Result, Series
 from tests.benchmarks.site import ElasticdRun, TorchrunSite
 
 __all__ = ["measure"]
@@ -209,12 +209,5 @@ METHOD = (
 )
 
 
-def main(call: Call) -> None:
-    result = measure(call.trials)
-    show(result)
-    if call.json is not None:
-        dump([result], call.json)
-
-
 if __name__ == "__main__":
-    main(read_call(__doc__, TRIALS))
+    run(__doc__, measure, TRIALS)

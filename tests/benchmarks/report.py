@@ -88,6 +88,8 @@ class Result:
     """A table of the benchmark's own, already laid out."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Raw data."""
+    measured: str = ""
+    """On which day, and on what cores."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -133,8 +135,10 @@ def show(result: Result) -> None:
 
 def dump(results: Sequence[Result], path: Path, **head: Any) -> None:
     """Write one JSON document."""
-    plain = {"schema": SCHEMA, **head, "results": [_plain(result) for result in results]}
-    path.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+    lines = [json.dumps(_plain(result), allow_nan=False) for result in results]
+    start = json.dumps({"schema": SCHEMA, **head}, indent=1, allow_nan=False)[:-2]
+    # A line for each benchmark: of ten thousand numbers nobody wants one in each line.
+    path.write_text(start + ',\n "results": [\n' + ",\n".join(lines) + "\n ]\n}\n")
 
 
 def load(path: Path) -> tuple[list[Result], dict[str, Any]]:

@@ -70,7 +70,8 @@ def _shortfall(results: Sequence[Result], failed: Sequence[str]) -> str:
 
 
 def _section(result: Result) -> list[str]:
-    parts = [f"### {result.title}", f"`{result.command}`"]
+    when = f" ({result.measured})" if result.measured else ""
+    parts = [f"### {result.title}", f"`{result.command}`{when}"]
     if result.method:
         parts.append("\n".join(f"- {sentence}" for sentence in result.method))
     others = [figure.row[:2] for figure in result.figures if figure.target is None]

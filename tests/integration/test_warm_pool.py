@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.channel import Exited, PoolFailed, Raised, Started, StartFailed
+from elasticd.channel.pool import Exited, PoolFailed, Raised, Started, StartFailed
 from elasticd.records.job import EntryKind
 from tests.fixtures.pool import PoolDriver, pool, running_pool
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.channel import Exited, License, PoolReady, Raised, Started, StartFailed
+from elasticd.channel.pool import Exited, License, PoolReady, Raised, Started, StartFailed
 from elasticd.records.job import EntryKind
 from tests.fixtures.pool import (
     PATIENCE_S,
@@ -277,7 +277,7 @@ def test_sigkill_of_the_agent_ends_everything(tmp_path: Path) -> None:
         import sys, time
         sys.path.insert(0, {str(Path(__file__).parents[2])!r})
         from pathlib import Path
-        from elasticd.channel import PoolReady
+        from elasticd.channel.pool import PoolReady
         from tests.fixtures.pool import PoolDriver
         from tests.integration.test_warm_pool_guard import breed_all
         driver = PoolDriver()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.channel import Exited, KeepStores, Raised, StoresReady
+from elasticd.channel.pool import Exited, KeepStores, Raised, StoresReady
 from elasticd.records.member import StoreAddress
 from tests.fixtures.pool import PoolDriver, running_pool, wait_until
 

@@ -7,6 +7,7 @@ one steady world to the next.
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -34,7 +35,8 @@ def job(cluster: Cluster) -> Iterator[Job]:
 def kill(job: Job, generation: int, *ranks: int) -> None:
     pids = job.log.pids(generation)
     for rank in ranks:
-        os.kill(pids[rank], signal.SIGKILL)
+        with suppress(ProcessLookupError):  # Ended already, because of those before it.
+            os.kill(pids[rank], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("rank", range(SIZE))

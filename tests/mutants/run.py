@@ -5,6 +5,7 @@ It is applied to a copy of the sources; a test that stays green cannot fail, whi
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -12,14 +13,13 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from os import cpu_count
 from pathlib import Path
 
 __all__ = ["Mutant", "mutants"]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COPIED = ("elasticd", "agent", "tests", "pyproject.toml")
+COPIED = ("elasticd", "agent", "chaos", "tests", "pyproject.toml")
 LIMIT_S = 300.0
 _TEST_FAILED = 1
 """pytest's exit code for failed tests; others mean that it could not run them."""
@@ -47,7 +47,7 @@ def mutants() -> list[Mutant]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only patches whose name begins so")
-    parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     chosen = [m for m in mutants() if not args.names or m.name.startswith(tuple(args.names))]
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -84,8 +84,16 @@ def _try(mutant: Mutant) -> str:
 
 
 def _run(command: list[str], folder: str) -> subprocess.CompletedProcess[str]:
+    # Before the checkout itself, which is installed where this runs.
+    paths = os.pathsep.join((folder, str(Path(folder) / "agent")))
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from elasticd.records.ids import Incarnation, Life, NodeId, incarnation_of
 from elasticd.records.job import JobStatus, Want
-from elasticd.records.member import Member, Peer, Result
+from elasticd.records.member import Peer
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
@@ -16,6 +16,7 @@ from elasticd.rendezvous.journal import line, opening
 from elasticd.rendezvous.state import JobState, Me
 from tests.sim import write
 from tests.sim.etcd import Changes, Watch
+from tests.sim.watching import observe
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["TTL_S", "Agent"]
 
 TTL_S = 5.0
+DOORS_RETRY_S = 1.0
 
 
 class Agent:
@@ -47,6 +49,7 @@ class Agent:
         self._wake: float | None = None
         self._watches: list[Watch] = []
         self._observed: list[Watch] = []
+        self._is_cut_off = False
         self.lease: int | None = None
         self._deadline_s = 0.0
         self._is_uncertain = False
@@ -63,7 +66,7 @@ class Agent:
 
         def granted(lease: object | None) -> None:
             if lease is None:
-                self._clock.after(0.3, self._when_able(self._take_lease))
+                self._clock.after(0.3, self.when_able(self._take_lease))
                 return
             self.lease = cast(int, lease)
             self._deadline_s = sent_s + TTL_S
@@ -97,6 +100,9 @@ class Agent:
         ):
             names = None if kind == "want" else frozenset([""])
             self._watches.append(self._etcd.watch(kind, names, self._sink(sink), node.link))
+        kept = node.take_over(self)
+        if kept is not None:
+            self.post(kept)
         self.post(ev.SlotsGranted(slots=node.slots))
         self.post(ev.StoresChanged(stores=node.stores))
         node.warm_up(self)
@@ -104,6 +110,11 @@ class Agent:
     @property
     def incarnation(self) -> Incarnation | None:
         return self.state.me.incarnation if self.state is not None else None
+
+    @property
+    def goes(self) -> Reason | None:
+        """Why it was told to leave."""
+        return self._leave
 
     # --- events
 
@@ -146,9 +157,9 @@ class Agent:
             else:
                 self._set_alarm()
 
-        self._clock.at(wake_s, self._when_able(ring))
+        self._clock.at(wake_s, self.when_able(ring))
 
-    def _when_able(self, call: Callable[[], None]) -> Callable[[], None]:
+    def when_able(self, call: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
             if self.is_alive:
                 if self.is_stopped:
@@ -159,7 +170,7 @@ class Agent:
         return run
 
     def _answer(self, then: Callable[[object | None], None]) -> Callable[[object | None], None]:
-        return lambda result: self._when_able(lambda: then(result))()
+        return lambda result: self.when_able(lambda: then(result))()
 
     def go_on(self) -> None:
         """SIGCONT: look at the lease first, then at what has piled up."""
@@ -201,7 +212,7 @@ class Agent:
 
     def _watch_deadline(self) -> None:
         deadline_s, lease = self._deadline_s, self.lease
-        self._clock.at(deadline_s, self._when_able(self._check_deadline))
+        self._clock.at(deadline_s, self.when_able(self._check_deadline))
 
         def isolated() -> None:
             if self.lease == lease and self._deadline_s == deadline_s:
@@ -219,7 +230,7 @@ class Agent:
 
     def _sink(self, then: Callable[[Changes], None]) -> Callable[[bool, int, Changes], None]:
         def sink(is_list: bool, revision: int, changes: Changes) -> None:
-            self._when_able(lambda: then(changes))()
+            self.when_able(lambda: then(changes))()
 
         return sink
 
@@ -242,54 +253,8 @@ class Agent:
     def _observe(self, nodes: tuple[NodeId, ...] | None) -> None:
         for watch in self._observed:
             self._etcd.close(watch)
-        self._observed = []
-        state = self.state
-
-        def members(is_list: bool, revision: int, changes: Changes) -> None:
-            self._when_able(lambda: tell_members(is_list, revision, changes))()
-
-        def tell_members(is_list: bool, revision: int, changes: Changes) -> None:
-            if self.state is None or state is None or self.state.me != state.me:
-                return
-            if is_list:
-                rows = tuple(
-                    (cast(Member, i.value), i.create, i.mod) for _, i in changes if i is not None
-                )
-                self.post(ev.MembersListed(revision=revision, members=rows, watched=nodes))
-                return
-            for name, item in changes:
-                if item is None:
-                    self.post(ev.MemberDeleted(revision=revision, node=NodeId(name)))
-                    continue
-                self.post(
-                    ev.MemberSeen(
-                        revision=revision,
-                        member=cast(Member, item.value),
-                        create_revision=item.create,
-                        mod_revision=item.mod,
-                    )
-                )
-
-        def results(is_list: bool, revision: int, changes: Changes) -> None:
-            self._when_able(lambda: tell_results(is_list, changes))()
-
-        def tell_results(is_list: bool, changes: Changes) -> None:
-            if is_list:
-                rows = tuple(cast(Result, i.value) for _, i in changes if i is not None)
-                self.post(ev.ResultsListed(results=rows))
-                return
-            for name, item in changes:
-                if item is None:
-                    self.post(ev.ResultDeleted(node=NodeId(name)))
-                else:
-                    self.post(ev.ResultSeen(result=cast(Result, item.value)))
-
-        names = None if nodes is None else frozenset(nodes)
         self.has_watched_all |= nodes is None
-        link = self.node.link
-        self._observed.append(self._etcd.watch("member", names, members, link))
-        if nodes is None:
-            self._observed.append(self._etcd.watch("result", None, results, link))
+        self._observed = observe(self, nodes)
 
     # --- effects
 
@@ -305,6 +270,8 @@ class Agent:
                 node.sim.holds(self, peers)
             case fx.StartWorker(world=world, placement=placement):
                 node.start_worker(self, world, placement)
+            case fx.PrepareWorker() | fx.EnterWorld() | fx.LeaveWorld():
+                node.guide_worker(self, effect)
             case fx.StopWorker(slot=slot, nonce=nonce, grace_s=grace_s):
                 node.stop_worker(slot, nonce, grace_s)
             case fx.UseStore(store=store):
@@ -352,7 +319,7 @@ class Agent:
         self._is_writing = True
         ask, answered = self._writes.pop(0)
         if self.lease is None or self._clock.now_s >= self._deadline_s:
-            self._clock.after(0.0, self._when_able(lambda: answered(None)))
+            self._clock.after(0.0, self.when_able(lambda: answered(None)))
             return
         self.node.link.call(ask, self._answer(answered))
 
@@ -363,6 +330,7 @@ class Agent:
         self._leave = reason
         self.is_ending = self.is_ending or is_ending
         if self.state is None:
+            self.node.end_pool(self)  # Who waits there for its next incarnation, too.
             self._retired(None)
         else:
             self.post(ev.LeaveRequested(reason=reason))
@@ -375,7 +343,25 @@ class Agent:
         self.state = None
         self._wake = None
         self.node.sim.retired(self, effect)
+        if not effect.keeps_workers:
+            self.node.end_pool(self)
+        self._is_cut_off = effect.is_cut_off
         self._retired(effect.rejoin_after_s)
+
+    def _come_back(self) -> None:
+        """Not before those who could not reach us can be reached."""
+        if not self._is_cut_off:
+            self._join()
+            return
+
+        def look(names: object | None) -> None:
+            others = set(cast(list[NodeId], names or ())) - {self.node.name}
+            silent = self.node.sim.silent
+            is_cut = names is None or others & silent or (others and self.node.name in silent)
+            self._is_cut_off = bool(is_cut)
+            self._clock.after(DOORS_RETRY_S if is_cut else 0.0, self.when_able(self._come_back))
+
+        self.node.link.call(lambda: list(self._etcd.table("member")), self._answer(look))
 
     def _retired(self, rejoin_after_s: float | None) -> None:
         if self.is_ending:
@@ -388,7 +374,7 @@ class Agent:
             self._take_lease()
         elif rejoin_after_s is not None:
             delay_s = max(rejoin_after_s, self._rng.uniform(0.05, 0.2))
-            self._clock.after(delay_s, self._when_able(self._join))
+            self._clock.after(delay_s, self.when_able(self._come_back))
 
     def died(self) -> None:
         """SIGKILL: nothing is said, the watches go with the connection."""

@@ -15,6 +15,9 @@ from elasticd.records.world import World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from tests.sim.etcd import Item
+from tests.sim.group import Group
+from tests.sim.in_process import InProcess
+from tests.sim.trainee import Trainee
 from tests.sim.training import Run
 from tests.sim.worker import Worker
 
@@ -78,13 +81,18 @@ class History:
                 self._rule(is_ready or is_own, "rule 2: no ready member", (node, member))
             for worker in node.workers:
                 key = (node.node, node.incarnation, worker.slot, worker.nonce)
-                self._rule(key not in self.named, "rule 1: a worker in two worlds", (key, world))
+                is_again = key in self.named and not self._is_in_process
+                self._rule(not is_again, "rule 1: a worker in two worlds", (key, world))
                 self.named[key] = world.generation
             if previous is not None:
                 is_out = previous.is_excluded(node.node, node.incarnation)
                 self._rule(not is_out, "rule 6: an excluded incarnation is back", world)
         if previous is not None:
             self._succession(previous, world)
+        if isinstance(self._sim.training, InProcess):
+            status = self.statuses[-1] if self.statuses else None
+            was_ended = status is not None and status.phase is Phase.WAITING
+            self._sim.training.steps.world_put(world, previous, was_ended=was_ended)
         if not self.worlds:
             self.joined_writes = dict(self.writes)
         self.worlds.append(world)
@@ -118,17 +126,27 @@ class History:
         self._rule(charged <= 1, "I11: one change is charged twice", (before, status))
         if status.phase is Phase.SUCCEEDED:
             world = self.worlds[-1]
-            done = self._sim.training.finished.get(world.generation, set())
+            job = self._sim.training
+            if isinstance(job, InProcess):
+                job.steps.succeeded(world)
+                return
+            done = job.finished.get(world.generation, set())
             self._rule(len(done) == world.size, "rule 9: not all ranks exited with 0", done)
 
     # --- what the processes do
 
     def started(self, worker: Worker, before: Worker | None) -> None:
         self._rule(before is None or not before.is_alive, "two workers in one slot", worker)
+        if worker.generation == 0:
+            return  # It is being prepared.
         key = (worker.node, worker.incarnation, worker.slot, worker.nonce)
         self._rule(self.named.get(key) == worker.generation, "a worker of no world", worker)
 
-    def completed(self, run: Run) -> None:
+    @property
+    def _is_in_process(self) -> bool:
+        return isinstance(self._sim.training, InProcess)
+
+    def completed(self, run: Run | Group) -> None:
         """I1: two worlds that could both make progress."""
         for generation, other in self._sim.training.runs.items():
             if other is run:
@@ -159,6 +177,8 @@ class History:
 
     def retired(self, agent: "Agent", effect: fx.Retire) -> None:
         own = [w for w in agent.node.workers.values() if w.is_alive and w.agent is agent]
+        # Those that wait for a world go on with the next incarnation, or end with the pool.
+        own = [w for w in own if not (isinstance(w, Trainee) and w.group is None)]
         self._rule(not own, "retires while workers live", own)
 
     def _rule(self, holds: bool, what: str, evidence: object) -> None:

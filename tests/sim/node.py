@@ -1,13 +1,17 @@
 """One simulated machine: its pool of workers, its stores, the lives of its agent."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from elasticd.records.ids import Life, NodeId, Slot
+from elasticd.records.ids import Generation, Life, NodeId, Nonce, Rank, Slot
 from elasticd.records.member import StoreAddress
 from elasticd.records.world import Placement, World
+from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from tests.sim.agent import Agent
+from tests.sim.in_process import InProcess
 from tests.sim.network import Link
+from tests.sim.trainee import Order, Trainee
 from tests.sim.worker import Worker
 
 if TYPE_CHECKING:
@@ -106,21 +110,34 @@ class Node:
     # --- workers
 
     def start_worker(self, agent: Agent, world: World, placement: Placement) -> None:
-        slot = placement.worker.slot
+        worker = self._new_worker(agent, placement.worker.slot, placement.worker.nonce)
+        worker.generation, worker.rank = world.generation, placement.rank
+        worker.local_rank = placement.local_rank
+        self._launch(world, worker)
+
+    def _new_worker(self, agent: Agent, slot: Slot, nonce: Nonce) -> Worker:
         assert agent.incarnation is not None
-        worker = Worker(
+        job = self.sim.training
+        kind = partial(Trainee, job=job) if isinstance(job, InProcess) else Worker
+        return kind(
             agent=agent,
             node=self.name,
             incarnation=agent.incarnation,
             slot=slot,
-            nonce=placement.worker.nonce,
-            generation=world.generation,
-            rank=placement.rank,
-            local_rank=placement.local_rank,
+            nonce=nonce,
+            generation=Generation(0),
+            rank=Rank(0),
+            local_rank=0,
         )
-        self.sim.history.started(worker, self.workers.get(slot))
-        self.workers[slot] = worker
-        self.sim.training.joined(world, worker)
+
+    def _launch(self, world: World | None, worker: Worker) -> None:
+        self.sim.history.started(worker, self.workers.get(worker.slot))
+        self.workers[worker.slot] = worker
+        job = self.sim.training
+        if isinstance(job, InProcess):
+            job.joined(worker)
+        elif world is not None:
+            job.joined(world, worker)
 
         def up() -> None:
             if self.is_poisoned:
@@ -130,6 +147,27 @@ class Node:
                 self.sim.training.running(worker)
 
         self.sim.clock.after(self.sim.rng.uniform(*self.start_delay_s), up)
+
+    def guide_worker(
+        self, agent: Agent, effect: fx.PrepareWorker | fx.EnterWorld | fx.LeaveWorld
+    ) -> None:
+        """Prepare a worker, or tell one where to go: what it is told arrives in order."""
+        job = self.sim.training
+        assert isinstance(job, InProcess)
+        job.steps.performed(agent, effect)
+        if isinstance(effect, fx.PrepareWorker):
+            self._launch(None, self._new_worker(agent, effect.slot, effect.nonce))
+            return
+        worker = self.workers.get(effect.slot)
+        if not isinstance(worker, Trainee) or worker.nonce != effect.nonce:
+            return
+        order = Order(None, None, effect.at_step) if isinstance(effect, fx.LeaveWorld) else None
+        if isinstance(effect, fx.EnterWorld):
+            order = Order(effect.world, effect.placement, effect.world.at_step)
+            worker.generation, worker.rank = effect.world.generation, effect.placement.rank
+            worker.local_rank = effect.placement.local_rank
+        assert order is not None
+        self.sim.clock.after(0.0005, lambda: worker.hear(order))
 
     def stop_worker(self, slot: Slot, nonce: int, grace_s: float) -> None:
         """SIGTERM; most end soon, some with 0, some only by the SIGKILL after the grace."""
@@ -152,6 +190,26 @@ class Node:
         for worker in list(self.workers.values()):
             if worker.agent is agent and worker.is_alive:
                 self.kill_worker(worker)
+
+    def take_over(self, agent: Agent) -> ev.WorkersKept | None:
+        """Workers that an earlier incarnation of this agent left, waiting for a world."""
+        kept = [w for w in self.workers.values() if isinstance(w, Trainee) and w.is_alive]
+        kept = [w for w in kept if w.agent is agent]
+        for worker in kept:
+            assert agent.incarnation is not None
+            worker.job.steps.renamed(worker, agent.incarnation)
+        if not kept:
+            return None
+        return ev.WorkersKept(
+            workers=tuple((worker.slot, worker.nonce) for worker in kept),
+            with_state=tuple(worker.slot for worker in kept if worker.has_state),
+        )
+
+    def end_pool(self, agent: Agent) -> None:
+        """It goes with the membership, and with it whoever waits there for a world."""
+        for worker in list(self.workers.values()):
+            if isinstance(worker, Trainee) and worker.agent is agent and worker.is_alive:
+                self._reaped(worker, -9)
 
     def _reaped(
         self, worker: Worker, code: int, *, failure: bool = False, is_loud: bool = True

@@ -5,13 +5,15 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
 
+from tests.sim import in_process_schedule
 from tests.sim.history import Broken
 from tests.sim.schedule import Outcome, play
 
-__all__ = ["play_many"]
+__all__ = ["play_in_process", "play_many"]
 
 
 def main() -> int:
@@ -20,11 +22,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
+    parser.add_argument("--in-process", action="store_true", help="jobs that call elasticd.run")
     args = parser.parse_args()
     if args.seed is not None:
-        return _play_loudly(args.seed)
+        return _play_loudly(args.seed, is_in_process=args.in_process)
     begun_s = time.monotonic()
-    outcomes, broken = play_many(args.first, args.count, args.jobs)
+    kind = play_in_process if args.in_process else _play_quietly
+    outcomes, broken = play_many(args.first, args.count, args.jobs, kind)
     spent_s = time.monotonic() - begun_s
     print(f"{args.count} schedules in {spent_s:.1f} s on {args.jobs} processes")
     print(f"  ended {dict(Counter(str(o.phase) for o in outcomes))}")
@@ -41,15 +45,18 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def play_many(first: int, count: int, jobs: int) -> tuple[list[Outcome], list[str]]:
+def play_many(
+    first: int, count: int, jobs: int, kind: Callable[[int], Outcome | str] | None = None
+) -> tuple[list[Outcome], list[str]]:
     """Play the seeds from `first` on; the outcomes of the good ones, the texts of the broken."""
+    kind = kind or _play_quietly
     seeds = range(first, first + count)
     outcomes, broken = [], []
     if jobs == 1:
-        results = [_play_quietly(seed) for seed in seeds]
+        results = [kind(seed) for seed in seeds]
     else:
         with ProcessPoolExecutor(jobs) as pool:
-            results = list(pool.map(_play_quietly, seeds, chunksize=20))
+            results = list(pool.map(kind, seeds, chunksize=20))
     for result in results:
         if isinstance(result, Outcome):
             outcomes.append(result)
@@ -65,9 +72,16 @@ def _play_quietly(seed: int) -> Outcome | str:
         return str(exc)
 
 
-def _play_loudly(seed: int) -> int:
+def play_in_process(seed: int) -> Outcome | str:
     try:
-        print(play(seed, trace=print))
+        return in_process_schedule.play(seed).outcome
+    except Broken as exc:
+        return str(exc)
+
+
+def _play_loudly(seed: int, *, is_in_process: bool) -> int:
+    try:
+        print((in_process_schedule.play if is_in_process else play)(seed, trace=print))
     except Broken:
         traceback.print_exc()
         return 1

@@ -13,11 +13,15 @@ from tests.sim.network import Weather
 from tests.sim.simulation import Simulation
 from tests.sim.training import Bug
 
-__all__ = ["LIVENESS_S", "Outcome", "play", "spec_of"]
+__all__ = ["LIVENESS_S", "Faults", "Outcome", "drawn_weather", "judged", "play", "spec_of"]
 
 LIVENESS_S = 260.0
 """After the last fault: the slow re-read (60 s), the longest readmission delay (60 s), twice the
 isolation limit with its margin, and some formations with a deadline each."""
+
+
+Faults = list[tuple[float, str]]
+"""(when, which)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,20 @@ def play(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
     """
     rng = Random(seed ^ 0x5EED)
     sim, faults = _drawn(seed, rng, trace)
+    return judged(seed, sim, faults)
+
+
+def judged(
+    seed: int,
+    sim: Simulation,
+    faults: Faults,
+    at_end: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Play it to its end, and say what became of it; `at_end` may raise as well.
+
+    Raises:
+        Broken: as `play`.
+    """
     is_doomed = sim.training.bug is not None
     try:
         end_s = sim.clock.now_s + max((at_s for at_s, _ in faults), default=0.0)
@@ -67,15 +85,13 @@ def play(seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
         status = sim.status
         if not is_ended or status is None:
             raise Broken(f"I9: the job does not end; status {status!r}")
-        stopped = any(name == "stop" for _, name in faults)
-        wanted = {Phase.SUCCEEDED}
-        if is_doomed:
-            wanted = {Phase.FAILED} if sim.training.bug else wanted
-        if stopped:
+        wanted = {Phase.FAILED if is_doomed else Phase.SUCCEEDED}
+        if any(name == "stop" for _, name in faults):
             wanted.add(Phase.STOPPED)
         if status.phase not in wanted:
             raise Broken(f"the job ended {status.phase}: {status.message}, wanted {wanted}")
         _all_leave(sim)
+        at_end()
     except Broken as broken:
         raise Broken(f"seed {seed}: {broken}") from broken
     except Exception as exc:
@@ -105,7 +121,7 @@ def _all_leave(sim: Simulation) -> None:
 
 def _drawn(
     seed: int, rng: Random, trace: Callable[[str], None] | None
-) -> tuple[Simulation, list[tuple[float, str]]]:
+) -> tuple[Simulation, Faults]:
     count = rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 8))
     minimum = rng.randint(1, max(1, count - 1))
     bug = None
@@ -119,15 +135,7 @@ def _drawn(
         workers_per_node=rng.choice((0, 1)),
         limits=limits,
     )
-    weather = Weather()
-    if rng.random() < 0.5:
-        weather = Weather(
-            lost_answer=rng.choice((0.0, 0.05)),
-            denied_answer=rng.choice((0.0, 0.03)),
-            lost_event=rng.choice((0.0, 0.0, 0.03)),
-            repeated_event=rng.choice((0.0, 0.1)),
-            late_event=rng.choice((0.0, 0.1)),
-        )
+    weather = drawn_weather(rng)
     sim = Simulation(
         seed=seed,
         spec=spec,
@@ -158,6 +166,19 @@ def _drawn(
         else:
             sim.clock.after(at_s, lambda n=name: _strike(sim, n, rng))  # type: ignore[misc]
     return sim, faults
+
+
+def drawn_weather(rng: Random) -> Weather:
+    """Half of the networks are kind."""
+    if rng.random() >= 0.5:
+        return Weather()
+    return Weather(
+        lost_answer=rng.choice((0.0, 0.05)),
+        denied_answer=rng.choice((0.0, 0.03)),
+        lost_event=rng.choice((0.0, 0.0, 0.03)),
+        repeated_event=rng.choice((0.0, 0.1)),
+        late_event=rng.choice((0.0, 0.1)),
+    )
 
 
 def _strike(sim: Simulation, name: str, rng: Random) -> None:

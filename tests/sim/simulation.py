@@ -13,6 +13,7 @@ from tests.sim.agent import Agent
 from tests.sim.clock import Clock
 from tests.sim.etcd import Delete, Etcd, Put
 from tests.sim.history import History
+from tests.sim.in_process import InProcess, Script
 from tests.sim.network import Weather
 from tests.sim.node import Node
 from tests.sim.training import Bug, Training
@@ -33,13 +34,18 @@ class Simulation:
         bug: Bug | None = None,
         weather: Weather | None = None,
         trace: Trace | None = None,
+        script: Script | None = None,
     ) -> None:
         self.rng = Random(seed)
         self.clock = Clock()
         self.spec = spec
         self.weather = weather or Weather()
         self.etcd = Etcd(self.clock, self.rng)
-        self.training = Training(self.clock, self.rng, work_s, bug)
+        self.training: Training | InProcess = (
+            Training(self.clock, self.rng, work_s, bug)
+            if script is None
+            else InProcess(self.clock, self.rng, script, bug, spec.progress_timeout_s)
+        )
         self.nodes = {
             name: Node(self, name, count)
             for name, count in ((NodeId(f"node-{i}"), n) for i, n in enumerate(slots))

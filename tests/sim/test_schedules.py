@@ -2,12 +2,15 @@
 
 import os
 
+import pytest
+
 from tests.sim.run import play_many
 
 FIRST = 1_000_000
 COUNT = int(os.environ.get("ELASTICD_SCHEDULES", "2000"))
 
 
+@pytest.mark.timeout(900)
 def test_no_schedule_breaks_a_rule_or_leaves_a_job_hanging() -> None:
     """Each seed draws a cluster, a job and faults; its number is in the text of what broke.
 

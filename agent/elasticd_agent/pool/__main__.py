@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 
-from elasticd.channel import PoolFailed, pack
+from elasticd.channel.pool import PoolFailed
+from elasticd.channel.wire import pack
 from elasticd.errors import EnvironmentProblem
 from elasticd_agent.pool import as_main, mark, worker
 from elasticd_agent.pool.guardian import Guardian

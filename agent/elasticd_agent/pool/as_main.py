@@ -30,14 +30,19 @@ def run(
     is_module: bool,
     on_raised: Callable[[BaseException], None],
 ) -> None:
-    """Run it as `__main__`; calls on_raised at once when an exception leaves it."""
+    """Run it as `__main__`; calls on_raised at once when an exception leaves it.
+
+    An exit that was called for with a code other than 0 is told too, and goes its way untouched.
+    """
     sys.modules["__main__"] = _new_main()
     try:
         if is_module:
             _run_module(entry, args)
         else:
             _run_file(entry, args)
-    except SystemExit:
+    except SystemExit as exc:
+        if exc.code not in (None, 0):
+            on_raised(exc)
         raise
     except BaseException as exc:
         script_part = _without_us(exc.__traceback__)

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from elasticd.channel import Start
+from elasticd.channel.pool import Start
 from elasticd.records.job import EntryKind
 from elasticd_agent.pool.link import Link
 from elasticd_agent.pool.process_table import mark_of

@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import replace
 
-from elasticd.channel import (
+from elasticd.channel.pool import (
     Exited,
     FromPool,
     KeepStores,
@@ -26,10 +26,10 @@ from elasticd.channel import (
     Started,
     StartFailed,
     Stop,
-    pack,
     unpack_from_pool,
     unpack_to_pool,
 )
+from elasticd.channel.wire import pack
 from elasticd.errors import InvariantBroken
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import Launcher

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import elasticd
 import elasticd_agent
-from elasticd.channel import Start, pack
+from elasticd.channel.pool import Start
+from elasticd.channel.wire import pack
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.link import Link

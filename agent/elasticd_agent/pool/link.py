@@ -6,7 +6,7 @@ under the same numbers; an object that is collected later would close the worker
 
 import os
 
-from elasticd.channel import LINE_LIMIT_BYTES
+from elasticd.channel.wire import LINE_LIMIT_BYTES
 
 __all__ = ["Link"]
 

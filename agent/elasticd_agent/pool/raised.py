@@ -8,10 +8,10 @@ import time
 import traceback
 from types import TracebackType
 
-from elasticd.channel import Raised
+from elasticd.channel.pool import Raised
 from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
 
-__all__ = ["describe", "write_error_file"]
+__all__ = ["describe", "exit_code", "write_error_file"]
 
 _EXCEPTION_LIMIT = 500
 _NOT_THE_USERS = tuple(
@@ -27,11 +27,25 @@ def describe(worker: str, exc: BaseException) -> Raised:
         where=_where(exc),
         traceback=_tail("".join(traceback.format_exception(exc))),
         has_group=_has_group(),
+        code=exit_code(exc),
+        ends_job=getattr(exc, "ends_job", False) is True,
     )
 
 
+def exit_code(exc: BaseException) -> int:
+    """Say with what the interpreter exits when this leaves the script."""
+    if isinstance(exc, SystemExit) and isinstance(exc.code, int):
+        return exc.code & 0xFF
+    return 1
+
+
 def write_error_file(path: str, exc: BaseException) -> None:
-    """Write the form of torch's `@record`; leaves alone what the decorator wrote itself."""
+    """Write the form of torch's `@record`; leaves alone what the decorator wrote itself.
+
+    Nor does the decorator write about an exit that the script called for.
+    """
+    if isinstance(exc, SystemExit):
+        return
     text = {
         "message": {
             "message": _title(exc),

@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from elasticd.channel import FromPool, StartFailed, pack
+from elasticd.channel.pool import FromPool, StartFailed
+from elasticd.channel.wire import pack
 
 __all__ = ["Report"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from os import kill
 
-from elasticd.channel import FromPool, KeepStores, StoresReady
+from elasticd.channel.pool import FromPool, KeepStores, StoresReady
 from elasticd.records.member import StoreAddress
 from elasticd_agent.pool import store_host
 from elasticd_agent.pool.launch import Launcher

@@ -49,6 +49,7 @@ def warm_up(preload: tuple[str, ...] = (), folder: str = "") -> Warmth:
     try:
         for name in _FIRST_STEP:
             _import_torch(name)
+        _calm_torch()
         sys.path.insert(0, folder)
         for name in preload:
             _import_preload(name)
@@ -64,6 +65,16 @@ def warm_up(preload: tuple[str, ...] = (), folder: str = "") -> Warmth:
     gc.collect()
     gc.freeze()
     return Warmth(import_s=time.monotonic() - started_s, can_fork=_is_forkable())
+
+
+def _calm_torch() -> None:
+    """Once here, for the store host and all workers: they are forked from this process."""
+    try:
+        from elasticd.train.lookup import skip_reverse_lookups
+
+        skip_reverse_lookups()
+    except Exception:  # noqa: S110 - another torch than the one that needs it
+        pass
 
 
 def _import_torch(name: str) -> None:

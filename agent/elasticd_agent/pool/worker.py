@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from elasticd.channel import Start, Started, unpack_to_pool
+from elasticd.channel.pool import Start, Started, unpack_to_pool
 from elasticd.records.job import EntryKind
+from elasticd_agent.niceness import can_undo
 from elasticd_agent.pool import as_main, raised
 from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.mark import MARK, write_mark
@@ -94,6 +95,8 @@ def _settle(start: Start) -> None:
         os.close(null_fd)
     os.environ.clear()
     os.environ.update({**start.env, MARK: start.worker})
+    if start.niceness and can_undo():
+        os.nice(start.niceness)
     if rank := start.env.get("RANK"):
         set_name(f"rank{rank}")  # All workers share the pool's command line.
     time.tzset()

@@ -1,5 +1,7 @@
 """Sentences for people."""
 
+import dataclasses
+
 import pytest
 
 from elasticd.cli import words
@@ -52,6 +54,12 @@ def test_a_change_of_world_is_one_line_with_its_culprit() -> None:
     assert words.change_of(Reason.NODE_LOST, None, ("b", "c")).endswith(": b, c")
     line = words.news_line(Formed(world=world(2, "a", "b", reason=Reason.JOINED)))
     assert line == "generation 2: 2 nodes, 2 workers (nodes joined)"
+
+
+def test_a_hang_says_where_the_stacks_are() -> None:
+    """They are why somebody reads this at night."""
+    hung = dataclasses.replace(FAILURE, is_hung=True, exception="It is stopped.", log_path="/r/s")
+    assert words.change_of(Reason.WORKER_HUNG, hung, ()).endswith("It is stopped. Stacks: /r/s")
 
 
 def test_the_end_is_told_by_its_message() -> None:

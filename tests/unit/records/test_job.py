@@ -63,6 +63,7 @@ def test_every_change_of_world_is_paid_for_by_one_cause() -> None:
         Reason.ALL_SUCCEEDED,
         Reason.BUDGET_SPENT,
         Reason.REPEATED_ERROR,
+        Reason.ENDS_JOB,
         Reason.ISOLATED,
     }
     assert {reason for reason in Reason if reason.cause is None} == free

@@ -5,7 +5,8 @@ import pytest
 from elasticd.records.member import Member
 from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous.change import find_change, has_ended
+from elasticd.rendezvous.change import find_change
+from elasticd.rendezvous.condition import has_ended
 from elasticd.rendezvous.state import replace
 from tests.unit.rendezvous.facts import failure, member, name, proposer, result, running
 

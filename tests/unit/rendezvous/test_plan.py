@@ -8,7 +8,8 @@ from elasticd.records.ids import Generation
 from elasticd.records.reason import Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous.change import find_change
-from elasticd.rendezvous.plan import ISOLATION_MARGIN_S, Wait, plan_world, readmission_delay_s
+from elasticd.rendezvous.exclusion import readmission_delay_s
+from elasticd.rendezvous.plan import ISOLATION_MARGIN_S, Wait, plan_world
 from elasticd.rendezvous.state import replace
 from tests.unit.rendezvous.facts import (
     Told,

@@ -129,6 +129,24 @@ def test_nothing_is_proposed_without_a_lease() -> None:
     assert not told.state.is_fenced
 
 
+def test_late_formation_is_not_forgotten_when_the_proposal_loses_a_race() -> None:
+    """The deadline comes once, and etcd may refuse any write."""
+    told = proposer(1, 2)
+    told.world(world(2, 0, 1, 2))
+    told.status(running(2))
+    told.member(member(1, arrived=2, nonce=2))
+    deadline_s = told.state.formation_deadline_s
+    assert deadline_s is not None
+    told.tick(deadline_s - told.now_s)
+    told.members(*(member(i, arrived=a, nonce=2) for i, a in ((0, 2), (1, 2), (2, 1))))
+    told.tick(BURST_WINDOW_S)
+    first = proposal(told)
+    assert first.world.reason is Reason.DID_NOT_ARRIVE and name(2) in first.world.lost
+    told.tell(ev.ProposalAnswered(token=first.world.token, accepted=False, is_member_written=False))
+    told.tick(0.02)
+    assert proposal(told).world.reason is Reason.DID_NOT_ARRIVE
+
+
 def test_lost_races_end_with_a_proposal_that_only_the_world_can_refuse() -> None:
     """Else members that write all the time would keep a world from forming."""
     told = proposer(1, 2)

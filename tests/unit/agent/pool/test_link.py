@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd.channel import LINE_LIMIT_BYTES
+from elasticd.channel.wire import LINE_LIMIT_BYTES
 from elasticd_agent.pool.link import Link
 
 

@@ -1,16 +1,13 @@
-"""The messages between an agent and its warm pool: one JSON object a line, both ways.
+"""The messages between an agent and its warm pool.
 
-Pure: only the shapes and their text form. The socket is a socketpair that the agent makes and the
+The socket is a socketpair that the agent makes and the
 pool inherits, so nobody else can speak on it; its end is the end of the other side.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from elasticd.errors import InvariantBroken
-from elasticd.records.codec import from_plain, to_plain
+from elasticd.channel import wire
 from elasticd.records.job import EntryKind
 from elasticd.records.member import StoreAddress
 
@@ -18,7 +15,6 @@ __all__ = [
     "Exited",
     "FromPool",
     "KeepStores",
-    "LINE_LIMIT_BYTES",
     "License",
     "PoolFailed",
     "PoolReady",
@@ -29,14 +25,9 @@ __all__ = [
     "Stop",
     "StoresReady",
     "ToPool",
-    "pack",
     "unpack_from_pool",
     "unpack_to_pool",
 ]
-
-LINE_LIMIT_BYTES = 4_000_000
-"""Room for an environment of the largest size that Linux lets a process start with."""
-
 
 # --- agent to pool ----------------------------------------------------------------------------
 
@@ -60,6 +51,8 @@ class Start:
     """Where a traceback goes in `@record`'s form, if the script did not write one itself."""
     threads: int = 0
     """For `torch.set_num_threads`; 0 leaves it alone."""
+    niceness: int = 0
+    """Added to the worker's; above 0 it yields to those who train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +118,20 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """An exception left the script; sent before the interpreter winds down, ahead of Exited."""
+    """An exception left the script, or it called for an exit with a code other than 0.
+
+    Sent before the interpreter winds down, ahead of Exited.
+    """
 
     worker: str
     exception: str
     where: str
     traceback: str
     has_group: bool
+    code: int = 1
+    """With which it is going to exit."""
+    ends_job: bool = False
+    """It says of itself that no other process would do better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,24 +159,11 @@ _FROM_POOL = {
 }
 
 
-def pack(message: ToPool | FromPool) -> bytes:
-    """One line, with its newline."""
-    return json.dumps([type(message).__name__, to_plain(message)]).encode() + b"\n"
-
-
 def unpack_to_pool(line: bytes) -> ToPool:
-    message: ToPool = _unpack(line, _TO_POOL)
+    message: ToPool = wire.unpack(line, _TO_POOL)
     return message
 
 
 def unpack_from_pool(line: bytes) -> FromPool:
-    message: FromPool = _unpack(line, _FROM_POOL)
+    message: FromPool = wire.unpack(line, _FROM_POOL)
     return message
-
-
-def _unpack(line: bytes, kinds: Mapping[str, type]) -> Any:
-    try:
-        name, plain = json.loads(line)
-        return from_plain(kinds[name], plain)
-    except (ValueError, KeyError, TypeError) as exc:
-        raise InvariantBroken(f"A message on the pool's channel does not fit: {exc}") from exc

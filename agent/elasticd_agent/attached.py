@@ -1,0 +1,197 @@
+"""The workers of one job that called `elasticd.run`: their words to events, decisions to words.
+
+All methods run on the owner's thread. A worker is known here by its process number, which the
+pool told us and the kernel vouches for on the socket.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from elasticd.channel import worker as ch
+from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.records.member import Training, peer_of
+from elasticd.records.world import Placement, World
+from elasticd.rendezvous import event as ev
+from elasticd.telemetry.log import get_logger
+from elasticd_agent.niceness import undo
+from elasticd_agent.worker_env import WorkerFiles
+
+__all__ = ["Attached", "Progress"]
+
+log = get_logger()
+
+Tell = Callable[[int, ch.ToWorker], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a worker last said of itself."""
+
+    generation: Generation = Generation(0)
+    step: int = 0
+    has_stepped: bool = False
+    is_paused: bool = False
+    has_returned: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    slot: Slot
+    nonce: Nonce
+    is_attached: bool = False
+    progress: Progress = Progress()
+    formed: ch.Formed | None = None
+
+
+class Attached:
+    """Translates; decides nothing. `feed` takes events into the core."""
+
+    def __init__(self, tell: Tell, feed: Callable[[ev.Event], None]) -> None:
+        self._tell, self._feed = tell, feed
+        self._known: dict[int, _Known] = {}
+
+    def expect(self, pid: int, slot: Slot, nonce: Nonce) -> None:
+        """A process of ours that may attach."""
+        self._known[pid] = _Known(slot=slot, nonce=nonce)
+
+    def forget(self, pid: int) -> None:
+        self._known.pop(pid, None)
+
+    def progress_of(self, pid: int) -> Progress | None:
+        """None before it had any: then its steps say nothing about the job."""
+        known = self._known.get(pid)
+        return known.progress if known is not None and known.formed is not None else None
+
+    def has_state(self, pid: int) -> bool:
+        """True if it was ever part of a formed group: all ranks had the same state then."""
+        known = self._known.get(pid)
+        return known is not None and known.formed is not None
+
+    # --- down ---------------------------------------------------------------------------------
+
+    def enter(self, pid: int, world: World, placement: Placement, files: WorkerFiles) -> None:
+        node = placement.node
+        self._tell(
+            pid,
+            ch.Enter(
+                generation=world.generation,
+                rank=placement.rank,
+                size=world.size,
+                local_rank=placement.local_rank,
+                local_size=len(node.workers),
+                node_rank=placement.group_rank,
+                nodes=len(world.nodes),
+                node=node.node,
+                store=world.store,
+                reason=world.reason.value,
+                agents=tuple(peer_of(other) for other in world.nodes if other != node),
+                out_path=str(files.out),
+                err_path=str(files.err),
+                at_step=world.at_step,
+            ),
+        )
+
+    def leave(self, pid: int, at_step: int | None) -> None:
+        self._tell(pid, ch.Leave(at_step=at_step))
+
+    # --- up -----------------------------------------------------------------------------------
+
+    def hear(self, pid: int, message: ch.FromWorker) -> None:
+        known = self._known.get(pid)
+        if known is None:
+            return
+        slot, nonce = known.slot, known.nonce
+        match message:
+            case ch.Attached():
+                known.is_attached = True
+                undo(pid)
+                self._feed(ev.WorkerAttached(slot=slot, nonce=nonce))
+            case ch.Entered(generation=generation):
+                known.progress = replace(known.progress, generation=generation, has_stepped=False)
+                self._feed(ev.WorkerEntered(slot=slot, nonce=nonce, generation=generation))
+            case ch.Formed(generation=generation):
+                known.formed = message
+                known.progress = replace(known.progress, step=message.step)
+                self._feed(ev.WorkerFormed(slot=slot, nonce=nonce, generation=generation))
+            case ch.Stepped():
+                known.progress = replace(known.progress, step=message.step, has_stepped=True)
+                self._stepped(known, message)
+            case ch.Left(step=step):
+                known.progress = Progress(step=step)
+                self._feed(ev.WorkerLeft(slot=slot, nonce=nonce))
+            case ch.Broken(generation=generation, why=why, unreachable=lost):
+                log.warning(
+                    "group.broken", generation=generation, slot=slot, why=why, unreachable=lost
+                )
+                self._feed(
+                    ev.WorkerBroken(slot=slot, nonce=nonce, generation=generation, unreachable=lost)
+                )
+            case ch.Beat():
+                self._beat(known, message)
+            case ch.Finished():
+                log.info(
+                    "training.finished",
+                    slot=slot,
+                    steps=message.step,
+                    epochs=message.epochs,
+                    samples=message.samples,
+                    repeated=message.repeated,
+                    skipped=message.skipped,
+                )
+                training = Training(
+                    steps=message.step,
+                    epochs=message.epochs,
+                    samples=message.samples,
+                    repeated=message.repeated,
+                    skipped=message.skipped,
+                )
+                self._feed(ev.WorkerFinished(slot=slot, nonce=nonce, training=training))
+            case ch.Stacks():
+                pass
+
+    def _stepped(self, known: _Known, message: ch.Stepped) -> None:
+        formed = known.formed
+        self._feed(
+            ev.WorkerStepped(
+                slot=known.slot,
+                nonce=known.nonce,
+                generation=message.generation,
+                step=message.step,
+                phases_s=message.phases_s,
+                lost_steps=message.lost_steps,
+                received_bytes=formed.received_bytes if formed is not None else 0,
+                note=message.note,
+            )
+        )
+
+    def _beat(self, known: _Known, beat: ch.Beat) -> None:
+        before = known.progress
+        if beat.generation:
+            known.progress = replace(before, step=max(before.step, beat.step))
+        known.progress = replace(known.progress, is_paused=beat.is_paused)
+        if beat.has_returned and not before.has_returned:
+            self._feed(
+                ev.WorkerStalled(
+                    slot=known.slot,
+                    nonce=known.nonce,
+                    generation=Generation(beat.generation),
+                    step=beat.step,
+                    sequence=beat.sequence,
+                    has_returned=True,
+                )
+            )
+        known.progress = replace(known.progress, has_returned=beat.has_returned)
+        # All ranks step together: the first one here speaks for the node, unless a pause begins.
+        is_first = known is next((k for k in self._known.values() if k.is_attached), None)
+        if not beat.generation or not (is_first or beat.is_paused != before.is_paused):
+            return
+        self._feed(
+            ev.WorkerPaced(
+                slot=known.slot,
+                nonce=known.nonce,
+                generation=Generation(beat.generation),
+                step=beat.step,
+                step_s=beat.step_s,
+                is_paused=beat.is_paused,
+            )
+        )

@@ -1,0 +1,91 @@
+"""The jobs that this node has left and comes back to, and when.
+
+Whoever was left out waits for a while. Whoever was left out because others could not reach it
+comes back only once all members that there are by then can be reached: each vain try would cost
+them a formation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+
+from elasticd.errors import ElasticdError
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.keys import Keys
+from elasticd.records.member import Member, peer_of
+from elasticd.store.api import Store
+from elasticd.telemetry.log import get_logger
+from elasticd.train.reach import unreachable
+from elasticd_agent.clock import now_s
+
+__all__ = ["Comebacks"]
+
+DOORS_RETRY_S = 5.0
+"""Between two looks whether those who could not reach us can be reached."""
+
+log = get_logger()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Comeback:
+    due_s: float
+    has_to_reach: bool
+
+
+class Comebacks:
+    """All methods run on the owner's thread; `post` runs something there."""
+
+    def __init__(
+        self, post: Callable[[Callable[[], None]], None], store: Store, keys: Keys
+    ) -> None:
+        self._post, self._store, self._keys = post, store, keys
+        self._waiting: dict[JobName, _Comeback] = {}
+
+    def __contains__(self, job: JobName) -> bool:
+        return job in self._waiting
+
+    @property
+    def wake_s(self) -> float | None:
+        """When `take_due` is wanted next."""
+        return min((each.due_s for each in self._waiting.values()), default=None)
+
+    def add(self, job: JobName, delay_s: float, *, has_to_reach: bool = False) -> None:
+        """Come back after so long; `has_to_reach` the members, if that is why we were left out."""
+        self._waiting[job] = _Comeback(due_s=now_s() + delay_s, has_to_reach=has_to_reach)
+
+    def drop(self, job: JobName) -> None:
+        self._waiting.pop(job, None)
+
+    def take_due(self) -> bool:
+        """Forget those whose time has come; True if there was one."""
+        due = [(job, one) for job, one in self._waiting.items() if one.due_s <= now_s()]
+        for job, one in due:
+            if one.has_to_reach:
+                self._knock(job, one)
+            else:
+                del self._waiting[job]
+        return any(job not in self._waiting for job, _ in due)
+
+    def _knock(self, job: JobName, one: _Comeback) -> None:
+        """Try to reach everybody, on a thread: the owner waits for no network."""
+        one.due_s = now_s() + DOORS_RETRY_S
+
+        def tell() -> None:
+            try:
+                items = self._store.list(self._keys.members(job)).items
+                lost = unreachable(peer_of(decode(Member, item.value)) for item in items)
+            except ElasticdError as exc:
+                log.warning("peers.not_read", job=job, why=str(exc))
+                return
+            self._post(partial(self._knocked, job, one, lost))
+
+        Thread(target=tell, name="doors", daemon=True).start()
+
+    def _knocked(self, job: JobName, one: _Comeback, lost: tuple[NodeId, ...]) -> None:
+        if self._waiting.get(job) is not one:
+            return
+        log.info("peers.probed", job=job, unreachable=lost)
+        if not lost:
+            self.add(job, 0.0)

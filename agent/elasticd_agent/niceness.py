@@ -1,0 +1,25 @@
+"""Let a process that is only being prepared yield to those who train, where that can be undone."""
+
+import os
+from contextlib import suppress
+
+__all__ = ["can_undo", "undo"]
+
+_CAP_SYS_NICE = 23
+
+
+def can_undo() -> bool:
+    """True if this process may make itself less nice again; without it, better not to begin."""
+    with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_SYS_NICE & 1)
+    return False
+
+
+def undo(pid: int, niceness: int = 0) -> None:
+    """Give all threads of a process this niceness; nothing happens where that is not permitted."""
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, int(thread), niceness)

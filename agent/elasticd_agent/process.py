@@ -1,0 +1,130 @@
+"""A worker as a process of this node, and the account of its end."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elasticd.channel.pool import Raised
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd_agent.attached import Progress
+from elasticd_agent.ending import is_echo, signal_name, tell
+from elasticd_agent.stacks import Standing
+from elasticd_agent.worker_env import WorkerFiles
+
+__all__ = [
+    "Home",
+    "Process",
+    "failure_of",
+    "hang_of",
+    "not_started",
+    "pool_failure",
+    "standing_with",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Where the workers of one membership run."""
+
+    node: NodeId
+    incarnation: Incarnation
+    host: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """A worker as it runs here: where it is in the world changes, the process does not."""
+
+    slot: Slot
+    nonce: Nonce
+    files: WorkerFiles
+    generation: Generation = Generation(0)
+    rank: Rank = Rank(0)
+    local_rank: int = 0
+    pid: int | None = None
+    is_examined: bool = False
+    """It hangs, and its stacks are being written."""
+    is_stop_due: bool = False
+    """To be killed after that."""
+
+    def is_in(self, slot: Slot, nonce: Nonce) -> bool:
+        return (self.slot, self.nonce) == (slot, nonce)
+
+
+def failure_of(
+    home: Home, process: Process, code: int, raised: Raised | None, progress: Progress | None
+) -> Failure:
+    """Say how it ended, from what it reported and what stands in its files."""
+    files = process.files
+    told = tell(raised, files.error, files.err)
+    return Failure(
+        node=home.node,
+        incarnation=home.incarnation,
+        host=home.host,
+        generation=process.generation,
+        rank=process.rank,
+        local_rank=process.local_rank,
+        slot=process.slot,
+        nonce=process.nonce,
+        exit_code=code if code >= 0 else None,
+        signal=signal_name(code),
+        exception=told.exception,
+        where=told.where,
+        traceback=told.traceback,
+        log_path=str(files.err),
+        is_secondary=is_echo(told) and code not in (-9, -15),
+        has_group=told.has_group,
+        ends_job=told.ends_job,
+        step=progress.step if progress is not None else None,
+    )
+
+
+def not_started(name: str, entry: str, why: str) -> Raised:
+    """Say for a worker that never came to run why it did not."""
+    return Raised(
+        worker=name, exception=why, where=f"start of {entry}", traceback=why, has_group=False
+    )
+
+
+def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
+    """The same for one that we end because it hangs: what it raised before does not matter."""
+    return replace(
+        failure,
+        is_hung=True,
+        is_secondary=False,
+        exception=why,
+        traceback="",
+        log_path=str(stacks),
+    )
+
+
+def standing_with(
+    suspect: Process, processes: Iterable[Process], why: str, *, is_frozen: bool
+) -> list[Standing]:
+    """Whose stacks are wanted when one hangs: all that are in the same generation."""
+    return [
+        Standing(
+            pid=each.pid,
+            rank=each.rank,
+            is_frozen=is_frozen and each is suspect,
+            note=why if each is suspect else "",
+        )
+        for each in processes
+        if each.pid is not None and each.generation == suspect.generation
+    ]
+
+
+def pool_failure(home: Home, why: str) -> Failure:
+    """Say for this node that no worker can be started on it at all."""
+    return Failure(
+        node=home.node,
+        incarnation=home.incarnation,
+        host=home.host,
+        generation=Generation(0),
+        rank=Rank(0),
+        local_rank=0,
+        slot=Slot(0),
+        nonce=Nonce(0),
+        exception=why,
+    )

@@ -1,0 +1,12 @@
+"""The fault runner: real processes, real faults on purpose, and a verdict over what was seen.
+
+A scenario names a job, faults and what must hold; a seed turns it into a schedule. The runner
+plays the schedule against real agents, a real etcd and real workers, and writes down what it did.
+The job's ranks write down what they did. From these two alone, and from nothing that the agent
+says of itself, `verdict` computes whether the invariants held. So a bug in the agent cannot hide
+itself: the code that judges imports none of the code that is judged.
+
+Above: `__main__`, `soak`. Then `runner`, `injection`, `site` and what it is made of (`etcd`,
+`network`, `process`). Pure: `fault`, `scenario`, `schedule`, `history`, `lineage`, `recovery`,
+`verdict`, `report`.
+"""

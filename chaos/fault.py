@@ -1,0 +1,166 @@
+"""The faults that we know how to bring about, each with the right behaviour's outer bounds.
+
+A fault names its victim by place (node 1, its worker 0), never by process: so the schedule is the
+same for the same seed whatever the system makes of it, and who that is gets known at the moment of
+the blow.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["TRAITS", "After", "Fault", "Kind", "Point", "Scope", "Traits"]
+
+
+class Kind(StrEnum):
+    """What is done; catalogue ids of shared/faults.md in the comments."""
+
+    WORKER_KILL = "worker-kill"  # P1
+    WORKER_CRASH = "worker-crash"  # P2: SIGSEGV
+    WORKER_RAISE = "worker-raise"  # P2: an exception inside the step
+    WORKER_STOP = "worker-stop"  # P3: SIGSTOP, SIGCONT later
+    WORKER_HANG = "worker-hang"  # P3: an endless wait, the GIL is free
+    WORKER_GIL = "worker-gil"  # P4: an endless wait that holds the GIL
+    WORKER_SLOW = "worker-slow"  # P13
+    AGENT_KILL = "agent-kill"  # P8
+    AGENT_STOP = "agent-stop"  # P9: beyond the lease's end, then SIGCONT
+    NODE_KILL = "node-kill"  # K2, D9: agent, pool and workers at once
+    NODE_STOP = "node-stop"  # P9, D10
+    NODE_LEAVE = "node-leave"  # K1: SIGTERM of the agent
+    NODE_CUT = "node-cut"  # N1: no packet in or out
+    NODE_MUTE = "node-mute"  # N2: no packet out
+    NODE_DEAF = "node-deaf"  # N2: no packet in
+    NODE_PART = "node-part"  # N3: it and the next node lose each other, and nobody else
+    NODE_DELAY = "node-delay"  # N4: every packet late, both ways
+    ETCD_KILL = "etcd-kill"  # a single member: E3 for a moment; of three: E1
+    ETCD_STOP = "etcd-stop"
+    ETCD_LEADER_KILL = "etcd-leader-kill"  # E2
+    ETCD_LEADER_STOP = "etcd-leader-stop"  # E2
+    ETCD_QUORUM_STOP = "etcd-quorum-stop"  # E3
+
+
+class Scope(StrEnum):
+    """What a fault hits."""
+
+    WORKER = "worker"
+    NODE = "node"
+    ETCD = "etcd"
+
+
+class Point(StrEnum):
+    """Where in a step a worker does the fault to itself."""
+
+    ANYWHERE = ""
+    """From outside, at whatever the worker does just then."""
+    BACKWARD = "before-backward"
+    OPTIMIZER = "before-optimizer"
+    """The gradients are reduced, nothing is updated."""
+    COMMIT = "before-commit"
+    """The parameters are updated, nothing is committed: the worker is dirty."""
+    COMMITTED = "after-commit"
+
+
+class After(StrEnum):
+    """What a fault waits for before its `wait_s` begins."""
+
+    STEADY = "steady"
+    """A commit at full size since the fault before it, whose effects are undone."""
+    PREVIOUS = "previous"
+    """The fault before it, whatever came of it: a declared overlap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What one kind needs, and how late recovery may be when a scenario does not say."""
+
+    scope: Scope
+    for_s: float
+    """Until it is undone (SIGCONT, the agent's new start, the link's repair) by default."""
+    recover_s: float
+    """From the fault to the next committed step, at most. A liveness bound for a loaded machine of
+    two cores, not a benchmark."""
+    has_network: bool = False
+    """Needs the nodes in network namespaces."""
+    least_etcds: int = 1
+    changes_world: bool = True
+    """Whether right behaviour is a new generation."""
+
+
+_W, _N, _E = Scope.WORKER, Scope.NODE, Scope.ETCD
+TRAITS: dict[Kind, Traits] = {
+    Kind.WORKER_KILL: Traits(scope=_W, for_s=0.0, recover_s=5.0),
+    Kind.WORKER_CRASH: Traits(scope=_W, for_s=0.0, recover_s=5.0),
+    Kind.WORKER_RAISE: Traits(scope=_W, for_s=0.0, recover_s=10.0),
+    # A frozen process is seen after about a second; the SIGCONT comes to a dead one then.
+    Kind.WORKER_STOP: Traits(scope=_W, for_s=6.0, recover_s=10.0),
+    # No progress is something else than frozen: the limit is a matter of the job's own setting.
+    Kind.WORKER_HANG: Traits(scope=_W, for_s=0.0, recover_s=75.0),
+    Kind.WORKER_GIL: Traits(scope=_W, for_s=0.0, recover_s=10.0),
+    Kind.WORKER_SLOW: Traits(scope=_W, for_s=3.0, recover_s=10.0, changes_world=False),
+    Kind.AGENT_KILL: Traits(scope=_N, for_s=1.0, recover_s=8.0),
+    # The TTL, the time of an election, and the guard of a pool whose agent stands still.
+    Kind.AGENT_STOP: Traits(scope=_N, for_s=6.0, recover_s=15.0),
+    Kind.NODE_KILL: Traits(scope=_N, for_s=1.0, recover_s=10.0),
+    Kind.NODE_STOP: Traits(scope=_N, for_s=6.0, recover_s=15.0),
+    Kind.NODE_LEAVE: Traits(scope=_N, for_s=1.0, recover_s=5.0),
+    Kind.NODE_CUT: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
+    Kind.NODE_MUTE: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
+    Kind.NODE_DEAF: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
+    # The silence of a connection (15 s), perhaps a formation that nobody can complete (10 s).
+    Kind.NODE_PART: Traits(scope=_N, for_s=30.0, recover_s=45.0, has_network=True),
+    Kind.NODE_DELAY: Traits(
+        scope=_N, for_s=4.0, recover_s=15.0, has_network=True, changes_world=False
+    ),
+    Kind.ETCD_KILL: Traits(scope=_E, for_s=1.0, recover_s=5.0, changes_world=False),
+    Kind.ETCD_STOP: Traits(scope=_E, for_s=1.0, recover_s=5.0, changes_world=False),
+    Kind.ETCD_LEADER_KILL: Traits(
+        scope=_E, for_s=3.0, recover_s=5.0, least_etcds=3, changes_world=False
+    ),
+    Kind.ETCD_LEADER_STOP: Traits(
+        scope=_E, for_s=3.0, recover_s=5.0, least_etcds=3, changes_world=False
+    ),
+    Kind.ETCD_QUORUM_STOP: Traits(
+        scope=_E, for_s=4.0, recover_s=5.0, least_etcds=3, changes_world=False
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault of a schedule."""
+
+    number: int
+    """From 0, in the order of the schedule."""
+    kind: Kind
+    after: After = After.STEADY
+    wait_s: float = 0.0
+    node: int = 0
+    """Which node; for etcd which member, counted from the followers."""
+    worker: int = 0
+    """Which of the node's workers."""
+    point: Point = Point.ANYWHERE
+    for_s: float = 0.0
+    """Until it is undone; 0: never, or by itself."""
+    amount_s: float = 0.0
+    """Delay of a packet, or of a slow worker's step."""
+    recover_s: float = 0.0
+
+    @property
+    def is_overlap(self) -> bool:
+        return self.after is After.PREVIOUS
+
+    @property
+    def is_own_deed(self) -> bool:
+        """Whether the worker does it to itself, by order."""
+        orders = (Kind.WORKER_RAISE, Kind.WORKER_HANG, Kind.WORKER_GIL, Kind.WORKER_SLOW)
+        return self.kind in orders or self.point is not Point.ANYWHERE
+
+    def __str__(self) -> str:
+        where = f"node {self.node}" if TRAITS[self.kind].scope is not Scope.ETCD else ""
+        if TRAITS[self.kind].scope is Scope.WORKER:
+            where += f" worker {self.worker}"
+        parts = [f"{self.kind:<16}", where, self.point.value]
+        if self.amount_s:
+            parts.append(f"by {self.amount_s:g} s")
+        if self.for_s:
+            parts.append(f"for {self.for_s:g} s")
+        return " ".join(part for part in parts if part)

@@ -1,0 +1,304 @@
+"""The raw history: what the job's ranks and the runner wrote down, as it happened. Pure.
+
+One file for all ranks, one for the runner, a JSON object a line. All times are CLOCK_BOOTTIME of
+the one machine, so they can be compared. Every line begins with a line break of its own: a process
+that is killed while it writes tears its own line only.
+
+A rank writes `Took` before any collective of the step and `Applied` when `commit()` has returned.
+So a step that others could finish has a `Took` of every rank, whoever dies in between.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+
+__all__ = [
+    "Acted",
+    "Applied",
+    "Began",
+    "Ended",
+    "Entered",
+    "GaveUp",
+    "History",
+    "LeftBehind",
+    "LeftTrain",
+    "Outlived",
+    "Record",
+    "Status",
+    "Struck",
+    "Took",
+    "Undone",
+    "parse_line",
+    "to_line",
+]
+
+
+# --- by the ranks -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """A rank begins in a generation, with the state of this many applied steps."""
+
+    at_s: float
+    generation: int
+    rank: int
+    size: int
+    step: int
+    epoch: int
+    digest: str
+    """Of parameters and optimizer state."""
+    pid: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """A rank has its share of a step and has run it forward; no collective has begun."""
+
+    at_s: float
+    generation: int
+    rank: int
+    size: int
+    step: int
+    """The number that the step has once it is applied; the first is 1."""
+    epoch: int
+    samples: tuple[int, ...]
+    """Indices into the dataset; none for a repeat with weight 0."""
+    loss: float
+    """Sum over the share; the step's loss is the sum over all ranks by the number of samples."""
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """`commit()` has applied the step."""
+
+    at_s: float
+    generation: int
+    rank: int
+    step: int
+    digest: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftTrain:
+    """`train` was left by an exception, or has returned."""
+
+    at_s: float
+    generation: int
+    rank: int
+    step: int
+    why: str
+    """Type of the exception; empty: returned."""
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acted:
+    """A worker carries out an order of the runner, now."""
+
+    at_s: float
+    generation: int
+    rank: int
+    step: int
+    number: int
+    """Of the fault."""
+    pid: int
+
+
+# --- by the runner ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    at_s: float
+    scenario: str
+    seed: int
+    full_size: int
+    samples: int
+    faults: int
+    """How many the schedule has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struck:
+    """A fault, from just before it was brought about."""
+
+    at_s: float
+    number: int
+    kind: str
+    victim: str
+    is_overlap: bool
+    recover_s: float
+    """By then it should commit again, counted from the fault."""
+    changes_world: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """What the fault had done is undone: a new start of the agent, SIGCONT, the link's repair."""
+
+    at_s: float
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlived:
+    """A life of an agent is over; all its workers were gone so much later, or are still there."""
+
+    at_s: float
+    node: str
+    life: int
+    after_s: float
+    pids: tuple[int, ...]
+    """Those that were still there when the runner ended the wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What etcd says of the job, whenever it changed."""
+
+    at_s: float
+    phase: str
+    generation: int
+    restarts: int
+    user_errors: int
+    node_losses: int
+    most_user_errors: int
+    most_node_losses: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaveUp:
+    """The runner waited for something that did not come."""
+
+    at_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """A process that was there after the end of everything."""
+
+    at_s: float
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The job's end, as the runner saw it."""
+
+    at_s: float
+    phase: str
+    message: str
+
+
+Record = (
+    Entered
+    | Took
+    | Applied
+    | LeftTrain
+    | Acted
+    | Began
+    | Struck
+    | Undone
+    | Outlived
+    | Status
+    | GaveUp
+    | LeftBehind
+    | Ended
+)
+
+_KINDS: dict[str, type[Record]] = {
+    kind.__name__: kind
+    for kind in (
+        *(Entered, Took, Applied, LeftTrain, Acted, Began, Struck, Undone, Outlived, Status),
+        *(GaveUp, LeftBehind, Ended),
+    )
+}
+_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in _KINDS.values()}
+
+
+def to_line(record: Record) -> str:
+    """Spell a record, with its line breaks."""
+    kind = type(record)
+    values = {name: getattr(record, name) for name in _NAMES[kind]}
+    return "\n" + json.dumps({"is": kind.__name__, **values}, separators=(",", ":")) + "\n"
+
+
+def parse_line(line: str) -> Record | None:
+    """Read one line; None: it is torn."""
+    try:
+        values = json.loads(line)
+        kind = _KINDS[values.pop("is")]
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = tuple(value)
+        return kind(**values)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+class History:
+    """All records of a run, in the order of their times."""
+
+    def __init__(self, records: Iterable[Record], *, torn: int = 0) -> None:
+        self.torn = torn
+        self.entered: list[Entered] = []
+        self.took: list[Took] = []
+        self.applied: list[Applied] = []
+        self.left: list[LeftTrain] = []
+        self.acted: list[Acted] = []
+        self.struck: list[Struck] = []
+        self.undone: list[Undone] = []
+        self.outlived: list[Outlived] = []
+        self.statuses: list[Status] = []
+        self.gave_up: list[GaveUp] = []
+        self.left_behind: list[LeftBehind] = []
+        self.began: Began | None = None
+        self.ended: Ended | None = None
+        self._add(sorted(records, key=lambda record: record.at_s))
+
+    @classmethod
+    def read(cls, lines: Iterable[str]) -> "History":
+        """Read the lines of all files."""
+        torn = 0
+
+        def records() -> Iterator[Record]:
+            nonlocal torn
+            for line in lines:
+                if line.strip():
+                    record = parse_line(line)
+                    if record is None:
+                        torn += 1
+                    else:
+                        yield record
+
+        found = list(records())
+        return cls(found, torn=torn)
+
+    def _add(self, records: Iterable[Record]) -> None:
+        lists: dict[type[Record], list[object]] = {
+            Entered: self.entered,  # type: ignore[dict-item]
+            Took: self.took,  # type: ignore[dict-item]
+            Applied: self.applied,  # type: ignore[dict-item]
+            LeftTrain: self.left,  # type: ignore[dict-item]
+            Acted: self.acted,  # type: ignore[dict-item]
+            Struck: self.struck,  # type: ignore[dict-item]
+            Undone: self.undone,  # type: ignore[dict-item]
+            Outlived: self.outlived,  # type: ignore[dict-item]
+            Status: self.statuses,  # type: ignore[dict-item]
+            GaveUp: self.gave_up,  # type: ignore[dict-item]
+            LeftBehind: self.left_behind,  # type: ignore[dict-item]
+        }
+        for record in records:
+            if isinstance(record, Began):
+                self.began = record
+            elif isinstance(record, Ended):
+                self.ended = record
+            else:
+                lists[type(record)].append(record)

@@ -1,0 +1,188 @@
+"""How each fault is brought about and undone, on a site."""
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chaos.fault import TRAITS, Fault, Kind, Point, Scope
+from chaos.process import Process, send
+from chaos.site import Node, Site
+from chaos.tail import Tail
+
+__all__ = ["Blow", "Injection"]
+
+Deed = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blow:
+    """A fault whose victim is known: what to do, and what undoes it."""
+
+    victim: str
+    strike: Deed
+    undo: Deed | None = None
+    """To be done after the fault's `for_s`; None: nothing is to be done."""
+    pid: int | None = None
+    """Of the worker that has an order: it does the deed itself, at its next step, and says so."""
+    is_undone: Callable[[], bool] = lambda: True
+    """Whether `undo` may be done yet."""
+
+
+class Injection:
+    def __init__(self, site: Site, tail: Tail) -> None:
+        self._site, self._tail = site, tail
+
+    def aim(self, fault: Fault) -> Blow | None:
+        """Find the victim; None: there is none at this moment."""
+        match TRAITS[fault.kind].scope:
+            case Scope.WORKER:
+                return self._worker(fault)
+            case Scope.NODE:
+                return self._node(fault)
+            case Scope.ETCD:
+                return self._etcd(fault)
+
+    # --- workers
+
+    def _worker(self, fault: Fault) -> Blow | None:
+        workers = self._serving(self._site.nodes[fault.node])
+        if fault.worker >= len(workers):
+            return None
+        pid = workers[fault.worker].pid
+        entered = self._tail.ranks[pid]
+        victim = f"rank {entered.rank} on n{fault.node} (pid {pid})"
+        undo = (lambda: _none(send([pid], signal.SIGCONT))) if fault.for_s else None
+        if fault.is_own_deed:
+            if fault.kind is Kind.WORKER_SLOW:
+                undo = _nothing  # It ends by itself; what counts is when.
+            elif fault.kind is not Kind.WORKER_STOP:
+                undo = None
+            return Blow(victim=victim, strike=lambda: self._order(pid, fault), undo=undo, pid=pid)
+        number = {
+            Kind.WORKER_KILL: signal.SIGKILL,
+            Kind.WORKER_CRASH: signal.SIGSEGV,
+            Kind.WORKER_STOP: signal.SIGSTOP,
+        }[fault.kind]
+        if fault.kind is not Kind.WORKER_STOP:
+            undo = None
+        return Blow(victim=victim, strike=lambda: _none(send([pid], number)), undo=undo)
+
+    def _serving(self, node: Node) -> list[Process]:
+        """List the workers of a node that take part in the newest generation."""
+        newest = self._tail.generation
+        return [
+            worker
+            for worker in node.workers()
+            if worker.pid in self._tail.ranks and self._tail.ranks[worker.pid].generation == newest
+        ]
+
+    def withdraw(self, fault: Fault) -> None:
+        """Take back an order that nobody carried out."""
+        for path in (self._site.records / "orders").iterdir():
+            path.unlink(missing_ok=True)
+
+    def _order(self, pid: int, fault: Fault) -> None:
+        point = fault.point if fault.point is not Point.ANYWHERE else Point.BACKWARD
+        words = (fault.kind, point, fault.number, fault.amount_s, fault.for_s)
+        folder = self._site.records / "orders"
+        partial = folder / f"{pid}.partial"
+        partial.write_text("|".join(map(str, words)))
+        partial.rename(folder / str(pid))
+
+    # --- nodes
+
+    def _node(self, fault: Fault) -> Blow | None:
+        node = self._site.nodes[fault.node]
+        if node.exit_code is not None or not self._serving(node):
+            return None
+        match fault.kind:
+            case Kind.AGENT_KILL:
+                return self._deadly(node, lambda: node.send(signal.SIGKILL))
+            case Kind.NODE_KILL:
+                # Stopped first: a pool that is killed before its agent would be seen by it.
+                return self._deadly(node, lambda: self._power_off(node))
+            case Kind.NODE_LEAVE:
+                return self._deadly(node, lambda: node.send(signal.SIGTERM))
+            case Kind.AGENT_STOP:
+                return Blow(
+                    victim=f"agent of {node.name}",
+                    strike=lambda: node.send(signal.SIGSTOP),
+                    undo=lambda: node.send(signal.SIGCONT),
+                )
+            case Kind.NODE_STOP:
+                pids = [process.pid for process in node.processes()]
+                return Blow(
+                    victim=f"{node.name}, {len(pids)} processes",
+                    strike=lambda: _none(send(pids, signal.SIGSTOP)),
+                    undo=lambda: _none(send(pids, signal.SIGCONT)),
+                )
+            case _:
+                return self._network(fault, node)
+
+    def _deadly(self, node: Node, strike: Deed) -> Blow:
+        def end() -> None:
+            node.is_ending = True
+            strike()
+
+        return Blow(
+            victim=f"{node.name}, life {node.life}",
+            strike=end,
+            undo=node.start,
+            is_undone=lambda: node.exit_code is not None,
+        )
+
+    @staticmethod
+    def _power_off(node: Node) -> None:
+        pids: Sequence[int] = [process.pid for process in node.processes()]
+        send(pids, signal.SIGSTOP)
+        send(pids, signal.SIGKILL)
+
+    def _network(self, fault: Fault, node: Node) -> Blow:
+        network = self._site.network
+        assert network is not None
+        name = node.name
+        strikes: dict[Kind, Deed] = {
+            Kind.NODE_CUT: lambda: network.cut(name),
+            Kind.NODE_MUTE: lambda: network.cut(name, is_deaf=False),
+            Kind.NODE_DEAF: lambda: network.cut(name, is_mute=False),
+            Kind.NODE_PART: lambda: network.part(name, self._site.nodes[self._after(fault)].name),
+            Kind.NODE_DELAY: lambda: network.delay(name, fault.amount_s),
+        }
+        return Blow(
+            victim=f"network of {name}",
+            strike=strikes[fault.kind],
+            undo=lambda: network.repair(name),
+        )
+
+    def _after(self, fault: Fault) -> int:
+        return (fault.node + 1) % len(self._site.nodes)
+
+    # --- etcd
+
+    def _etcd(self, fault: Fault) -> Blow:
+        etcd = self._site.etcd
+        members = etcd.by_role()
+        match fault.kind:
+            case Kind.ETCD_LEADER_KILL | Kind.ETCD_LEADER_STOP:
+                chosen = members[-1:]
+            case Kind.ETCD_QUORUM_STOP:
+                chosen = members[len(members) // 2 :]
+            case _:
+                # A follower where there is one.
+                followers = members[:-1] or members
+                chosen = [followers[fault.node % len(followers)]]
+        is_kill = fault.kind in (Kind.ETCD_KILL, Kind.ETCD_LEADER_KILL)
+        deed = etcd.kill if is_kill else etcd.stop
+
+        def each(do: Callable[[str], None]) -> Deed:
+            return lambda: _none([do(name) for name in chosen])  # type: ignore[func-returns-value]
+
+        return Blow(victim=f"etcd {','.join(chosen)}", strike=each(deed), undo=each(etcd.resume))
+
+
+def _none(result: object) -> None:
+    """Drop a result, where only the deed counts."""
+
+
+def _nothing() -> None:
+    """Undo what ends by itself."""

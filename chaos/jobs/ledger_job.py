@@ -1,0 +1,86 @@
+"""The chaos job of in-process mode: DDP in fp64 that writes down every step it makes.
+
+See call.py for its arguments. Runs until the file FOLDER/end names a step, or for --steps. Under
+plain `python` it is the undisturbed run that others are compared with.
+"""
+
+import argparse
+import time
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+import elasticd
+from chaos.fault import Point
+from chaos.jobs.call import parse_args
+from chaos.jobs.recorder import Ordered, Recorder, digest_of
+from chaos.jobs.task import Noisy, make_model, make_optimizer
+
+EPOCHS = 1_000_000
+
+
+def main() -> None:
+    args = parse_args()
+    torch.set_num_threads(1)
+    recorder = Recorder(args.folder)
+    model = make_model()
+    state = elasticd.State(
+        model=model,
+        optimizer=make_optimizer(model),
+        data=elasticd.Loader(Noisy(args.samples), batch_size=args.batch_size, seed=0),
+    )
+
+    def train(state: elasticd.State, world: elasticd.World) -> None:
+        recorder.entered(
+            generation=world.generation,
+            rank=world.rank,
+            size=world.size,
+            step=state.step,
+            epoch=state.epoch,
+            digest=digest_of(state.model, state.optimizer),
+        )
+        try:
+            loop(state, recorder, args)
+        except BaseException as exc:
+            recorder.left(step=state.step, why=type(exc).__name__)
+            raise
+        recorder.left(step=state.step, why="")
+
+    elasticd.run(train, state)
+
+
+def loop(state: elasticd.State, recorder: Recorder, args: argparse.Namespace) -> None:
+    replica = DistributedDataParallel(state.model)
+    for epoch in state.epochs(EPOCHS):
+        for indices, x, y in state.data:
+            step = state.step + 1
+            if args.poison_at_step and step == args.poison_at_step:
+                raise Ordered(f"step {step} is poisoned")
+            errors = torch.nn.functional.mse_loss(replica(x), y, reduction="none")
+            is_repeat = state.data.weight == 0.0
+            recorder.took(
+                step=step,
+                epoch=epoch,
+                samples=() if is_repeat else indices.tolist(),
+                loss=0.0 if is_repeat else errors.sum().item(),
+            )
+            time.sleep(args.step_sleep)
+            recorder.obey(Point.BACKWARD, step)
+            state.optimizer.zero_grad()
+            (errors.mean() * state.data.weight).backward()
+            recorder.obey(Point.OPTIMIZER, step)
+            state.optimizer.step()
+            recorder.obey(Point.COMMIT, step)
+            try:
+                state.commit()
+            finally:
+                # A change of world may leave `train` from within commit(), which then has applied.
+                if state.step == step:
+                    recorder.applied(step=step, digest=digest_of(state.model, state.optimizer))
+            recorder.obey(Point.COMMITTED, step)
+            if recorder.is_over(step) or step == args.steps:
+                return
+
+
+if __name__ == "__main__":
+    main()

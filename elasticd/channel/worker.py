@@ -1,0 +1,206 @@
+"""The messages between an agent and a worker that called `elasticd.run`.
+
+The worker connects to the agent's socket (`ELASTICD_AGENT`, an abstract unix socket) and says
+`Attached` first; the agent knows it by its process number, which the kernel vouches for. Its end
+is the end of the attachment, not of the worker: that is the pool's to tell.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticd.channel import wire
+from elasticd.records.ids import Generation, NodeId, Rank
+from elasticd.records.member import Peer, StoreAddress
+
+__all__ = [
+    "Attached",
+    "Beat",
+    "Broken",
+    "Dump",
+    "Enter",
+    "Entered",
+    "Finished",
+    "Formed",
+    "FromWorker",
+    "Leave",
+    "Left",
+    "Stacks",
+    "Stepped",
+    "ToWorker",
+    "unpack_from_worker",
+    "unpack_to_worker",
+]
+
+
+# --- agent to worker --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enter:
+    """Be this rank of this generation; a newer one than an earlier Enter or Leave named.
+
+    Answered by Entered as soon as the generation before is left, later by Formed and Stepped.
+    """
+
+    generation: Generation
+    rank: Rank
+    size: int
+    local_rank: int
+    local_size: int
+    node_rank: int
+    nodes: int
+    node: str
+    store: StoreAddress
+    reason: str
+    agents: tuple[Peer, ...] = ()
+    """Those of the other nodes of the world, which listen as long as they live."""
+    out_path: str = ""
+    """Where its output goes from now on; empty: where it went before."""
+    err_path: str = ""
+    at_step: int | None = None
+    """Stay in the generation before until at least this many steps are applied; None: leave it at
+    once. The ranks agree on the last step among themselves: a later one if somebody is past it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Leave the generation and wait, with the state kept, for another; answered by Left."""
+
+    at_step: int | None = None
+    """As in Enter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """Say where every thread stands; answered by Stacks."""
+
+
+ToWorker = Enter | Leave | Dump
+
+
+# --- worker to agent --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """The script called `elasticd.run`: imports are done, the model is built."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """Nothing of an older generation goes on here; the new group is being formed."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formed:
+    """The group stands and all ranks have one state; `train` is called now."""
+
+    generation: Generation
+    step: int
+    """Applied steps that all ranks now have."""
+    source: int = -1
+    """Lowest rank whose state was copied; -1: nobody needed it."""
+    received_bytes: int = 0
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    """abort, form, compare, copy: seconds on this worker's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped:
+    """The first commit in this generation returned."""
+
+    generation: Generation
+    step: int
+    """Applied steps, this one included."""
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    """Those of Formed, and step: from there to this commit."""
+    lost_steps: int = 0
+    """Steps applied here or begun in the generation before and done again."""
+    note: str = ""
+    """What a person should know of this recovery, if anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Answer to Leave."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A collective or the forming of the group failed, and no newer world came to explain it."""
+
+    generation: Generation
+    why: str
+    unreachable: tuple[NodeId, ...] = ()
+    """Other nodes of the world that did not answer, where that was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """Sent by a thread of its own, about five times a second: the process lives and gets the GIL.
+
+    Progress is any change of the numbers.
+    """
+
+    generation: Generation
+    """0: not in train."""
+    step: int
+    """Applied steps."""
+    step_s: float
+    """Smoothed duration of a step; 0: unknown."""
+    batches: int
+    """Batches delivered in this process."""
+    sequence: int
+    """Number of collectives that this rank began in its group; the odd rank has the least."""
+    is_in_step: bool = False
+    """A batch was delivered that is in no commit yet."""
+    has_returned: bool = False
+    """`train` returned here; it waits until it has on all ranks."""
+    is_paused: bool = False
+    why_paused: str = ""
+    epoch: int = 0
+    consumed: int = 0
+    """Samples of this epoch in applied steps, of all ranks."""
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """What the script last gave to `commit`, where it is a number by now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stacks:
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """`train` returned on all ranks; what the whole run did, as this process knows it."""
+
+    step: int
+    epochs: int
+    samples: int
+    repeated: int
+    skipped: int
+
+
+FromWorker = Attached | Entered | Formed | Stepped | Left | Broken | Beat | Stacks | Finished
+
+_TO_WORKER = {kind.__name__: kind for kind in (Enter, Leave, Dump)}
+_FROM_WORKER = {
+    kind.__name__: kind
+    for kind in (Attached, Entered, Formed, Stepped, Left, Broken, Beat, Stacks, Finished)
+}
+
+
+def unpack_to_worker(line: bytes) -> ToWorker:
+    message: ToWorker = wire.unpack(line, _TO_WORKER)
+    return message
+
+
+def unpack_from_worker(line: bytes) -> FromWorker:
+    message: FromWorker = wire.unpack(line, _FROM_WORKER)
+    return message

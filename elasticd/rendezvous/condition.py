@@ -1,0 +1,69 @@
+"""What has become of one node's part in the world, as far as its records say."""
+
+from elasticd.records.ids import Incarnation, NodeId
+from elasticd.records.member import Member
+from elasticd.records.reason import Reason
+from elasticd.records.world import World, WorldNode
+from elasticd.rendezvous.state import JobState
+
+__all__ = ["has_ended", "has_left", "has_lost_worker", "is_dead", "is_finished", "is_going"]
+
+
+def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
+    """All of the node's ranks exited with 0 in this generation: a fact, never a loss."""
+    result = state.results.get(node.node)
+    return (
+        result is not None
+        and result.generation == world.generation
+        and result.incarnation == node.incarnation
+        and sum(exit_.code == 0 for exit_ in result.exits) == len(node.workers)
+    )
+
+
+def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
+    """It is proved that no worker of this node's part in the world can go on with it."""
+    seen = state.members.get(node.node)
+    return (
+        is_finished(state, world, node)
+        or has_left(state, node)
+        or is_dead(state, node.node, node.incarnation)
+        # An agent comes back, or takes up another incarnation, when its old workers are gone.
+        or (seen is not None and seen.member.incarnation != node.incarnation)
+        or (seen is not None and _are_replaced(node, seen.member))
+        or (seen is not None and seen.member.left == world.generation)
+    )
+
+
+def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
+    """It asked to leave, and trains on until it is let go."""
+    seen = state.members.get(node.node)
+    return (
+        seen is not None
+        and seen.member.incarnation == node.incarnation
+        and seen.member.leaving is reason
+        and not has_lost_worker(node, seen.member)
+        and not is_dead(state, node.node, node.incarnation)
+    )
+
+
+def has_left(state: JobState, node: WorldNode) -> bool:
+    result = state.results.get(node.node)
+    return result is not None and result.has_left and result.incarnation == node.incarnation
+
+
+def is_dead(state: JobState, node: NodeId, incarnation: Incarnation) -> bool:
+    return state.dead.get(node) == incarnation
+
+
+def has_lost_worker(node: WorldNode, member: Member) -> bool:
+    """The member offers a later process for a slot, or the slot no more."""
+    offered = {offer.slot: offer.nonce for offer in member.slots}
+    return any(
+        worker.slot not in offered or offered[worker.slot] > worker.nonce for worker in node.workers
+    )
+
+
+def _are_replaced(node: WorldNode, member: Member) -> bool:
+    """Each slot is offered for a later process: a slot keeps its number while its worker lives."""
+    offered = {offer.slot: offer.nonce for offer in member.slots}
+    return all(offered.get(worker.slot, 0) > worker.nonce for worker in node.workers)

@@ -1,0 +1,121 @@
+"""The worker's pulse: a thread that says five times a second where the training stands.
+
+That the beats come at all says that the process lives and that its threads get the GIL; what
+stands in them says whether it gets on. The thread reads plain attributes and takes no lock that
+the training thread could hold, so a training thread that hangs does not silence it.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from threading import Event, Thread
+from typing import Protocol
+
+from elasticd.channel.worker import Beat
+from elasticd.records.ids import Generation
+
+__all__ = ["Beater", "Pulse", "Tempo"]
+
+BEAT_S = 0.2
+RING_S = 0.05
+"""How often it looks while a change waits for the training thread."""
+
+TEMPO_SMOOTHING = 0.3
+"""Weight of the newest beat's steps: a change of speed is seen within about a second."""
+
+
+class Pulse(Protocol):
+    """What the beats tell; each attribute is read for itself, none waits."""
+
+    step: int
+    epoch: int
+    batches: int
+    why_paused: str | None
+    has_returned: bool
+    committed_at_s: float
+
+    @property
+    def training_generation(self) -> int: ...
+    @property
+    def is_in_step(self) -> bool: ...
+    def sequence(self) -> int: ...
+    def consumed(self) -> int: ...
+    def scalars(self) -> Mapping[str, float]: ...
+
+
+class Tempo:
+    """Smoothed seconds of a step, from when the newest was committed."""
+
+    def __init__(self) -> None:
+        self.step_s = 0.0
+        self._generation = 0
+        self._step = 0
+        self._at_s = 0.0
+
+    def take(self, generation: int, step: int, at_s: float) -> float:
+        """Return the duration as of this commit; a new generation measures from its first one."""
+        steps = step - self._step
+        if generation == self._generation and self._at_s and steps > 0:
+            newest_s = (at_s - self._at_s) / steps
+            share = TEMPO_SMOOTHING if self.step_s else 1.0
+            self.step_s += share * (newest_s - self.step_s)
+        if generation != self._generation:
+            self._generation, self._step, self._at_s = generation, step, 0.0
+        elif steps:
+            self._step, self._at_s = step, at_s
+        return self.step_s
+
+
+class Beater:
+    """Sends the beats and, while a change of world is due, rings the alarm."""
+
+    def __init__(
+        self, pulse: Pulse, send: Callable[[Beat], None], ring: Callable[[float], bool]
+    ) -> None:
+        self._pulse = pulse
+        self._send = send
+        self._ring = ring
+        self._tempo = Tempo()
+        self._wake = Event()
+        self._is_over = False
+        self._thread = Thread(target=self._run, name="elasticd-beating", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Look at the alarm now; any thread."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._wake.set()
+        self._thread.join(BEAT_S * 5)
+
+    def _run(self) -> None:
+        beat_at_s = 0.0
+        while not self._is_over:
+            now_s = time.monotonic()
+            if now_s >= beat_at_s:
+                self._send(self._beat())
+                beat_at_s = now_s + BEAT_S
+            is_due = self._ring(now_s)
+            self._wake.wait(RING_S if is_due else max(0.0, beat_at_s - time.monotonic()))
+            self._wake.clear()
+
+    def _beat(self) -> Beat:
+        pulse = self._pulse
+        generation, step = pulse.training_generation, pulse.step
+        return Beat(
+            generation=Generation(generation),
+            step=step,
+            step_s=self._tempo.take(generation, step, pulse.committed_at_s),
+            batches=pulse.batches,
+            sequence=pulse.sequence(),
+            is_in_step=pulse.is_in_step,
+            has_returned=pulse.has_returned,
+            is_paused=pulse.why_paused is not None,
+            why_paused=pulse.why_paused or "",
+            epoch=pulse.epoch,
+            consumed=pulse.consumed(),
+            scalars=pulse.scalars(),
+        )

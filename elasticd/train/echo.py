@@ -1,0 +1,69 @@
+"""Tells the echo of another rank's end from an error of the script's own."""
+
+import os
+import re
+import traceback
+from collections.abc import Iterator
+
+import torch
+
+__all__ = ["is_echo", "is_silence"]
+
+_ECHOES = re.compile(
+    r"connection (was )?(likely )?(closed|reset|refused)|broken pipe"
+    r"|remote (process|peer) (has )?exited"
+    r"|nccl(remote|system|internal)error|communicator (was|has been) aborted|nccl communicator"
+    r"|timed out (waiting|after)|socket timeout|(send|recv|sendbytes|recvvalue) failed"
+    r"|store is (closed|no longer)|client socket has|wait timeout|broken by its peer",
+    re.IGNORECASE,
+)
+"""What collectives and stores say when somebody else died or the group was aborted."""
+
+_SILENCES = re.compile(r"timed out|no route|unreachable", re.IGNORECASE)
+_SPEAKERS = re.compile(r"gloo|nccl|c10d|store|socket|process ?group|connect", re.IGNORECASE)
+_PLACES = tuple(
+    os.path.join(os.path.dirname(torch.__file__), *place)
+    for place in (("distributed",), ("nn", "parallel"), ("autograd",))
+)
+"""Where Python calls what waits for other ranks; DistributedDataParallel does it in a backward."""
+
+
+def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
+    """True if this exception, or one that it was raised from, looks like another rank's end.
+
+    Where a connection of the group has ended, so does any RuntimeError that comes out of torch's
+    distributed parts, whatever its words, or that speaks of them. A KeyError or ValueError does not
+    come from a collective, nor do matrices whose shapes do not fit.
+    """
+    for cause in _chain(exc):
+        if not isinstance(cause, RuntimeError | OSError):
+            continue
+        words = str(cause)
+        if _ECHOES.search(words):
+            return True
+        if is_peer_gone and (_SPEAKERS.search(words) or _has_waited(cause)):
+            return True
+    return False
+
+
+def is_silence(exc: BaseException) -> bool:
+    """True if a connection ended because its other end acknowledged nothing for too long."""
+    return any(_SILENCES.search(str(cause)) for cause in _chain(exc))
+
+
+def _has_waited(exc: BaseException) -> bool:
+    """True if it was raised below a call that may wait for other ranks."""
+    frames = traceback.walk_tb(exc.__traceback__)
+    return any(frame.f_code.co_filename.startswith(_PLACES) for frame, _ in frames)
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [exc]
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        todo += [one.__cause__, one.__context__]

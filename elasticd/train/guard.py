@@ -1,0 +1,348 @@
+"""Knows for how long a rank's parameters are those of its last commit, and leads back to them.
+
+A step ends with `commit`, but parameters change before that, in `optimizer.step()`. Two hooks that
+torch calls around every optimizer's step tell when. Before the first of a step everything that
+it will read must be known good: kernels behind an aborted NCCL collective would go on with sums
+that lack a rank. From there to the commit the rank is dirty: its state is of no step at all, and
+nobody may copy it.
+
+Most scripts cannot be interrupted while dirty: they have one optimizer, and nothing collective
+between its step and the commit. Others, found out by watching, get a copy of what the optimizer
+is about to change (`undo`). Rejected: that copy for everybody, which costs a tenth of a step.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from elasticd.errors import CallError
+from elasticd.train import gradient
+from elasticd.train.gradient import GradientsNotFinite, OnNan
+from elasticd.train.undo import Undo, parameters_of
+from elasticd.train.watch import Watch
+
+__all__ = ["Guard"]
+
+COPY_LIMIT_BYTES = 64 << 20
+"""Parameters up to this size are copied as a generation begins: 30 ms with Adam's state."""
+
+PROBATION = 2
+"""Commits until it is known whether a script does something between its steps and its commits."""
+
+UNCOMMITTED_STEPS = 20
+"""Steps of one optimizer since the last commit, from which on a person is told. Some scripts make
+several for each commit; one that forgot to commit makes no progress at all."""
+
+HABIT = 2
+"""Steps in a row in which parameters changed before the optimizer's step: it will go on."""
+
+_version = attrgetter("_version")
+_Optimizer = torch.optim.Optimizer
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Guard:
+    """The optimizers of one state."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        """Optimizer steps that were left out because of bad gradients."""
+        self.is_busy = False
+        """In the middle of a commit."""
+        self._leads: dict[_Optimizer, _Optimizer] = {}
+        self._undo: dict[_Optimizer, Undo] = {}
+        self._names: dict[int, str] = {}
+        self._parameters: list[torch.Tensor] = []
+        self._on_nan = OnNan.IGNORE
+        self._watch: Watch | None = None
+        self._sequence: Callable[[], int] | None = None
+        self._hooks = ExitStack()
+        self._generations = 0
+        self._commits = 0
+        # Of the step that has not been committed:
+        self._begun: dict[_Optimizer, bool] = {}  # and whether its step ended
+        self._running: _Optimizer | None = None
+        self._depth = 0  # of calls of its step within each other
+        self._is_touched = False
+        self._is_copied = False  # all of them, when the rank was clean
+        self._settled_at = -1
+        self._stepped_at: int | None = None
+        self._version_sum: int | None = None
+        self._states: list[Any] = []
+        # Habits of the script:
+        self._is_followed = False  # by collectives between its step and the commit
+        self._touches = 0
+        self._uncommitted = 0  # optimizer steps since the last commit
+        self._is_warned = False
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._begun) or self._is_touched or self.is_busy
+
+    @property
+    def has_stepped(self) -> bool:
+        """Dirty, but every optimizer that began its step ended it."""
+        return self.is_dirty and not self.is_busy and all(self._begun.values())
+
+    @property
+    def optimizers(self) -> tuple[_Optimizer, ...]:
+        return tuple(self._undo)
+
+    def bind(
+        self,
+        optimizers: Mapping[_Optimizer, tuple[_Optimizer, ...]],
+        names: dict[int, str],
+    ) -> None:
+        """Watch over these; each with others through which the script may step it.
+
+        `names` of parameters are for messages, by their ids.
+        """
+        self._leads = {
+            each: lead for lead, others in optimizers.items() for each in (lead, *others)
+        }
+        self._undo = {lead: self._undo.get(lead) or Undo(lead) for lead in optimizers}
+        self._names = names
+        every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
+        self._parameters = list(every.values())
+
+    def arm(self, watch: Watch, on_nan: OnNan) -> None:
+        """Begin a generation; the state is clean."""
+        self.disarm()
+        self._watch = watch
+        self._on_nan = on_nan
+        self._sequence = getattr(watch, "sequence", None)
+        self._begin_step()
+        # DistributedDataParallel writes to the parameters when it is built (what was there before).
+        # In the process's first generation it is not known how much memory the GPU will need. To
+        # copy a large state would be the longest part of a recovery: a rank that is interrupted
+        # before its first commit then counts as one that has stepped, which is nearly as good.
+        self._generations += 1
+        is_early = self._generations == 1 and any(each.is_cuda for each in self._parameters)
+        if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
+            self._copy_all(is_required=False)
+        self._look_away()
+        self._hooks.callback(register_optimizer_step_pre_hook(self._before).remove)
+        self._hooks.callback(register_optimizer_step_post_hook(self._after).remove)
+
+    def disarm(self) -> None:
+        """End a generation; what is dirty stays so."""
+        self._hooks.close()
+        self._watch = None
+
+    def begin_commit(self) -> None:
+        """Make sure that the step may count; the state is not clean before `end_commit`.
+
+        Raises:
+            CallError: an optimizer's step was left by an exception.
+            Interrupted: the generation is over.
+        """
+        assert self._watch is not None
+        if self._begun and not all(self._begun.values()):
+            broken = next(each for each, has_ended in self._begun.items() if not has_ended)
+            raise CallError(
+                f"{type(broken).__name__}.step() ended with an exception, so this step is half "
+                "done and cannot be committed: let the exception leave train."
+            )
+        sequence = self._sequence() if self._sequence is not None else None
+        if not self._begun or (sequence is not None and sequence != self._settled_at):
+            self._watch.settle()
+        if self._stepped_at is not None and sequence is not None:
+            self._is_followed |= sequence != self._stepped_at
+        self.is_busy = True
+
+    def cancel_commit(self) -> None:
+        """Be as dirty as before."""
+        self.is_busy = False
+
+    def end_commit(self) -> None:
+        """Be clean: this is the step to go back to from now on."""
+        self._commits += 1
+        self._uncommitted = 0
+        self._touches = self._touches + 1 if self._is_touched else 0
+        self._begin_step()
+        if self._touches >= HABIT:
+            self._touches = HABIT
+            self._copy_all(is_required=True)
+        elif not self._needs_undo():
+            for undo in self._undo.values():
+                undo.release()
+        self._look_away()
+        self.is_busy = False
+
+    def undo(self) -> bool:
+        """Go back to the last commit where something was touched since; True: the rank is clean."""
+        if self.is_busy:
+            return False
+        self._running = None
+        self._look_for_touches()
+        for each in self._leads:
+            _drop_scale(each)
+        if not self.is_dirty:
+            return True
+        self._is_followed |= bool(self._begun) and all(self._begun.values())
+        to_undo = self._undo.values() if self._is_copied else [self._undo[o] for o in self._begun]
+        if (self._is_touched and not self._is_copied) or not all(u.is_valid for u in to_undo):
+            return False
+        for undo in to_undo:
+            undo.put_back()
+        self._begun.clear()
+        self._is_touched = False
+        self._look_away()
+        return True
+
+    def reset(self) -> None:
+        """Be clean: the state was replaced by one that counts."""
+        self.is_busy = False
+        self._begin_step()
+        self._version_sum = None
+
+    # --- around each optimizer's step -----------------------------------------------------------
+
+    def _before(
+        self, optimizer: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Call | None:
+        lead = self._leads.get(optimizer)
+        if self._running is not None:
+            # Another's step is made of it, or its class calls the step of the class above. (Or an
+            # exception ended the one before: then this step is not going to count anyway.)
+            self._depth += lead is self._running
+            return None
+        if lead is None:
+            raise CallError(
+                f"A {type(optimizer).__name__} that elasticd does not know changes parameters: "
+                "give it to State(...), so that it survives with them."
+            )
+        self._settle()
+        if not self._begun:
+            self._look_for_touches()
+        # The optimizer itself is among the arguments; most steps have no other.
+        call = self._with_closure(lead, args, kwargs) if kwargs or len(args) > 1 else None
+        if call is None and self._on_nan is not OnNan.IGNORE:
+            self._look_at_gradients(lead)
+        if lead not in self._begun:
+            if not self._is_copied and (self._needs_undo() or call is not None):
+                self._undo[lead].take(is_required=True)
+            elif not self._is_copied and self._commits < PROBATION:
+                self._undo[lead].take(is_required=False)
+        if self._stepped_at is None and self._sequence is not None:
+            self._stepped_at = self._settled_at
+        self._running, self._depth = lead, 1
+        self._begun[lead] = False
+        return call
+
+    def _after(self, optimizer: _Optimizer, args: object, kwargs: object) -> None:
+        lead = self._leads.get(optimizer)
+        if lead is None or lead is not self._running:
+            return
+        self._depth -= 1
+        if not self._depth:
+            self._running = None
+            self._begun[lead] = True
+            self._uncommitted += 1
+            if self._uncommitted == UNCOMMITTED_STEPS * len(self._undo) and not self._is_warned:
+                self._is_warned = True
+                sys.stderr.write(
+                    f"elasticd: {self._uncommitted} optimizer steps and no commit: what is not "
+                    "committed is done again after a failure. Call state.commit() after "
+                    "optimizer.step().\n"
+                )
+
+    def _settle(self) -> None:
+        """Wait for what this step will read, unless nothing came since the last time."""
+        assert self._watch is not None
+        sequence = self._sequence() if self._sequence is not None else None
+        if self._begun and sequence is not None and sequence == self._settled_at:
+            return
+        self._watch.settle()
+        if sequence is not None:
+            self._settled_at = sequence
+
+    def _with_closure(
+        self, lead: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Call | None:
+        """Return the call with a closure that is looked after as the step is; None: it has none.
+
+        A closure makes gradients, so the collectives come after the step began.
+        """
+        closure = kwargs.get("closure") or next((each for each in args[1:] if callable(each)), None)
+        if closure is None:
+            return None
+
+        def guarded(*values: Any, **names: Any) -> Any:
+            loss = closure(*values, **names)
+            self._settle()
+            if self._on_nan is not OnNan.IGNORE and gradient.has_bad(lead):
+                raise GradientsNotFinite(self._describe(lead))
+            return loss
+
+        return (
+            tuple(guarded if each is closure else each for each in args),
+            {name: guarded if each is closure else each for name, each in kwargs.items()},
+        )
+
+    def _look_at_gradients(self, lead: _Optimizer) -> None:
+        # A fused optimizer gets a GradScaler's findings and leaves its parameters alone by itself.
+        if getattr(lead, "found_inf", None) is not None or not gradient.has_bad(lead):
+            return
+        if self._on_nan is OnNan.STOP:
+            raise GradientsNotFinite(self._describe(lead))
+        gradient.clear(lead)
+        self.skipped += 1
+
+    def _describe(self, lead: _Optimizer) -> str:
+        return (
+            "Gradients are infinite or not a number, and the parameters are as they were before "
+            f"this step: {gradient.describe_bad(lead, self._names)}."
+        )
+
+    # --- what the step does besides ---------------------------------------------------------------
+
+    def _needs_undo(self) -> bool:
+        return self._is_followed or len(self._undo) > 1
+
+    def _begin_step(self) -> None:
+        self._begun.clear()
+        self._running = None
+        self._is_touched = self._is_copied = False
+        self._stepped_at = None
+        self._settled_at = -1
+        for undo in self._undo.values():
+            undo.drop()
+
+    def _copy_all(self, *, is_required: bool) -> None:
+        for undo in self._undo.values():
+            undo.take(is_required=is_required)
+        self._is_copied = all(undo.is_valid for undo in self._undo.values())
+
+    def _look_away(self) -> None:
+        """Take what is there for what was committed."""
+        self._version_sum = sum(map(_version, self._parameters))
+        self._states = [lead.state for lead in self._undo]
+
+    def _look_for_touches(self) -> None:
+        """Find what changed while no optimizer's step was on its way.
+
+        The counters of torch grow with each write; loading into an optimizer makes another dict.
+        """
+        if not self._begun and self._version_sum is not None:
+            self._is_touched |= self._version_sum != sum(map(_version, self._parameters))
+            for lead, state in zip(self._undo, self._states, strict=True):
+                self._is_touched |= lead.state is not state
+
+
+def _drop_scale(optimizer: _Optimizer) -> None:
+    """Forget what a GradScaler left on a fused optimizer whose step was interrupted.
+
+    The next step would multiply its scale with the one that is left.
+    """
+    if "found_inf" in vars(optimizer):
+        for name in ("found_inf", "grad_scale"):
+            vars(optimizer).pop(name, None)

@@ -1,0 +1,108 @@
+"""What was counted: the proof that every sample of an epoch counted exactly once.
+
+A loader says which positions of which epoch it delivered (`Span`); the ledger compares each span
+with where the last one ended. It knows nothing of how the loader works, so that a loader that
+goes back or jumps is caught by something that cannot share its mistake. Positions, not samples:
+that a position is one sample and always the same one is the permutation's business.
+
+Every position that goes by is exactly one of: counted, skipped (a bug of ours), left out (the
+script ended the epoch early, or `drop_last` cut its tail). So
+``samples + skipped + left_out == epochs * length + consumed`` from the beginning of an epoch on.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["Ledger", "Span"]
+
+
+class Span(NamedTuple):
+    """Positions [start, stop) of an epoch's order, over all ranks, and what became of them.
+
+    A named tuple, as one is made for each batch: a frozen dataclass takes four times as long.
+    """
+
+    epoch: int
+    start: int
+    stop: int
+    length: int
+    """Samples in the whole epoch."""
+    is_left_out: bool = False
+    """Not delivered, because the script wanted it so."""
+
+
+class Ledger:
+    """Counts samples, and what was repeated, skipped or left out.
+
+    `epoch` and `consumed` say where the counting begins: where the loader stands before its first
+    span.
+    """
+
+    def __init__(self, *, epoch: int = 0, consumed: int = 0) -> None:
+        self.epoch = epoch
+        self.consumed = consumed
+        self.samples = 0
+        """Counted once each; what was `repeated` is not in it a second time."""
+        self.repeated = 0
+        self.skipped = 0
+        self.left_out = 0
+        self.epochs = 0
+        """Ended, whether all of it was read or not."""
+        self._length: int | None = None  # of the epoch that we are in; None: nothing seen of it
+
+    def take(self, spans: Iterable[Span]) -> None:
+        """Count what became part of a commit, in the order in which it was delivered."""
+        for span in spans:
+            self._take(span)
+
+    def state_dict(self) -> dict[str, int | None]:
+        """Return the counts, JSON-plain."""
+        return {
+            "epoch": self.epoch,
+            "consumed": self.consumed,
+            "length": self._length,
+            "samples": self.samples,
+            "repeated": self.repeated,
+            "skipped": self.skipped,
+            "left_out": self.left_out,
+            "epochs": self.epochs,
+        }
+
+    def load_state_dict(self, state: Mapping[str, int | None]) -> None:
+        """Take over counts that `state_dict` returned."""
+        self.epoch = state["epoch"] or 0
+        self.consumed = state["consumed"] or 0
+        self._length = state["length"]
+        self.samples = state["samples"] or 0
+        self.repeated = state["repeated"] or 0
+        self.skipped = state["skipped"] or 0
+        self.left_out = state["left_out"] or 0
+        self.epochs = state["epochs"] or 0
+
+    def _take(self, span: Span) -> None:
+        if span.epoch < self.epoch:
+            # That epoch is over: all of it was accounted for, so this is there twice.
+            self.repeated += 0 if span.is_left_out else span.stop - span.start
+            return
+        while self.epoch < span.epoch:
+            self._end_epoch(span.length)
+        self._length = span.length
+        self.skipped += max(span.start - self.consumed, 0)
+        start = max(span.start, self.consumed)
+        new = max(span.stop - start, 0)
+        if span.is_left_out:
+            self.left_out += new
+        else:
+            self.samples += new
+            self.repeated += span.stop - span.start - new
+        self.consumed = max(self.consumed, span.stop)
+        if self.consumed >= span.length:
+            self._end_epoch(span.length)
+
+    def _end_epoch(self, length: int) -> None:
+        """Be at the beginning of the next epoch; what nobody accounted for was skipped."""
+        self.skipped += max((self._length or length) - self.consumed, 0)
+        self.epochs += 1
+        self.epoch += 1
+        self.consumed = 0
+        self._length = None

@@ -1,0 +1,131 @@
+"""What a source and a target of a heal say to each other over a plain TCP connection.
+
+The target says hello, with the token that only readers of the generation's store know, and then
+asks; the source answers each question with exactly the bytes asked for. No pickle, nothing nested
+but one JSON text, sizes checked on both sides.
+"""
+
+import hmac
+import json
+import socket
+import struct
+from dataclasses import dataclass
+
+import torch
+
+from elasticd.errors import Fenced
+
+__all__ = [
+    "ASK_LIMIT_BYTES",
+    "Ask",
+    "Manifest",
+    "read_ask",
+    "read_exactly",
+    "read_into",
+    "read_text",
+    "say_hello",
+    "send_text",
+    "verify_hello",
+]
+
+ASK_LIMIT_BYTES = 4 << 20
+"""Most bytes of one answer: small enough to share out among streams, large beside a round trip."""
+
+TEXT_LIMIT_BYTES = 256 << 20
+
+_HELLO = struct.Struct("<16s32sQI")
+_MAGIC = b"elasticd-heal-1\n"
+_ASK = struct.Struct("<BIQQ")
+_LENGTH = struct.Struct("<Q")
+
+MANIFEST, DIGESTS, BYTES = 1, 2, 3
+
+_DTYPES = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question: for the manifest, for digests of pieces, or for bytes of a tensor."""
+
+    kind: int
+    tensor: int = 0
+    start: int = 0
+    length: int = 0
+
+    def send(self, line: socket.socket) -> None:
+        line.sendall(_ASK.pack(self.kind, self.tensor, self.start, self.length))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A state without the contents of its tensors."""
+
+    skeleton: str
+    tensors: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+
+    def to_json(self) -> bytes:
+        plain = [[str(dtype), shape] for dtype, shape in self.tensors]
+        return json.dumps([self.skeleton, plain]).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "Manifest":
+        """Read what a source said.
+
+        Raises:
+            Fenced: it is no manifest.
+        """
+        try:
+            skeleton, plain = json.loads(text)
+            tensors = tuple(
+                (_DTYPES[dtype], tuple(int(size) for size in shape)) for dtype, shape in plain
+            )
+        except (ValueError, KeyError, TypeError) as exc:
+            raise Fenced(f"A state's manifest cannot be read: {exc}.") from exc
+        return cls(str(skeleton), tensors)
+
+
+def say_hello(line: socket.socket, token: str, generation: int, rank: int) -> None:
+    line.sendall(_HELLO.pack(_MAGIC, token.encode(), generation, rank))
+
+
+def verify_hello(line: socket.socket, token: str, generation: int) -> int | None:
+    """The rank of whoever greets with this token in this generation, else None."""
+    magic, theirs, number, rank = _HELLO.unpack(read_exactly(line, _HELLO.size))
+    is_ours = hmac.compare_digest(theirs, token.encode())
+    return int(rank) if magic == _MAGIC and is_ours and number == generation else None
+
+
+def read_ask(line: socket.socket) -> Ask | None:
+    """The next question; None when the target hung up."""
+    try:
+        return Ask(*_ASK.unpack(read_exactly(line, _ASK.size)))
+    except EOFError:
+        return None
+
+
+def send_text(line: socket.socket, text: bytes) -> None:
+    line.sendall(_LENGTH.pack(len(text)))
+    line.sendall(text)
+
+
+def read_text(line: socket.socket) -> bytes:
+    (length,) = _LENGTH.unpack(read_exactly(line, _LENGTH.size))
+    if length > TEXT_LIMIT_BYTES:
+        raise Fenced(f"A peer announces a text of {length} bytes, more than any state's skeleton.")
+    return bytes(read_exactly(line, length))
+
+
+def read_exactly(line: socket.socket, length: int) -> bytearray:
+    """Raise EOFError when the other side hangs up before."""
+    data = bytearray(length)
+    read_into(line, memoryview(data))
+    return data
+
+
+def read_into(line: socket.socket, place: memoryview) -> None:
+    """Fill `place`; raise EOFError when the other side hangs up before."""
+    while place:
+        count = line.recv_into(place)
+        if count == 0:
+            raise EOFError("the other side hung up")
+        place = place[count:]

@@ -1,0 +1,373 @@
+"""`elasticd.run`: calls `train` once for each generation, in one process, until the work is done.
+
+Each round: be told the world, form its group, agree on the newest clean state and copy it to those
+who lack it, train. Whatever makes `train` return or raise, one question decides what follows: has
+the world changed? If so, it was only interrupted, and the next round begins where the last commit
+stood. If not, it is the script's own end, good or bad, and leaves as it came.
+"""
+
+import gc
+import inspect
+import os
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch.distributed as dist
+
+from elasticd.channel.worker import Enter, Finished, Formed
+from elasticd.errors import CallError, ElasticdError
+from elasticd.train.agree import Report, agree
+from elasticd.train.echo import is_echo, is_silence
+from elasticd.train.end import wait_for_all
+from elasticd.train.group import Group, GroupBroken
+from elasticd.train.guard import Guard
+from elasticd.train.heal import fingerprint, heal
+from elasticd.train.interrupt import Interrupted
+from elasticd.train.keep import Keep
+from elasticd.train.link import Link
+from elasticd.train.output import redirect
+from elasticd.train.replica import Replicas, owned_tensors
+from elasticd.train.session import AgentSession
+from elasticd.train.setting import Setting
+from elasticd.train.solo import Solo
+from elasticd.train.state import State
+from elasticd.train.tree import Tree
+from elasticd.train.watch import Session
+from elasticd.train.world import World, device
+
+__all__ = ["run"]
+
+FORM_TIMEOUT_S = 30.0
+"""A formation that takes longer is reported with the ranks that are missing."""
+PLANNED_FORM_TIMEOUT_S = 1800.0
+"""The same where others go on to a step that was agreed on, and may pause before it."""
+
+EXPLANATION_S = 5.0
+"""How long an exception that looks like another rank's end waits for word of it."""
+
+NCCL_ENVIRONMENT = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+}
+"""By default torch's watchdog ends a process in which NCCL failed or hangs; we mean to keep it, and
+aborts and limits are ours. (docs.pytorch.org: ProcessGroupNCCL environment variables.)"""
+
+Train = Callable[[State, World], object]
+
+
+def run(train: Train, state: State) -> None:
+    """Call `train(state, world)`, again after each change of world, until all ranks are done.
+
+    What must survive a change stands in `state`; what `train` builds itself (its
+    DistributedDataParallel, say) it builds anew. An exception that `train` raises leaves here.
+
+    Raises:
+        CallError: not called as it should be; the message says what to change.
+    """
+    global _HAS_RUN
+    setting = Setting.read(os.environ)
+    with _only_run():
+        _check_call(train, state, setting)
+        session: Session = AgentSession(Link(setting.agent)) if setting.agent else Solo()
+        _HAS_RUN = bool(setting.agent)
+        state._on_nan = setting.on_nan
+        if setting.agent:
+            os.environ.update(NCCL_ENVIRONMENT)
+        _Run(train, state, session, setting).go()
+
+
+class _Run:
+    def __init__(self, train: Train, state: State, session: Session, setting: Setting) -> None:
+        self._train = train
+        self._state = state
+        self._session = session
+        self._setting = setting
+        self._lineage = 0
+        """The newest generation in which this process had the same state as all others."""
+        self._is_forming = False
+        self._was_training = False
+        """In the world before this one."""
+        self._held: weakref.ref[object] | None = None
+
+    def go(self) -> None:
+        """Go from world to world."""
+        self._session.attach(self._state, os.getpid(), _may_leave)
+        try:
+            while (enter := self._session.next_world()) is not None:
+                if self._is_done_in(enter):
+                    return
+        finally:
+            self._session.close()
+        # The agent is gone, and with it whoever could say when this world is over. The pool ends
+        # what is left of the job; nobody needs a traceback of that.
+        raise SystemExit(1)
+
+    def _is_done_in(self, enter: Enter) -> bool:
+        """Train in one world; False if it changed before all ranks had finished."""
+        redirect(enter.out_path, enter.err_path)
+        # Who has just left where the others are is followed by them at once.
+        is_early = enter.at_step is not None and not self._was_training
+        timeout_s = PLANNED_FORM_TIMEOUT_S if is_early else FORM_TIMEOUT_S
+        self._was_training = False
+        group = Group(enter, backend=_backend(), timeout_s=timeout_s)
+        self._session.use(group)
+        is_done = False
+        try:
+            world, formed, note = self._form(group, enter)
+            self._session.formed(formed, note)
+            self._was_training = True
+            self._session.call(lambda: self._train(self._state, world))
+            is_done = self._finish(group, enter)
+        except BaseException as exc:
+            is_own = self._is_own(exc, group, enter.generation)
+            # Others wait for this rank in a collective: they must hear of its end before anything
+            # else, and nothing here may wait for them.
+            group.abort()
+            self._session.use(None)
+            self._state._leave()
+            if is_own:
+                # With an agent the process ends now, and whether it had a group is reported. In a
+                # notebook it may run once more.
+                if not self._setting.agent:
+                    group.close()
+                raise
+            _forget(exc)
+        self._session.use(None)
+        self._session.on_commit = None
+        self._state._leave()
+        group.close()
+        self._bury()
+        return is_done
+
+    def _form(self, group: Group, enter: Enter) -> tuple[World, Formed, str]:
+        """Build the group, and give all ranks the newest state."""
+        state = self._state
+        self._is_forming = True
+        started_s = time.monotonic()
+        group.form()
+        self._held = weakref.ref(dist.group.WORLD)
+        formed_s = time.monotonic()
+        # What the script's own objects raise is the script's error, whatever it looks like.
+        self._is_forming = False
+        state._settle_back()
+        structure = state._structure()
+        self._is_forming = True
+        report = Report.of(enter.rank, state, lineage=self._lineage)
+        decision = agree(group, report, structure)
+        agreed_s = time.monotonic()
+        healed = heal(group, decision, state)
+        self._is_forming = False
+        self._lineage = enter.generation
+        world = World(
+            rank=enter.rank,
+            size=enter.size,
+            local_rank=enter.local_rank,
+            local_size=enter.local_size,
+            node=enter.node,
+            node_rank=enter.node_rank,
+            nodes=enter.nodes,
+            generation=enter.generation,
+            device=device(),
+        )
+        state._enter(world, self._session)
+        entered_s = time.monotonic()
+        self._compare_from_now_on(group, world)
+        phases_s = {
+            "form": formed_s - started_s,
+            "compare": agreed_s - formed_s + healed.compare_s,
+            "copy": entered_s - agreed_s - healed.compare_s,
+        }
+        formed = Formed(
+            generation=enter.generation,
+            step=decision.position[0],
+            source=min(decision.sources) if decision.targets else -1,
+            received_bytes=healed.received_bytes,
+            phases_s=phases_s,
+        )
+        note = decision.note
+        if not note and enter.generation > 1 and decision.position == (0, 0):
+            note = "No rank had a committed step to go on from: the training begins anew."
+        if note and enter.rank == 0:
+            sys.stderr.write(f"elasticd: {note}\n")
+        return world, formed, note
+
+    def _bury(self) -> None:
+        """Collect what only cycles keep of the old generation, if anything does.
+
+        An old DistributedDataParallel holds its group as an attribute, so a group that is still
+        there tells of one. A collection costs milliseconds, so it is not made for nothing.
+        """
+        if self._held is not None and self._held() is not None:
+            gc.collect()
+        self._held = None
+
+    def _compare_from_now_on(self, group: Group, world: World) -> None:
+        every = self._setting.compare_every
+        if not every or world.size == 1:
+            return
+        optimizers, is_stale = self._state._guard.optimizers, self._session.is_stale
+        self._session.on_commit = Replicas(
+            group.store,
+            rank=world.rank,
+            size=world.size,
+            every=every,
+            fingerprint=lambda: fingerprint(Tree("", owned_tensors(optimizers))),
+            is_stale=lambda: is_stale(world.generation),
+        ).compare
+
+    def _finish(self, group: Group, enter: Enter) -> bool:
+        """Wait until all ranks have come so far; then tell what the whole run did."""
+        self._session.has_returned = True
+        try:
+            is_stale = self._session.is_stale
+            if not wait_for_all(group.store, enter.size, lambda: is_stale(enter.generation)):
+                return False
+        finally:
+            self._session.has_returned = False
+        ledger = self._state._ledger
+        self._session.finished(
+            Finished(
+                step=self._state.step,
+                epochs=self._state.epoch,
+                samples=ledger.samples,
+                repeated=ledger.repeated,
+                skipped=ledger.skipped,
+            )
+        )
+        if enter.rank == 0:
+            sys.stdout.write(f"elasticd: {self._state.summary()}\n")
+        return True
+
+    def _is_own(self, exc: BaseException, group: Group, generation: int) -> bool:
+        """True if this is the script's own end, and no change of world explains it."""
+        if isinstance(exc, KeyboardInterrupt | SystemExit | GeneratorExit):
+            return True
+        if isinstance(exc, Interrupted) or self._session.is_stale(generation):
+            return False
+        if isinstance(exc, ElasticdError) and not isinstance(exc, GroupBroken):
+            return True
+        # What the store and the sockets of a formation raise, or of a group that we aborted, is
+        # nobody's in the script.
+        is_ours = self._is_forming or group.is_aborted
+        is_network = is_ours and isinstance(exc, RuntimeError | OSError)
+        is_broken = isinstance(exc, GroupBroken) or is_network
+        if not is_broken and not is_echo(exc, is_peer_gone=group.is_peer_gone()):
+            return True
+        if self._session.has_newer(generation):
+            return False  # Planned for a later step, and a peer has left for it already.
+        # Before the abort: others fall out of their collectives by it, and tell of less.
+        is_late = isinstance(exc, GroupBroken) and exc.is_late
+        unreachable = group.unreachable() if is_late or is_silence(exc) else ()
+        group.abort()
+        self._session.broken(f"{type(exc).__name__}: {exc}"[:500], unreachable)
+        if is_broken:
+            return False  # It was only forming; the agents have all they need to try again.
+        return not self._session.wait_newer(generation, EXPLANATION_S)
+
+
+def _forget(exc: BaseException) -> None:
+    """Let go of what `train` built, by clearing the frames that the exception came through.
+
+    An old DistributedDataParallel must not outlive its generation: its hooks sit on the parameters
+    and would reduce gradients over a group that is gone.
+    """
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [exc]
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        todo += [one.__cause__, one.__context__]
+        one.__traceback__ = one.__cause__ = one.__context__ = None
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if device().type == "cuda" else "gloo"
+
+
+_KEPT_WHOLE = {part.__init__.__code__.co_filename for part in (State, Guard, Keep)}
+_LEAVES_ITSELF = AgentSession.check.__code__
+"""And holds a lock while it waits."""
+
+
+def _may_leave(frame: FrameType | None) -> bool:
+    """True unless a commit, or something else that must be done whole, is under way."""
+    while frame is not None:
+        if frame.f_code.co_filename in _KEPT_WHOLE or frame.f_code is _LEAVES_ITSELF:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _check_call(train: Train, state: State, setting: Setting) -> None:
+    if not callable(train):
+        raise CallError(
+            f"elasticd.run wants a function train(state, world) first, not a "
+            f"{type(train).__name__}: write elasticd.run(train, state)."
+        )
+    if not isinstance(state, State):
+        raise CallError(
+            f"elasticd.run wants an elasticd.State second, not a {type(state).__name__}: write "
+            "elasticd.run(train, elasticd.State(model=model, optimizer=optimizer, ...))."
+        )
+    _check_arguments(train)
+    if not setting.agent and setting.is_torchrun:
+        raise CallError(
+            "elasticd.run does not work under torchrun: start the script with elasticd run "
+            "(elasticd run takes torchrun's arguments), or with plain python for one process."
+        )
+    if dist.is_initialized():
+        raise CallError(
+            "torch.distributed is initialized already: leave out init_process_group, "
+            "elasticd.run makes the process group for each world itself."
+        )
+    if setting.agent and threading.current_thread() is not threading.main_thread():
+        raise CallError(
+            "elasticd.run was called from a thread: call it from the main thread of the script."
+        )
+
+
+def _check_arguments(train: Train) -> None:
+    try:
+        inspect.signature(train).bind(None, None)
+    except TypeError:
+        name = getattr(train, "__name__", "train")
+        raise CallError(
+            f"elasticd.run calls {name}(state, world), and it takes other arguments: define it as "
+            f"def {name}(state, world)."
+        ) from None
+    except ValueError:
+        return  # Some callables of C code do not tell.
+
+
+_LOCK = threading.Lock()
+_HAS_RUN = False
+
+
+@contextmanager
+def _only_run() -> Iterator[None]:
+    """Refuse a run beside another, and one after the only one that a job has."""
+    if not _LOCK.acquire(blocking=False):
+        raise CallError(
+            "elasticd.run is running already in this process: call it once, and put all that is "
+            "to be trained into one train(state, world)."
+        )
+    try:
+        if _HAS_RUN:
+            raise CallError(
+                "elasticd.run has returned already: a job has one run, since other ranks may be "
+                "gone by now. Put the second part into the same train(state, world), or into a "
+                "job of its own."
+            )
+        yield
+    finally:
+        _LOCK.release()

@@ -1,0 +1,89 @@
+"""Numbers given to `commit`: kept as they come, read when somebody asks, never waited for."""
+
+import time
+from collections.abc import Mapping
+
+import torch
+
+from elasticd.errors import CallError
+
+__all__ = ["Scalars"]
+
+COPY_EVERY_S = 0.2
+"""How often a number is fetched from a GPU: as often as a heartbeat carries it."""
+
+_Given = dict[str, float | torch.Tensor]
+
+
+class Scalars:
+    """The last ones; `known` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._given: _Given = {}
+        self._fetched: _Given = {}
+        """Pinned copies of those on a GPU, on their way until `_arrival`."""
+        self._arrival: torch.cuda.Event | None = None
+        self._last: dict[str, float] = {}
+        self._next_copy_s = 0.0
+
+    def checked(self, scalars: Mapping[str, float | torch.Tensor]) -> _Given:
+        """Return them without their graphs; refuse what is not a number."""
+        given: _Given = {}
+        for name, value in scalars.items():
+            if type(value) is float:
+                given[name] = value
+                continue
+            if isinstance(value, torch.Tensor):
+                if value.numel() != 1:
+                    raise CallError(
+                        f"commit({name}=...) got a tensor of shape {list(value.shape)}: give one "
+                        "number, for example its mean()."
+                    )
+                given[name] = value.detach()
+                continue
+            try:
+                given[name] = float(value)
+            except (TypeError, ValueError):
+                raise CallError(
+                    f"commit({name}=...) got a {type(value).__name__}: give a number or a tensor "
+                    "of one element."
+                ) from None
+        return given
+
+    def set(self, given: _Given) -> None:
+        """Take note of what a commit was given."""
+        self._given = given
+        if time.monotonic() >= self._next_copy_s:
+            on_gpu = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.is_cuda}
+            if on_gpu:
+                self._fetch(on_gpu)
+            else:
+                self._next_copy_s = time.monotonic() + COPY_EVERY_S
+
+    def known(self) -> dict[str, float]:
+        """Return those whose values are here; one on a GPU may be of an earlier commit."""
+        arrival = self._arrival
+        if arrival is not None and arrival.query():  # type: ignore[no-untyped-call]
+            self._last = {name: float(value) for name, value in self._fetched.items()}
+        given = self._given
+        here = {
+            name: float(value)
+            for name, value in given.items()
+            if not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+        }
+        return {name: number for name, number in self._last.items() if name in given} | here
+
+    def _fetch(self, on_gpu: dict[str, torch.Tensor]) -> None:
+        if self._arrival is not None and not self._arrival.query():  # type: ignore[no-untyped-call]
+            return
+        self._arrival = None
+        self._fetched = {
+            name: torch.empty((), dtype=value.dtype, pin_memory=True).copy_(
+                value.reshape(()), non_blocking=True
+            )
+            for name, value in on_gpu.items()
+        }
+        arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrival.record()
+        self._arrival = arrival
+        self._next_copy_s = time.monotonic() + COPY_EVERY_S

@@ -1,0 +1,29 @@
+"""A GradScaler's state without asking the GPU for it."""
+
+from typing import Any
+
+import torch
+
+__all__ = ["ScalerState"]
+
+_PASSING = "_per_optimizer_states"
+"""What it knows of the gradients of one step: nothing, between steps."""
+
+
+class ScalerState:
+    """Saves and loads as the scaler does, for a copy that stays in the process.
+
+    The scaler's own `state_dict` reads its scale from the device, and so waits for the whole step
+    at every commit. Its `load_state_dict` leaves it in the middle of a step where it was
+    interrupted between `unscale_` and `update`; it would refuse to unscale the next.
+    """
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self._attributes = vars(scaler)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in self._attributes.items() if name != _PASSING}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._attributes.update(state)
+        self._attributes.get(_PASSING, {}).clear()

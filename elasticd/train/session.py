@@ -1,0 +1,390 @@
+"""A worker's session with its agent: which world is wanted, and what became of it.
+
+The hearing thread takes in what the agent says. A change that is due at once aborts the group, so
+that the training thread falls out of whatever it waits in; a planned one waits for its step. The
+training thread itself reads one attribute a step. Whatever it was doing, it leaves `train` by an
+exception at a leave point, and `next_world` says where to go.
+
+Rejected: asking the agent at each commit. It would cost a round trip a step, and a training thread
+that is blocked in a collective asks nobody.
+"""
+
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from threading import Condition, Thread
+from types import FrameType
+
+from elasticd.channel.worker import (
+    Attached,
+    Beat,
+    Broken,
+    Dump,
+    Enter,
+    Entered,
+    Finished,
+    Formed,
+    Leave,
+    Left,
+    Stacks,
+    Stepped,
+)
+from elasticd.records.ids import Generation, NodeId
+from elasticd.train import stacks
+from elasticd.train.alarm import PATIENCE_S, Alarm
+from elasticd.train.beat import Beater
+from elasticd.train.departure import Departure
+from elasticd.train.group import GroupBroken
+from elasticd.train.interrupt import Interrupted
+from elasticd.train.watch import Breakable, Observed, Wire
+
+__all__ = ["AgentSession"]
+
+WAIT_S = 1.0
+"""Waits are cut into pieces of this length, so that a Ctrl-C is seen."""
+
+EXPLANATION_S = 2.0
+"""How long the news of a peer's end may be behind the end of its connection."""
+
+DIRTY_PATIENCE_S = 2.0
+"""How long after a change is due a rank between its optimizer's step and its commit may still use
+the group: to leave before the commit costs the step."""
+
+
+class AgentSession:
+    """One for the whole run. The training thread calls it, but for what begins with an underscore.
+
+    `Pulse`: the attributes are read by the beating thread as they are.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.generation = 0
+        self.step = 0
+        self.epoch = 0
+        self.batches = 0
+        self.why_paused: str | None = None
+        self.has_returned = False
+        self.committed_at_s = 0.0
+        self.on_commit: Callable[[int], None] | None = None
+        self._wire = wire
+        self._changed = Condition()
+        self._wanted: Enter | Leave | None = None
+        self._heard_at_s = 0.0
+        self._entered = 0
+        self._abort_s = 0.0
+        self._is_gone = False
+        self._is_closing = False
+        self._is_training = False
+        self._group: Breakable | None = None
+        self._is_formed = False
+        self._is_urgent = False
+        """The group is over, whatever later worlds are planned."""
+        self._departure: Departure | None = None
+        self._observed: Observed | None = None
+        self._batches_applied = 0
+        self._lost_steps = 0
+        self._formed: Formed | None = None
+        self._formed_at_s = 0.0
+        self._note = ""
+        self._alarm: Alarm | None = None
+        self._beater = Beater(self, self._send_news, self._ring)
+        self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
+
+    # --- Watch: on the way of every step --------------------------------------------------------
+
+    def check(self, step: int) -> None:
+        if self._wanted is None:
+            return
+        with self._changed:
+            if self._departure is not None:  # Mostly all have agreed long before this step.
+                self._departure.wait(step, lambda: not self._holds())
+        if self._is_due(step):
+            raise Interrupted
+
+    def committed(self, position: tuple[int, int]) -> None:
+        self.step, self.epoch = position
+        self.committed_at_s = time.monotonic()
+        self._batches_applied = self.batches
+        if self._formed is not None and self.step > self._formed.step:
+            self._send_stepped(self._formed)
+        if self.on_commit is not None:
+            self.on_commit(self.step)
+
+    def settle(self) -> None:
+        if not self._holds():
+            raise Interrupted
+        if self._group is not None:
+            self._group.settle(self._holds)
+            if not self._holds():
+                raise Interrupted
+            if self._group.has_ended():
+                self._explain()
+
+    def pause(self, why: str | None) -> None:
+        self.why_paused = why
+
+    def delivered(self) -> None:
+        if self._wanted is not None:
+            self.check(self.step)
+        self.batches += 1
+
+    # --- Session: between the worlds --------------------------------------------------------------
+
+    def attach(self, observed: Observed, pid: int, may_leave: Callable[[FrameType], bool]) -> None:
+        """Say that this worker is prepared, and begin to listen; main thread only."""
+        self._observed = observed
+        self._alarm = Alarm(
+            lambda: self._is_due(self.step),
+            lambda frame: not self._is_dirty() and may_leave(frame),
+        )
+        self._alarm.arm()
+        stacks.arm()
+        self._wire.send(Attached(pid=pid))
+        self._hearing.start()
+        self._beater.start()
+
+    def next_world(self) -> Enter | None:
+        """Wait for the world to be in; None: the agent is gone.
+
+        Nothing of the generation before may go on here any more.
+        """
+        left_at_s, is_new = time.monotonic(), self._entered == 0
+        while True:
+            with self._changed:
+                while self._wanted is None and not self._is_gone:
+                    self._changed.wait(WAIT_S)
+                wanted, self._wanted = self._wanted, None
+                if self._is_gone or wanted is None:
+                    return None
+                if isinstance(wanted, Enter):
+                    self.generation = self._entered = wanted.generation
+                    break
+            self._wire.send(Left(step=self.step))
+        self._wire.send(Entered(generation=wanted.generation))
+        # A planned change was known long before it was due, and a worker that waits loses nothing.
+        begun_at_s = self._heard_at_s if wanted.at_step is None else left_at_s
+        self._abort_s = 0.0 if is_new else time.monotonic() - begun_at_s
+        return wanted
+
+    def use(self, group: Breakable | None) -> None:
+        """Abort this group from now on when its generation is over; None: there is none."""
+        with self._changed:
+            if self._departure is not None:
+                self._departure.end()
+            self._group, self._departure = group, None
+            self._is_formed = self._is_urgent = False
+            is_over = not self._holds()
+        if group is not None and is_over:
+            group.abort()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call what trains; it may be interrupted anywhere but in a commit."""
+        assert self._alarm is not None
+        self._is_training = True
+        try:
+            self._alarm.call(function)
+        finally:
+            self._is_training = False
+            self.why_paused = None
+
+    def is_stale(self, generation: int) -> bool:
+        """True if the generation is over for this rank as it stands."""
+        return generation != self._entered or self._is_due(self.step)
+
+    def has_newer(self, generation: int) -> bool:
+        """True if another world is wanted, due or not."""
+        return generation != self._entered or self._wanted is not None
+
+    def wait_newer(self, generation: int, timeout_s: float) -> bool:
+        """Wait until another world is wanted; False if none was by then."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.has_newer(generation), timeout_s)
+
+    def formed(self, formed: Formed, note: str = "") -> None:
+        """Tell that `train` is called next, and count what it does again."""
+        begun = self.step + self.is_in_step
+        self._lost_steps = max(0, begun - formed.step)
+        self._batches_applied = self.batches
+        self.step = formed.step
+        phases_s = {"abort": self._abort_s, **formed.phases_s}
+        self._formed = dataclasses.replace(formed, phases_s=phases_s)
+        self._formed_at_s = time.monotonic()
+        self._note = note
+        with self._changed:
+            self._is_formed = True
+            self._plan_departure()
+        self._wire.send(self._formed)
+
+    def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
+        """Tell that the group does not work and that nobody has said why."""
+        self._wire.send(
+            Broken(generation=Generation(self._entered), why=why, unreachable=unreachable)
+        )
+
+    def finished(self, finished: Finished) -> None:
+        self._is_closing = True
+        self._wire.send(finished)
+
+    def close(self) -> None:
+        """End the threads and the connection."""
+        self._is_closing = True
+        self._beater.stop()
+        self._wire.close()
+        self._hearing.join(WAIT_S)
+        if self._alarm is not None:
+            self._alarm.disarm()
+
+    # --- Pulse: read by the beating thread ------------------------------------------------------
+
+    @property
+    def training_generation(self) -> int:
+        """0 outside of `train` and of the wait for the other ranks' return."""
+        return self.generation if self._is_training or self.has_returned else 0
+
+    @property
+    def is_in_step(self) -> bool:
+        """A batch was delivered that is in no commit yet."""
+        return self.batches != self._batches_applied
+
+    def sequence(self) -> int:
+        group = self._group
+        return group.sequence() if group is not None else 0
+
+    def consumed(self) -> int:
+        return self._observed._consumed if self._observed is not None else 0
+
+    def scalars(self) -> Mapping[str, float]:
+        return self._observed._scalars() if self._observed is not None else {}
+
+    # --- any thread -----------------------------------------------------------------------------
+
+    def _explain(self) -> None:
+        """A peer is gone: whatever this step's collectives gave is good only if it left as agreed.
+
+        Raises:
+            Interrupted: the world is over.
+            GroupBroken: nobody has said so.
+        """
+        with self._changed:
+            is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)
+        if not self._holds():
+            raise Interrupted
+        if not is_known:
+            raise GroupBroken("a rank is gone, and nobody said why")
+
+    def _is_gone_explained(self) -> bool:
+        """The world is over, or a rank that applied the last step of it may have left before us."""
+        departure = self._departure
+        is_agreed = departure is not None and departure.is_agreed
+        return not self._holds() or (is_agreed and self._is_due(self.step + 1))
+
+    def _holds(self) -> bool:
+        """True unless a change is due whatever step this is."""
+        wanted = self._wanted
+        return wanted is None or (wanted.at_step is not None and not self._is_urgent)
+
+    def _is_due(self, step: int) -> bool:
+        """The world is to be left after this step, or was to be before."""
+        departure = self._departure
+        if not self._holds():
+            return True
+        return self._wanted is not None and departure is not None and departure.is_due(step)
+
+    def _plan_departure(self) -> None:
+        """Ask the other ranks after which step to leave; the lock is held."""
+        wanted, group = self._wanted, self._group
+        if wanted is None or wanted.at_step is None or group is None:
+            return
+        if self._is_formed and not self._is_urgent and self._departure is None:
+            # Whoever trains sees the wish before another step: this one may be under way.
+            least = max(wanted.at_step, self.step + 1)
+            self._departure = Departure(group, self._changed, least=least)
+
+    def _is_dirty(self) -> bool:
+        return self._observed is not None and self._observed._is_dirty
+
+    def _send_news(self, beat: Beat) -> None:
+        self._wire.send(beat, is_news=True)
+
+    def _send_stepped(self, formed: Formed) -> None:
+        self._formed = None
+        step_s = self.committed_at_s - self._formed_at_s
+        self._wire.send(
+            Stepped(
+                generation=formed.generation,
+                step=self.step,
+                phases_s={**formed.phases_s, "step": step_s},
+                lost_steps=self._lost_steps,
+                note=self._note,
+            )
+        )
+
+    # --- the hearing and the beating thread -----------------------------------------------------
+
+    def _hear(self) -> None:
+        try:
+            for message in self._wire.messages():
+                if isinstance(message, Dump):
+                    self._wire.send(Stacks(text=stacks.text()))
+                else:
+                    self._want(message)
+        finally:
+            self._lose()
+
+    def _want(self, message: Enter | Leave) -> None:
+        with self._changed:
+            if isinstance(message, Enter) and message.generation <= self._entered:
+                return  # Overtaken by a newer one.
+            self._wanted = message
+            self._heard_at_s = time.monotonic()
+            group = self._group
+            self._is_urgent |= message.at_step is None and group is not None
+            self._plan_departure()
+            self._changed.notify_all()
+        if message.at_step is None and group is not None:
+            group.abort()
+        self._beater.hurry()
+
+    def _lose(self) -> None:
+        """Leave everything: without the agent nobody would say when this world is over."""
+        with self._changed:
+            self._is_gone = True
+            self._wanted = Leave()
+            group = self._group
+            self._changed.notify_all()
+        if group is not None and not self._is_closing:
+            group.abort()
+
+    def _ring(self, now_s: float) -> bool:
+        """Get the training thread out of where it is stuck, by the alarm and by the group."""
+        overdue_s = self._alarm.ring(now_s) if self._alarm is not None else None
+        if overdue_s is None:
+            return False
+        # A planned change has not aborted the group; whoever left it first may be waited for.
+        patience_s = DIRTY_PATIENCE_S if self._is_dirty() else PATIENCE_S
+        group = self._group
+        if overdue_s >= patience_s and group is not None:
+            group.abort()
+            if self._may_end() and self._alarm is not None and self._alarm.is_deaf(now_s):
+                self._end_process()
+        return True
+
+    def _may_end(self) -> bool:
+        """True if others go on with the state that would be lost, and this rank is in their way."""
+        # In a pause it may wait for a disk for as long as that takes; it is in no collective.
+        wanted = self._wanted
+        return self.why_paused is None and isinstance(wanted, Enter) and wanted.size > 1
+
+    def _end_process(self) -> None:
+        """Die, so that another process can take this one's place at once.
+
+        Gloo loses a send whose connection breaks while its own thread answers the other side; who
+        waits for it waits until the timeout of the collective, whatever is done to the sockets.
+        A rank that would go on alone waits for that, rather than lose the only copy of the state.
+        """
+        self.broken("the training thread is stuck in a call that the end of the group did not wake")
+        sys.stderr.write(f"elasticd: this rank is stuck and ends.\n{stacks.text()}\n")
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,46 @@
+"""What the agent tells a worker through its environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticd.errors import EnvironmentProblem
+
+__all__ = ["Setting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    agent: str
+    """Name of the agent's abstract socket (ELASTICD_AGENT); empty without an agent."""
+    job: str
+    on_nan: str
+    """What a gradient that is not finite does: stop, skip or ignore (ELASTICD_ON_NAN)."""
+    compare_every: int
+    """Compare the replicas at each commit whose number this divides; 0: never."""
+    is_torchrun: bool
+    """Another launcher has given this process a rank."""
+
+    @classmethod
+    def read(cls, env: Mapping[str, str]) -> "Setting":
+        """Take the settings from an environment.
+
+        Raises:
+            EnvironmentProblem: a value that is none of those allowed.
+        """
+        on_nan = env.get("ELASTICD_ON_NAN") or "ignore"
+        if on_nan not in ("stop", "skip", "ignore"):
+            raise EnvironmentProblem(
+                f"ELASTICD_ON_NAN is {on_nan!r}: set it to stop, skip or ignore, or unset it."
+            )
+        every = env.get("ELASTICD_COMPARE_EVERY") or "0"
+        if not every.isascii() or not every.isdigit():
+            raise EnvironmentProblem(
+                f"ELASTICD_COMPARE_EVERY is {every!r}: set it to a number of commits, 0 for never."
+            )
+        return cls(
+            agent=env.get("ELASTICD_AGENT", ""),
+            job=env.get("ELASTICD_JOB", ""),
+            on_nan=on_nan,
+            compare_every=int(every),
+            is_torchrun="TORCHELASTIC_RUN_ID" in env or "RANK" in env,
+        )

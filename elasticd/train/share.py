@@ -1,0 +1,115 @@
+"""One rank's share of each global batch.
+
+Global batch k of an epoch is positions [c, c + B) of the epoch's order, cut at the epoch's end; the
+ranks take consecutive parts of it whose sizes differ by at most one. The order and the cuts do not
+depend on the world size: that makes every sample count once however the world changes, and keeps
+the door open for virtual ranks (a rank that stands for several takes several parts).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from elasticd.train.shuffle import Permutation
+
+__all__ = ["Course", "Share", "ShareSampler", "KeyedIndices"]
+
+KeyedIndices = tuple[int, list[int]]
+"""Sample indices, and a number that is another for each (seed, epoch)."""
+
+_CHUNK = 4096  # positions permuted at once: what a call costs is then little per batch
+
+
+class Share(NamedTuple):
+    """What a rank of a world gets of the global batch [batch_start, batch_stop)."""
+
+    batch_start: int
+    batch_stop: int
+    start: int
+    stop: int
+    size: int
+
+    @classmethod
+    def of(cls, batch_start: int, batch_stop: int, *, rank: int, size: int) -> "Share":
+        """Return the share of `rank` in a world of `size`; the lowest ranks get one more."""
+        least, rest = divmod(batch_stop - batch_start, size)
+        start = batch_start + rank * least + min(rank, rest)
+        return cls(batch_start, batch_stop, start, start + least + (rank < rest), size)
+
+    @property
+    def weight(self) -> float:
+        """What makes the mean over ranks of weight * local mean the mean of the global batch."""
+        return (self.stop - self.start) * self.size / (self.batch_stop - self.batch_start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """An epoch as it is cut for one rank of one world."""
+
+    length: int
+    batch_size: int
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    epoch: int
+    rank: int
+    size: int
+
+    def share(self, position: int) -> Share | None:
+        """Return the share of the global batch that begins at a position; None: none is left."""
+        left = self.length - position
+        if left <= 0 or (self.drop_last and left < self.batch_size):
+            return None
+        stop = position + min(self.batch_size, left)
+        return Share.of(position, stop, rank=self.rank, size=self.size)
+
+    def key(self, *more: int) -> int:
+        """Return 64 bits that are others for each (seed, epoch) and for each `more`."""
+        text = ":".join(map(str, (self.seed, self.epoch, *more)))
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+    def indices(self, start: int) -> Iterator[list[int]]:
+        """Yield the indices of the samples in this rank's shares from a position on."""
+        order = Permutation(self.length, self.seed, self.epoch) if self.shuffle else None
+        position = start
+        while (share := self.share(position)) is not None:
+            if share.start == share.stop:
+                # A rank must take part in the collectives of a tail that has nothing for it: it
+                # repeats the tail's first sample, with weight 0.
+                share = Share.of(position, position + 1, rank=0, size=1)
+            count = share.stop - share.start
+            full = max((self.length - position) // self.batch_size, 1)
+            batches = min(full, max(_CHUNK // count, 1))
+            if order is None:
+                for first in range(
+                    share.start, share.start + batches * self.batch_size, self.batch_size
+                ):
+                    yield list(range(first, first + count))
+            else:
+                yield from order.blocks(share.start, count, self.batch_size, batches)
+            position += batches * self.batch_size
+
+
+class ShareSampler:
+    """Batch sampler for torch's DataLoader that begins wherever `point` says."""
+
+    def __init__(self, *, is_keyed: bool) -> None:
+        self._is_keyed = is_keyed
+        self._course: Course | None = None
+        self._start = 0
+
+    def point(self, course: Course, start: int) -> None:
+        """Let the next iterator begin at a position of an epoch."""
+        self._course = course
+        self._start = start
+
+    def __iter__(self) -> Iterator[list[int] | KeyedIndices]:
+        if self._course is None:
+            return
+        if not self._is_keyed:
+            yield from self._course.indices(self._start)
+            return
+        key = self._course.key()
+        for indices in self._course.indices(self._start):
+            yield key, indices

@@ -1,0 +1,104 @@
+"""How an entry's state is saved for another rank, loaded from one, and described in lines."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from elasticd.errors import CallError
+from elasticd.train.entry import Kind, unwrapped
+from elasticd.train.loader import Loader
+from elasticd.train.undo import parameters_of
+
+__all__ = ["described", "load", "saved"]
+
+
+def saved(value: Any) -> Any:
+    """Return an entry's state; its tensors are the live ones."""
+    return (unwrapped(value) if isinstance(value, torch.nn.Module) else value).state_dict()
+
+
+def load(value: Any, state: Any) -> Any:
+    """Load what `saved` returned, in place where there is a place; return the plain value."""
+    if isinstance(value, torch.nn.Module):
+        unwrapped(value).load_state_dict(state)
+    elif isinstance(value, torch.optim.Optimizer):
+        _load_optimizer(value, state)
+    elif hasattr(value, "load_state_dict"):
+        value.load_state_dict(_own(state))
+    elif isinstance(value, torch.Tensor) and _fits(value, state):
+        with torch.no_grad():
+            value.copy_(state)
+    else:
+        return _own(state)
+    return value
+
+
+def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
+    """Say of what shape an entry is, and nothing that changes in training."""
+    if isinstance(value, torch.nn.Module) and kind is Kind.MODULE:
+        for path, tensor in unwrapped(value).state_dict().items():
+            if isinstance(tensor, torch.Tensor):
+                yield f"{name}.{path} {_type_of(tensor)}"
+            else:
+                yield f"{name}.{path} {type(tensor).__name__}"
+    elif isinstance(value, torch.optim.Optimizer) and kind is Kind.OPTIMIZER:
+        # Its state comes into being with its first step.
+        yield f"{name} {type(value).__name__} of {len(value.param_groups)} groups"
+        for index, tensor in enumerate(parameters_of(value)):
+            yield f"{name} parameter {index} {_type_of(tensor)}"
+    elif isinstance(value, Loader) and kind is Kind.LOADER:
+        state = value.state_dict()
+        yield f"{name} of {state['length']} samples in batches of {state['batch_size']}"
+    elif kind in (Kind.SCALER, Kind.OBJECT):
+        yield f"{name} {type(value).__name__}"
+    else:
+        yield f"{name} {kind}"
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    """Load in place: a compiled or captured step holds on to the tensors of the state."""
+    before = {key: dict(entry) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
+    try:
+        optimizer.load_state_dict(state)
+    except ValueError as exc:
+        raise CallError(
+            f"{type(optimizer).__name__} has other parameter groups than on the rank that has the "
+            f"state ({exc}): build the optimizer in the same way on each rank."
+        ) from exc
+    with torch.no_grad():
+        for key, entry in optimizer.state.items():
+            if not isinstance(entry, dict):
+                continue
+            for name, value in entry.items():
+                old = before.get(key, {}).get(name)
+                if isinstance(old, torch.Tensor) and _fits(old, value):
+                    entry[name] = old.copy_(value)
+                else:
+                    entry[name] = _own(value)
+
+
+def _own(value: Any) -> Any:
+    """Copy the tensors of nested state, which may be another's or a receiver's memory."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        for key in value:
+            value[key] = _own(value[key])
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(_own(item) for item in value)
+    return value
+
+
+def _fits(old: torch.Tensor, new: Any) -> bool:
+    return (
+        isinstance(new, torch.Tensor)
+        and old.shape == new.shape
+        and old.dtype == new.dtype
+        and old.device == new.device
+    )
+
+
+def _type_of(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -1,0 +1,119 @@
+"""Real processes that stand still, or seem to: who is called frozen."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from elasticd.records.ids import Generation, JobName, NodeId, Rank
+from elasticd_agent.process_samples import read_sample
+from elasticd_agent.stacks import Standing, stacks_path
+from tests.fixtures.watched_node import WatchedNode
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def node() -> Iterator[WatchedNode]:
+    node = WatchedNode()
+    yield node
+    node.close()
+
+
+def test_stopped_process_is_frozen(node: WatchedNode) -> None:
+    """SIGSTOP, of one of two."""
+    pid, other = node.start("wait"), node.start("wait")
+    time.sleep(1.0)
+    os.kill(pid, signal.SIGSTOP)
+    verdict = node.frozen()
+    assert verdict.pid == pid
+    assert "stopped" in verdict.why
+    node.assert_none_frozen(2.0)
+    assert other != pid
+
+
+def test_process_that_sleeps_with_the_gil_is_frozen(node: WatchedNode) -> None:
+    """In a C call that does not let it go, while the others want it."""
+    pid = node.start("gil")
+    verdict = node.frozen()
+    assert verdict.pid == pid
+    assert "GIL" in verdict.why
+
+
+def test_process_that_computes_with_the_gil_is_not_frozen(node: WatchedNode) -> None:
+    """Its beats stop all the same."""
+    pid = node.start("compute")
+    node.assert_none_frozen(4.0)
+    sample = read_sample(pid)
+    assert sample is not None
+    assert sample.cpu_s > 0.5
+
+
+@pytest.mark.parametrize("way", ["wait", "spin", "compute"])
+def test_starved_process_is_not_frozen(node: WatchedNode, way: str) -> None:
+    """It runs only when nobody else wants to, on a machine with four times the work it can do."""
+    pid = node.start(way)
+    for task in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
+    for _ in range(4 * (os.cpu_count() or 1)):
+        node.load()
+    node.assert_none_frozen(6.0)
+
+
+def test_stopped_process_is_frozen_under_load_too(node: WatchedNode) -> None:
+    """A busy machine delays the verdict, and does not prevent it."""
+    pid = node.start("wait")
+    for _ in range(4 * (os.cpu_count() or 1)):
+        node.load()
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGSTOP)
+    assert node.frozen().pid == pid
+
+
+def test_stopped_agent_accuses_nobody() -> None:
+    """It wakes up with an old clock in hand; all that its workers said lies unread (P9)."""
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.fixtures.watched_node"],
+        cwd=root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "ready\n"
+        agent.send_signal(signal.SIGSTOP)
+        time.sleep(3.0)
+        agent.send_signal(signal.SIGCONT)
+        time.sleep(2.0)
+        assert agent.communicate(timeout=WAIT_S)[0] == "verdicts 0 workers 3\n"
+
+
+def test_stacks_tell_where_each_stands(node: WatchedNode, tmp_path: Path) -> None:
+    """Of a stopped one, of one that holds the GIL, of one that answers."""
+    workers = [node.start(way) for way in ("wait", "gil", "wait")]
+    assert node.frozen().pid == workers[1]
+    os.kill(workers[0], signal.SIGSTOP)
+    path = stacks_path(tmp_path, JobName("j"), Generation(3), NodeId("n1"))
+    done = Queue[float]()
+    standings = [
+        Standing(pid=pid, rank=Rank(rank), is_frozen=rank < 2) for rank, pid in enumerate(workers)
+    ]
+    node.stacks.collect(path, standings, lambda: done.put(time.monotonic()))
+    done.get(timeout=WAIT_S)
+    deadline_s = time.monotonic() + WAIT_S
+    while not path.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    text = path.read_text()
+    sections = dict(zip(("stopped", "gil", "alive"), text.split("=== rank ")[1:], strict=True))
+    assert "state T" in sections["stopped"]
+    assert "state S" in sections["gil"]
+    assert "stand_here" in sections["alive"]
+    if node.stacks.py_spy:
+        assert "py-spy" in sections["gil"] or "stand_here" in sections["gil"]

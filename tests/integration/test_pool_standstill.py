@@ -1,0 +1,56 @@
+"""A warm pool that stands still must not hold up its agent, and misses nothing."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from queue import Queue
+
+from elasticd.channel.pool import Exited, FromPool, License, PoolReady, Start
+from elasticd.records.job import EntryKind
+from elasticd_agent.warm_pool import WarmPool
+from tests.fixtures.pool import PATIENCE_S
+
+MANY = 20_000
+"""Of a message of some 40 bytes: several times what a socket holds."""
+
+
+def test_stopped_pool_does_not_hold_up_its_agent(tmp_path: Path) -> None:
+    """What was told meanwhile is carried out afterwards, in its order."""
+    heard: Queue[FromPool | None] = Queue()
+    pool = WarmPool(
+        python=sys.executable,
+        env=dict(os.environ),
+        cwd=str(tmp_path),
+        preload=(),
+        heard=heard.put,
+        log_path=str(tmp_path / "pool.log"),
+    )
+    try:
+        while not isinstance(heard.get(timeout=PATIENCE_S), PoolReady):
+            pass
+        os.kill(pool.process.pid, signal.SIGSTOP)
+        script = tmp_path / "train.py"
+        script.write_text("raise SystemExit(7)\n")
+        for number in range(MANY):  # A send that waits would never come back.
+            pool.tell(License(until_s=1e12 + number))
+        pool.tell(
+            Start(
+                worker="w",
+                entry_kind=EntryKind.SCRIPT,
+                entry=str(script),
+                args=(),
+                cwd=str(tmp_path),
+                env=dict(os.environ),
+                out_path=str(tmp_path / "out"),
+                err_path=str(tmp_path / "err"),
+                error_file="",
+            )
+        )
+        os.kill(pool.process.pid, signal.SIGCONT)
+        while not isinstance(message := heard.get(timeout=PATIENCE_S), Exited):
+            pass
+        assert (message.worker, message.code) == ("w", 7)
+    finally:
+        os.kill(pool.process.pid, signal.SIGCONT)
+        pool.close(5.0)

@@ -1,0 +1,208 @@
+"""A rank dies at each point of a step; what is learned is what an undisturbed run learns.
+
+One job lives through all points of a case: in each world of full size another rank kills itself at
+the next one. What every rank was about to apply is in its output. From that the whole run is done
+again here, in one process and with plain PyTorch, share by share: in double precision nothing but
+the order of sums differs, also with BatchNorm, whose statistics depend on who had which share.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.fixtures.cluster import SCRIPTS, until
+from tests.fixtures.local_run import LocalRun
+from tests.fixtures.scripts.points import Parts, dataset, loader
+
+FULL = 3
+SCRIPT = SCRIPTS / "points.py"
+REL = 1e-9
+
+Share = tuple[float, list[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Features of the training, and the points at which ranks die, one after the other."""
+
+    features: str = ""
+    points: str
+    spare: int = 0
+    linger_s: float = 0.0
+    """How long the others stay at the point, so that the news meets them there."""
+
+
+CASES = {
+    "plain": Case(points="forward0,loss0,bucket0,bucket1,bucket2,optimizer0,stepped,commit"),
+    "scaler": Case(
+        features="scaler,accumulate",
+        points="forward1,bucket1,unscaled,optimizer0,scaled,stepped,commit",
+        linger_s=0.15,
+    ),
+    # DDP hands out the running statistics of rank 0. If that one died, those of the next rank
+    # would be as good, but not the same.
+    "norm": Case(
+        features="norm,two",
+        points="loss0,bucket0,reduced,optimizer1,commit,committed",
+        spare=1,
+        linger_s=0.15,
+    ),
+}
+
+
+@dataclass(kw_only=True)
+class Story:
+    """What the ranks of one job wrote."""
+
+    steps: list[list[dict[str, Any]]]
+    """What counted of each step: a line of each rank, in their order."""
+    pids: list[set[int]]
+    """Of each generation."""
+    ends: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Story":
+        lines: dict[int, dict[int, dict[int, dict[str, Any]]]] = {}
+        pids: dict[int, set[int]] = {}
+        ends = []
+        for path in sorted(folder.glob("gen-*/rank-*.out")):
+            for line in path.read_text().splitlines():
+                kind, _, rest = line.partition(" ")
+                if kind == "T":
+                    told = json.loads(rest)
+                    by_generation = lines.setdefault(told["step"], {})
+                    by_generation.setdefault(told["generation"], {})[told["rank"]] = told
+                    pids.setdefault(told["generation"], set()).add(told["pid"])
+                elif kind == "P":
+                    ends.append(json.loads(rest))
+        assert sorted(lines) == list(range(len(lines)))
+        steps = [_that_counted(lines[step]) for step in sorted(lines)]
+        return cls(steps=steps, pids=[pids[each] for each in sorted(pids)], ends=ends)
+
+
+def _that_counted(attempts: Mapping[int, Mapping[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A step may be tried in several generations; the last has it, with all ranks."""
+    last = attempts[max(attempts)]
+    told = [last[rank] for rank in sorted(last)]
+    assert len(told) == told[0]["size"], f"not all ranks took part: {told}"
+    return told
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def story(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Run the job until somebody has died at each point."""
+    place = LocalRun(tmp_path_factory.mktemp("points") / "here")
+    place.folder.mkdir()
+    call = place.call(
+        "--job", "points", "--nproc-per-node", str(FULL), str(SCRIPT), "--full", str(FULL),
+        "--points", case.points, "--features", case.features, "--folder", str(place.folder),
+        "--spare", str(case.spare), "--linger-s", str(case.linger_s),
+    )  # fmt: skip
+    for number, point in enumerate(case.points.split(",")):
+        note = place.folder / f"died-{number}"
+        until(lambda n=note: n.exists() or call.process.poll() is not None, lambda: call.err)  # type: ignore[misc]
+        assert note.exists(), f"ended before {point}: {call.err}"
+        assert note.read_text() == point
+    ended = call.wait()
+    place.mark.wait_none_left()
+    assert ended.code == 0, ended.err
+    story = Story.read(place.runs / "points")
+    samples = sum(len(set(each)) for step in story.steps for each in _batches(step))
+    trained = rf"trained: {len(story.steps)} steps, .*\b{samples} samples, 0 repeated, 0 skipped"
+    assert re.search(trained, ended.err), ended.err
+    return story
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.slow
+def test_survivors_keep_their_processes(case: Case, story: Story) -> None:
+    """Each death costs one process, and is followed by a smaller world and a full one."""
+    deaths = len(case.points.split(","))
+    assert len(set().union(*story.pids)) == FULL + deaths
+    for before, after in zip(story.pids, story.pids[1:], strict=False):
+        assert len(before & after) >= min(len(before), len(after)) - 1
+
+
+@pytest.mark.slow
+def test_each_step_has_the_batch_of_an_undisturbed_run(case: Case, story: Story) -> None:
+    """Each sample counts once in each pass, whatever the world's size, and in the same step."""
+    alone = loader(case.features.split(","))
+    found = [batch for step in story.steps for batch in _batches(step)]
+    wanted: list[list[int]] = []
+    while len(wanted) < len(found):
+        wanted += [sorted(index.tolist()) for _, _, index in alone]
+        alone._commit()
+    assert found == wanted[: len(found)]
+    per_pass = len(alone)
+    for start in range(0, len(found), per_pass):
+        samples = [i for batch in found[start : start + per_pass] for i in batch]
+        assert len(samples) == len(set(samples))
+
+
+@pytest.mark.slow
+def test_what_is_learned_is_what_an_undisturbed_run_learns(case: Case, story: Story) -> None:
+    """Loss of each step; at the end parameters, what the optimizers, the schedule, a GradScaler
+    keep, and the statistics of BatchNorm."""
+    parts, losses = _do_again(case, story.steps)
+    for number, (step, wanted) in enumerate(zip(story.steps, losses, strict=True)):
+        found = [told["losses"] for told in step]
+        assert found == [pytest.approx(each, rel=REL, abs=1e-15) for each in wanted], number
+    assert len(story.ends) == FULL
+    for rank, end in enumerate(story.ends):
+        assert end["step"] == len(story.steps)
+        for name, value in parts.values().items():
+            if "running" in name and rank:
+                continue  # Each rank's own, of its share, until rank 0 hands out its own again.
+            assert torch.tensor(end["values"][name]).allclose(
+                torch.tensor(value), rtol=REL, atol=1e-12
+            ), f"{name} of rank {rank}"
+            if "running" not in name:
+                assert end["values"][name] == story.ends[0]["values"][name], name
+
+
+def _batches(step: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """The samples of each global batch of a step, but for repeats that have no weight."""
+    count = len(step[0]["shares"])
+    shares = [[told["shares"][number] for told in step] for number in range(count)]
+    return [sorted(i for weight, index in each if weight for i in index) for each in shares]
+
+
+def _do_again(
+    case: Case, steps: Sequence[Sequence[Mapping[str, Any]]]
+) -> tuple[Parts, list[list[list[float]]]]:
+    """Train in this process: all shares one after the other, as DDP would at once."""
+    parts, samples = Parts(case.features.split(",")), dataset()
+    buffers = dict(parts.model.named_buffers())
+    losses = []
+    for number, step in enumerate(steps):
+        parts.clear()
+        losses.append([[0.0] * parts.per_step for _ in step])
+        for micro in range(parts.per_step):
+            before = {name: value.clone() for name, value in buffers.items()}
+            of_rank_0 = before
+            for told in step:
+                for name, value in buffers.items():
+                    value.copy_(before[name])  # As rank 0 has handed them out.
+                weight, index = told["shares"][micro]
+                x, y, _ = samples[index]
+                out = parts.model(x)
+                loss = torch.nn.functional.mse_loss(out, y) * (weight / parts.per_step)
+                parts.backward(loss / len(step), number)
+                losses[-1][told["rank"]][micro] = loss.item()
+                if told["rank"] == 0:
+                    of_rank_0 = {name: value.clone() for name, value in buffers.items()}
+            for name, value in buffers.items():
+                value.copy_(of_rank_0[name])
+        parts.apply(lambda _: None)
+    return parts, losses

@@ -1,0 +1,235 @@
+"""Jobs that call `elasticd.run`: stories, seeds that once broke a rule, and random schedules."""
+
+import os
+
+import pytest
+
+from elasticd.records.ids import Slot
+from elasticd.records.job import JobSpec, Limits
+from elasticd.records.reason import Phase, Reason
+from elasticd.records.world import World
+from tests.sim.in_process import InProcess, Script
+from tests.sim.in_process_schedule import play
+from tests.sim.run import play_in_process, play_many
+from tests.sim.schedule import spec_of
+from tests.sim.simulation import Simulation
+from tests.sim.steps import Steps
+from tests.sim.test_scenarios import node, trains, until_next
+from tests.sim.trainee import Trainee
+from tests.sim.training import Bug
+
+FIRST = 3_000_000
+COUNT = int(os.environ.get("ELASTICD_IN_PROCESS_SCHEDULES", "300"))
+
+SEEDS = {
+    12: "a lone node that is drained hands its state over to the spare that is ready",
+    31: "a join at the very end left its newcomer waiting, and the others' exits uncounted",
+    49: "processes that had finished in a world which failed were never replaced",
+    66: "a drain cut short what the script does after elasticd.run",
+    270: "a drain while the scripts wound down made a world of spares, which began from nothing",
+    415: "a waiting job did not see that its processes, which live on, had left their world",
+    2013: "a drain of the only node with the state did not wait for the newcomer to have it",
+    2843: "a watch that missed a record had the job succeed without one of its ranks",
+    2866: "a rank that hung before the step at which a join begins was seen by nobody",
+    5035: "a standby with the state was passed over for a process that had none",
+    5174: "a world agreed on before anybody had attached named later processes than came",
+    20259: "a node that finished and left was taken for lost, as a watch had missed its result",
+    502048: "ranks that trained and were lost in their wind-down passed for newcomers",
+    505252: "a job that needed a node which the others could not reach never tried it again",
+    502598: "a node was left out because a dead one did not answer it",
+    512197: "one rank raised, the pool killed the others, and all were said to have raised",
+    202923: "a process that had left in good order and was to come back was waited for",
+    703775: "a hung process of an earlier incarnation kept its successor's from every world",
+    703934: "as 703775, with the only process that had the state",
+    20442: "a drain below min, at the end, made all nodes begin from nothing",
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
+def test_seed_that_once_broke_a_rule(seed: int) -> None:
+    """See SEEDS for what each of them found."""
+    play(seed)
+
+
+def test_no_schedule_breaks_a_rule_or_leaves_a_job_hanging() -> None:
+    """More of them by command: `python -m tests.sim.run --in-process --count 10000`."""
+    outcomes, broken = play_many(FIRST, COUNT, os.cpu_count() or 1, play_in_process)
+    assert not broken, f"{len(broken)} of {COUNT} broken, the first: {broken[0][:2000]}"
+    assert {str(o.phase) for o in outcomes} == {"succeeded", "failed", "stopped"}
+    assert sum(o.generations for o in outcomes) > 1.5 * len(outcomes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_worker_costs_its_peers_no_more_than_the_step_in_flight(seed: int) -> None:
+    """The others keep their processes; the replacement joins when it is ready."""
+    sim = begun(seed, spec_of(min_nodes=2, max_nodes=3), 3)
+    sim.nodes[node(2)].kill_worker(one_worker(sim, 2))
+    world = until_next(sim, 1.0, nodes=2)
+    assert world.reason is Reason.WORKER_KILLED and numbers(world) == {1}
+    world = until_next(sim, 4.0, nodes=3)
+    assert world.reason is Reason.JOINED and world.at_step is not None
+    assert numbers(world) == {1, 2}
+    assert steps(sim).restarts == 0 and steps(sim).lost <= 1
+    assert len(sim.history.worlds) == 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_join_and_drain_lose_no_step(seed: int) -> None:
+    """Everybody leaves at the step that was agreed on."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=3), 3)
+    sim.drain(node(2))
+    until_next(sim, 1.0, nodes=2)
+    agent = sim.nodes[node(2)].agent
+    sim.run(3.0)
+    assert agent is not None and agent.state is None
+    sim.nodes[node(2)].kill_agent()
+    sim.nodes[node(2)].start_agent()
+    until_next(sim, 5.0, nodes=3)
+    assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+    assert all(w.at_step is not None for w in sim.history.worlds[1:])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_frozen_worker_is_replaced(seed: int) -> None:
+    """Its agent misses its heartbeat, says so and kills it."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=2), 2)
+    job(sim).freeze(one_worker(sim, 1))
+    world = until_next(sim, 2.0, nodes=1)
+    assert world.reason is Reason.WORKER_HUNG
+    until_next(sim, 5.0, nodes=2)
+    assert steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rank_that_others_wait_for_is_the_one_that_is_replaced(seed: int) -> None:
+    """All of them stall; the least sequence names the culprit."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=3, progress_timeout_s=3.0), 3)
+    one_worker(sim, 1).is_stuck = True
+    world = until_next(sim, 6.0)
+    assert world.reason is Reason.WORKER_HUNG
+    assert world.culprit is not None and world.culprit.node == node(1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pause_of_minutes_is_no_hang_and_a_join_waits_for_its_end(seed: int) -> None:
+    """Not even beyond the formation's deadline."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=2, progress_timeout_s=3.0), 1, spare=1)
+    job(sim).pauses[steps(sim).newest + 3] = 120.0
+    sim.nodes[node(1)].start_agent()
+    sim.run(60.0)
+    assert len(sim.history.worlds) <= 2
+    sim.run(80.0, until=lambda: trains(sim, nodes=2))
+    assert trains(sim, nodes=2) and len(sim.history.worlds) == 2
+    assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_replacements_that_die_at_their_start_disturb_nobody(seed: int) -> None:
+    """Each waits longer than the one before, and no world names it."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=2), 2, steps=100_000)
+    sim.nodes[node(1)].is_poisoned = True
+    sim.nodes[node(1)].kill_worker(one_worker(sim, 1))
+    sim.run(100.0)
+    assert len(sim.history.worlds) == 2
+    agent = sim.nodes[node(1)].agent
+    assert agent is not None and agent.state is not None and agent.state.mishaps[Slot(0)].count <= 8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_node_that_its_peers_cannot_reach_is_done_without(seed: int) -> None:
+    """It reaches etcd all the time; it comes back when the network does, and keeps its state."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=3), 3, steps=100_000)
+    sim.silent.add(node(2))
+    assert sim.run(60.0, until=lambda: trains(sim, nodes=2))
+    worlds = len(sim.history.worlds)
+    sim.run(60.0)
+    assert trains(sim, nodes=2) and len(sim.history.worlds) == worlds, "nobody tries in vain"
+    sim.silent.clear()
+    assert sim.run(60.0, until=lambda: trains(sim, nodes=3))
+    assert steps(sim).restarts == 0
+    assert [w.reason for w in sim.history.worlds if w.reason is Reason.CUT_OFF]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slot_in_which_nothing_works_does_not_end_the_job(seed: int) -> None:
+    """It is tried ever more seldom, and what it costs is not charged to the script."""
+    limits = Limits(user_error=1, refill_after_steps=1_000_000)
+    spec = spec_of(min_nodes=1, max_nodes=2, limits=limits)
+    sim = simulation(seed, spec, 2, Script(steps=100_000, bad_node=node(1)))
+    sim.run(100.0)
+    assert sim.status is not None and sim.status.phase is Phase.RUNNING
+    assert sim.status.budget.user_error == 1 and 4 <= sim.status.budget.node_loss <= 8
+    assert len(sim.history.worlds) <= 20
+    assert steps(sim).lost == 0 and steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_same_error_on_all_ranks_fails_the_job_at_once(seed: int) -> None:
+    """No restart loop for a bug of the script."""
+    spec = spec_of(min_nodes=2, max_nodes=2, limits=Limits(user_error=3))
+    bug = Bug(after_s=0.1)
+    sim = simulation(seed, spec, 2, Script(steps=1000, raises_at=5), bug=bug)
+    assert sim.run(20.0, until=lambda: sim.is_over)
+    assert sim.status is not None and sim.status.phase is Phase.FAILED
+    assert sim.status.reason is Reason.REPEATED_ERROR and len(sim.history.worlds) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rank_that_is_alone_with_its_error_gets_another_try(seed: int) -> None:
+    """One of one is not all of them: the second time at the same step it is the script's."""
+    spec = spec_of(min_nodes=1, max_nodes=1, limits=Limits(user_error=3))
+    sim = simulation(seed, spec, 1, Script(steps=1000, raises_at=5), bug=Bug(after_s=0.1))
+    assert sim.run(30.0, until=lambda: sim.is_over)
+    assert sim.status is not None and sim.status.reason is Reason.REPEATED_ERROR
+    assert len(sim.history.worlds) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_join_while_the_scripts_wind_down_begins_nothing_anew(seed: int) -> None:
+    """`elasticd.run` returned everywhere, and what comes after it takes a while."""
+    script = Script(steps=60, epilogue_s=(4.0, 6.0))
+    sim = simulation(seed, spec_of(min_nodes=1, max_nodes=3), 3, script, spare=1)
+    sim.run(20.0, until=lambda: any(w.has_trained for w in job(sim).workers))
+    sim.nodes[node(2)].start_agent()
+    assert sim.run(20.0, until=lambda: sim.is_over)
+    assert sim.status is not None and sim.status.phase is Phase.SUCCEEDED
+    assert len(sim.history.worlds) == 1 and steps(sim).restarts == 0
+
+
+def begun(seed: int, spec: JobSpec, nodes: int, *, spare: int = 0, steps: int = 2000) -> Simulation:
+    """A cluster that has made a few steps; `spare` more nodes are there, but off."""
+    sim = simulation(seed, spec, nodes + spare, Script(steps=steps), spare=spare)
+    reached = job(sim).steps
+    assert sim.run(10.0, until=lambda: reached.newest >= 5), "no steps are made"
+    assert trains(sim, nodes=nodes) and len(sim.history.worlds) == 1
+    return sim
+
+
+def simulation(
+    seed: int, spec: JobSpec, nodes: int, script: Script, *, spare: int = 0, bug: Bug | None = None
+) -> Simulation:
+    sim = Simulation(seed=seed, spec=spec, slots=[1] * nodes, script=script, bug=bug)
+    sim.submit()
+    for index in range(nodes - spare):
+        sim.nodes[node(index)].start_agent()
+    return sim
+
+
+def job(sim: Simulation) -> InProcess:
+    assert isinstance(sim.training, InProcess)
+    return sim.training
+
+
+def steps(sim: Simulation) -> Steps:
+    return job(sim).steps
+
+
+def one_worker(sim: Simulation, index: int) -> Trainee:
+    worker = next(iter(sim.nodes[node(index)].workers.values()))
+    assert isinstance(worker, Trainee)
+    return worker
+
+
+def numbers(world: World) -> set[int]:
+    """The nonces in it: a process keeps its own."""
+    return {worker.nonce for each in world.nodes for worker in each.workers}

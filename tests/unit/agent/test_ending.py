@@ -1,0 +1,58 @@
+"""How a worker's end is told, from what it said and what stands in its files."""
+
+from pathlib import Path
+
+import pytest
+
+from elasticd.channel.pool import Raised
+from elasticd_agent.ending import Told, is_echo, tell
+
+NOWHERE = Path("/nowhere")
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/u/train.py", line 3, in <module>
+    reduce()
+RuntimeError: [/gloo/pair.cc:534] Connection closed by peer [127.0.0.1]:1
+"""
+
+
+def raised(exception: str, **more: bool) -> Raised:
+    return Raised(
+        worker="w",
+        exception=exception,
+        where="/home/u/t.py:9",
+        traceback="",
+        has_group=True,
+        **more,
+    )
+
+
+def test_exit_that_was_called_for_says_where(tmp_path: Path) -> None:
+    """Its last words are what the script printed."""
+    log = tmp_path / "rank-0.err"
+    log.write_text("the data are not there\n")
+    told = tell(raised("SystemExit: 3"), NOWHERE, log)
+    assert (told.exception, told.where) == ("SystemExit: 3", "/home/u/t.py:9")
+    assert told.traceback == "the data are not there"
+    assert not is_echo(told)
+
+
+def test_exit_after_a_broken_collective_is_an_echo(tmp_path: Path) -> None:
+    """Scripts catch, print and leave."""
+    log = tmp_path / "rank-0.err"
+    log.write_text(TRACEBACK)
+    told = tell(raised("SystemExit: 1"), NOWHERE, log)
+    assert told.exception.startswith("RuntimeError") and told.where == "/home/u/train.py:3"
+    assert is_echo(told)
+    log.write_text("Connection reset by peer, I give up\n")
+    assert is_echo(tell(raised("SystemExit: 1"), NOWHERE, log))
+
+
+@pytest.mark.parametrize("ends_job", [True, False])
+def test_exception_says_whether_it_ends_the_job(ends_job: bool) -> None:
+    told = tell(raised("GradientsNotFinite: nan", ends_job=ends_job), NOWHERE, NOWHERE)
+    assert told == Told(
+        exception="GradientsNotFinite: nan",
+        where="/home/u/t.py:9",
+        has_group=True,
+        ends_job=ends_job,
+    )

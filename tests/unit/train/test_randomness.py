@@ -1,0 +1,43 @@
+"""The same step of the same rank draws the same; any other draws something else."""
+
+import random
+
+import numpy as np
+import torch
+
+from elasticd.train.randomness import mix, reseed
+
+
+def draws() -> tuple[float, float, float]:
+    return float(torch.rand(())), random.random(), float(np.random.rand())
+
+
+def test_all_generators_draw_the_same_after_the_same_words() -> None:
+    """Whatever was drawn in between."""
+    reseed(mix(0, 1), 2)
+    first = draws()
+    draws()
+    reseed(mix(0, 1), 2)
+    assert draws() == first
+
+
+def test_neighbouring_ranks_and_steps_draw_differently() -> None:
+    """In each of the generators."""
+    seen = []
+    for rank in range(4):
+        for step in range(4):
+            reseed(mix(0, rank), step)
+            seen.append(draws())
+    for column in zip(*seen, strict=True):
+        assert len(set(column)) == 16
+
+
+def test_mix_has_no_collisions_among_small_numbers_and_half_of_the_bits_flip() -> None:
+    """Order and count of the words matter too."""
+    words = [mix(seed, rank, step) for seed in range(8) for rank in range(16) for step in range(64)]
+    assert len(set(words)) == len(words)
+    assert mix(1, 2) != mix(2, 1)
+    assert mix(0) != mix(0, 0)
+    assert 0 <= mix(-1, 5) < 1 << 64
+    flipped = [(mix(0, 0, step) ^ mix(0, 0, step + 1)).bit_count() for step in range(256)]
+    assert 28 < sum(flipped) / len(flipped) < 36

@@ -1,0 +1,156 @@
+"""A state goes from one rank to another, and from one generation to the next."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch._dynamo.eval_frame import OptimizedModule
+
+from elasticd.train.interrupt import Interrupted
+from elasticd.train.state import State
+from elasticd.train.world import World
+from tests.unit.train.state_case import (
+    CASES,
+    Killer,
+    entered,
+    facts,
+    model,
+    plain,
+    plain_step,
+    same,
+    train,
+)
+
+
+@pytest.mark.parametrize("case", ["SGD", "Adam", "scaler", "two optimizers", "average", "closure"])
+def test_new_rank_that_loads_a_state_goes_on_like_its_source(case: str) -> None:
+    """Into a fresh process: optimizers without state, a scaler without a scale."""
+    make = CASES[case][0]
+    source, target = make(), make()
+    train(source, steps=3)
+    assert target[0]._is_new
+    assert target[0]._structure() == source[0]._structure()
+    target[0]._load(copy.deepcopy(source[0]._tree()), source[0]._position)
+    assert target[0]._is_clean
+    assert not target[0]._is_new
+    assert same(facts(target[0]), facts(source[0]))
+    train(source)
+    train(target)
+    assert same(facts(target[0]), facts(source[0]))
+
+
+def test_rank_that_is_ahead_or_dirty_takes_over_an_older_state() -> None:
+    """Whatever its own copies said before."""
+    make = CASES["Adam"][0]
+    source, target = make(), make()
+    train(source, steps=2)
+    train(target, steps=4)
+    with pytest.raises(Interrupted), entered(target[0]):
+        plain_step(target[0], Killer(target[0], "step", 4))
+    target[0]._settle_back()
+    target[0]._load(source[0]._tree(), source[0]._position)
+    target[0]._settle_back()
+    assert target[0]._is_clean
+    train(source)
+    train(target)
+    assert same(facts(target[0]), facts(source[0]))
+
+
+def test_loaded_state_shares_no_memory_with_its_source() -> None:
+    """Two states of one process would train each other."""
+    source, target = CASES["Adam"][0](), CASES["Adam"][0]()
+    train(source, steps=2)
+    before = facts(source[0])
+    target[0]._load(source[0]._tree(), source[0]._position)
+    train(target, steps=4)
+    assert same(facts(source[0]), before)
+
+
+def test_load_that_failed_in_the_middle_leaves_the_rank_dirty() -> None:
+    """It is of two steps at once."""
+    source, target = CASES["Adam"][0](), CASES["Adam"][0]()
+    train(source, steps=2)
+    target[0].optimizer.load_state_dict = lambda _: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        target[0]._load(source[0]._tree(), source[0]._position)
+    target[0]._settle_back()
+    assert not target[0]._is_clean
+
+
+def test_tree_shares_memory_with_the_model() -> None:
+    """A source does not copy what it sends."""
+    state, _ = plain(torch.optim.Adam)
+    shared = {tensor.data_ptr() for tensor in state._tree().tensors}
+    assert {tensor.data_ptr() for tensor in state.model.parameters()} <= shared
+
+
+def test_compiled_module_has_the_names_of_the_one_inside() -> None:
+    """So ranks that compile and ranks that do not can help each other."""
+    net = model()
+    compiled = OptimizedModule(net, lambda _: None)  # type: ignore[arg-type]
+    assert compiled.state_dict().keys() != net.state_dict().keys()
+    assert State(model=compiled)._structure() == State(model=net)._structure()
+
+
+def test_tied_parameters_and_a_model_in_two_entries_work() -> None:
+    """They are one thing with two names."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    net[1].weight = net[0].weight
+    optimizer = torch.optim.Adam(net.parameters())
+    state = State(model=net, again=net[0], optimizer=optimizer, same=optimizer)
+
+    def step(state: State, at: Callable[[str], None]) -> None:
+        state.optimizer.zero_grad()
+        state.model(torch.randn(2, 3)).square().mean().backward()
+        state.optimizer.step()
+        at("step")
+        state.commit()
+
+    assert train((state, step), at=Killer(state, "step", 1)) == 1
+    assert net[0].weight is net[1].weight
+
+
+def test_builder_is_called_for_each_generation_and_gets_the_state_of_the_one_before() -> None:
+    """FSDP is built for one process group."""
+    seen: list[int] = []
+
+    def build(world: World) -> torch.nn.Module:
+        seen.append(world.generation)
+        return torch.nn.Linear(4, 1)
+
+    def with_adam() -> State:
+        def build_optimizer(_: World) -> torch.optim.Optimizer:
+            return torch.optim.Adam(state.model.parameters(), lr=0.1)
+
+        state = State(model=build, optimizer=build_optimizer)
+        return state
+
+    state = with_adam()
+    with pytest.raises(AttributeError, match="built when train is called"):
+        _ = state.model
+
+    def step(state: State, at: Callable[[str], None]) -> None:
+        state.optimizer.zero_grad()
+        state.model(torch.ones(2, 4)).square().mean().backward()
+        state.optimizer.step()
+        at("step")
+        state.commit()
+
+    with entered(state):
+        first = state.model
+        for _ in range(2):
+            step(state, lambda _: None)
+        before = facts(state)
+    with entered(state):
+        assert state.model is not first
+        assert same(facts(state), before)
+        step(state, lambda _: None)
+    assert len(seen) == 2
+
+    other = with_adam()
+    assert other._structure() == state._structure()
+    other._load(state._tree(), state._position)
+    assert same(facts(other), facts(state))
+    with entered(other):
+        assert same(facts(other), facts(state))
