@@ -1,0 +1,94 @@
+"""One entry of the log of commits: the only thing that makes a checkpoint count. Pure."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from elasticd.checkpoint import read
+from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.read import Damaged
+
+__all__ = ["ENTRY_LIMIT_BYTES", "Entry", "Kind"]
+
+FORMAT = 1
+ENTRY_LIMIT_BYTES = 4 << 20
+KEPT_LIMIT = 100_000
+
+
+class Kind(StrEnum):
+    OPENED = "opened"
+    """A generation began at `snapshot.step`: older ones may not commit a later step any more."""
+    COMMITTED = "committed"
+    """The checkpoint is whole and durable."""
+    REMOVED = "removed"
+    """`kept` is what remains; written before anything is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    number: int
+    kind: Kind
+    snapshot: Snapshot
+    uid: str
+    """Of the job that wrote it."""
+    job: str
+    kept: tuple[int, ...]
+    """Numbers of the entries whose checkpoints remain, ascending, this one included."""
+    manifest_sum: str = ""
+    """XXH3-128 of the manifest's bytes, in hexadecimal."""
+    nbytes: int = 0
+    at_unix_s: float = 0.0
+    """For people."""
+
+    def to_json(self) -> bytes:
+        snapshot = self.snapshot
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "number": self.number,
+                "kind": self.kind.value,
+                "run": snapshot.run,
+                "generation": snapshot.generation,
+                "step": snapshot.step,
+                "uid": self.uid,
+                "job": self.job,
+                "kept": self.kept,
+                "manifest_sum": self.manifest_sum,
+                "nbytes": self.nbytes,
+                "at_unix_s": self.at_unix_s,
+            }
+        ).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, number: int) -> Self:
+        """Read the entry that stands under this number.
+
+        Raises:
+            Damaged: it is none.
+        """
+        said = read.document(data, ENTRY_LIMIT_BYTES, FORMAT)
+        if said.get("number") != number:
+            raise Damaged(f"The entry {number} of the log calls itself {said.get('number')!r}.")
+        if said.get("kind") not in list(Kind):
+            raise Damaged(f"The entry {number} of the log is of no known kind.")
+        kept = said.get("kept")
+        if not isinstance(kept, list) or len(kept) > KEPT_LIMIT:
+            raise Damaged(f"The entry {number} of the log has no list of what is kept.")
+        for each in kept:
+            read.check_whole("kept", each, number)
+        return cls(
+            number=number,
+            kind=Kind(said["kind"]),
+            snapshot=Snapshot(
+                run=read.whole(said, "run", 10**9 - 1),
+                generation=read.whole(said, "generation", 10**12 - 1),
+                step=read.whole(said, "step", 10**15 - 1),
+            ),
+            uid=read.text(said, "uid"),
+            job=read.text(said, "job"),
+            kept=tuple(kept),
+            manifest_sum=read.text(said, "manifest_sum"),
+            nbytes=read.whole(said, "nbytes", 1 << 62),
+            at_unix_s=read.number(said, "at_unix_s"),
+        )

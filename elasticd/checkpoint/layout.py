@@ -1,0 +1,77 @@
+"""Where everything stands below a checkpoint's URL. Pure.
+
+Names are made of numbers only, so that none of them can lead out of the folder, and so that a
+reader can compute every name it needs.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+__all__ = [
+    "COMMITS",
+    "HINT",
+    "LEASES",
+    "STEPS",
+    "Snapshot",
+    "entry_name",
+    "fragment_name",
+    "is_part_name",
+    "part_name",
+]
+
+COMMITS, STEPS, LEASES = "commits", "steps", "leases"
+
+HINT = f"{COMMITS}/hint.json"
+"""A number that the log has reached; only saves a reader requests, and may be wrong."""
+
+_FOLDER = re.compile(r"(\d{12,15})-(\d{6,9})-(\d{8,12})")
+_PART = re.compile(r"\d{5,7}-\d-[0-9a-f]{8}-\d{5,7}\.bin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Snapshot:
+    """Which state it is: equal ones, wherever they were taken, are parts of one whole."""
+
+    run: int
+    """Times that a job began to write to this URL."""
+    generation: int
+    step: int
+
+    @property
+    def folder(self) -> str:
+        return f"{STEPS}/{self.step:012d}-{self.run:06d}-{self.generation:08d}"
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.folder}/manifest.json"
+
+    @classmethod
+    def of_folder(cls, name: str) -> Self | None:
+        """Read the last component of a folder's name; None: it is none of ours."""
+        found = _FOLDER.fullmatch(name)
+        if found is None:
+            return None
+        step, run, generation = map(int, found.groups())
+        return cls(run=run, generation=generation, step=step)
+
+    def __str__(self) -> str:
+        return f"step {self.step} (run {self.run}, generation {self.generation})"
+
+
+def entry_name(number: int) -> str:
+    return f"{COMMITS}/{number:012d}.json"
+
+
+def fragment_name(snapshot: Snapshot, share: int, holder: int) -> str:
+    """What one holder says of the share that it uploaded."""
+    return f"{snapshot.folder}/{share:05d}-{holder}.json"
+
+
+def part_name(share: int, holder: int, writer: str, index: int) -> str:
+    """A part's name inside of its folder; `writer` is another for each process that writes."""
+    return f"{share:05d}-{holder}-{writer}-{index:05d}.bin"
+
+
+def is_part_name(name: str) -> bool:
+    return _PART.fullmatch(name) is not None

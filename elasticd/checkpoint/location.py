@@ -1,0 +1,141 @@
+"""A checkpoint's URL and options as a user gives them; nothing secret may stand in them.
+
+What a job asks for is written to etcd and shown by `status`, and a command line is seen by every
+user of a machine. So a secret is named (`env:NAME`, `file:PATH`), never given.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fsspec.registry import known_implementations
+
+from elasticd.checkpoint.bucket import Bucket
+from elasticd.checkpoint.folder import Folder
+from elasticd.checkpoint.retry import Policy, Retrying
+from elasticd.errors import CallError
+
+__all__ = ["checked_options", "checked_url", "open_bucket"]
+
+_SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connection_string",
+           "account_key", "access_key", "private_key")  # fmt: skip
+_EXACTLY_SECRET = {"key", "auth"}
+
+
+def checked_url(url: str, here: str = "") -> str:
+    """Return the URL in full; a plain path is one below `here`.
+
+    Raises:
+        CallError: it is no URL of a known kind, or holds credentials.
+    """
+    if "://" not in url:
+        return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
+    protocol, _, rest = url.partition("://")
+    if protocol not in known_implementations:
+        raise CallError(
+            f"--checkpoint {protocol}:// is no kind of storage that fsspec knows: take file://, "
+            "s3://, gs:// or abfs://."
+        )
+    if protocol == "file":
+        if not rest.startswith("/"):
+            raise CallError(f"--checkpoint {url}: a file URL has three slashes, file:///{rest}.")
+        return f"file://{os.path.normpath(rest)}"
+    if not rest.strip("/"):
+        raise CallError(f"--checkpoint {url} names no bucket: give {protocol}://BUCKET/FOLDER.")
+    parts = urlsplit(url)
+    # abfs://CONTAINER@ACCOUNT is a place; a user with a password is not.
+    if parts.password or parts.query or (parts.username and protocol not in ("abfs", "abfss")):
+        raise CallError(
+            "--checkpoint: leave credentials and parameters out of the URL, which everybody can "
+            "see; put them into the environment of the nodes, or name them in --storage-options."
+        )
+    return url.rstrip("/")
+
+
+def checked_options(text: str) -> dict[str, Any]:
+    """Read `--storage-options`, a JSON object for the file system.
+
+    Raises:
+        CallError: it is none, or gives a secret instead of naming it.
+    """
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError as exc:
+        raise CallError(
+            f"--storage-options is no JSON ({exc}): write it as in "
+            '\'{"endpoint_url": "http://host:9000"}\'.'
+        ) from exc
+    if not isinstance(options, dict):
+        raise CallError("--storage-options is no JSON object: write '{\"NAME\": VALUE}'.")
+    _refuse_secrets(options)
+    return options
+
+
+def resolved(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Put in what `env:NAME` and `file:PATH` stand for.
+
+    Raises:
+        CallError: there is no such variable or file here.
+    """
+    return {name: _resolved(name, value, environ) for name, value in options.items()}
+
+
+def open_bucket(
+    url: str,
+    options: Mapping[str, Any],
+    environ: Mapping[str, str] | None = None,
+    *,
+    policy: Policy | None = None,
+) -> Bucket:
+    """Return the bucket of a checked URL; connects to nothing yet.
+
+    Raises:
+        CallError, EnvironmentProblem: what is missing here to use it.
+    """
+    given = resolved(options, os.environ if environ is None else environ)
+    if url.startswith("file://") and not given:
+        inner: Bucket = Folder(url.removeprefix("file://"))
+    else:
+        from elasticd.checkpoint.remote import Remote  # costs the import of a driver
+
+        inner = Remote(url, given)
+    return Retrying(inner, policy or Policy())
+
+
+def _refuse_secrets(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if isinstance(value, dict):
+            _refuse_secrets(value)
+        elif isinstance(value, str) and not value.startswith(("env:", "file:")):
+            lower = name.lower()
+            if lower in _EXACTLY_SECRET or any(word in lower for word in _SECRET):
+                raise CallError(
+                    f"--storage-options gives a secret in {name!r}, where everybody can read it: "
+                    f'name a variable or a file of the nodes instead, as in {{"{name}": '
+                    '"env:NAME"}.'
+                )
+
+
+def _resolved(name: str, value: Any, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return resolved(value, environ)
+    if not isinstance(value, str):
+        return value
+    if value.startswith("env:"):
+        found = environ.get(value[4:])
+        if found is None:
+            raise CallError(f"--storage-options {name}: the variable {value[4:]} is not set here.")
+        return found
+    if value.startswith("file:"):
+        try:
+            return Path(value[5:]).read_text().strip()
+        except OSError as exc:
+            raise CallError(
+                f"--storage-options {name}: {value[5:]} cannot be read ({exc.strerror})."
+            ) from exc
+    return value

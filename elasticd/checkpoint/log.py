@@ -1,0 +1,205 @@
+"""The log of commits: numbered objects, each written once, and only after its predecessor.
+
+Whoever writes number n has read n - 1, so there are no gaps, and of two writers one finds the
+number taken and looks again. This order is the whole consensus: an entry counts unless an earlier
+one fenced it (`Ruling`). The newest number is found by asking for numbers, never by listing.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from elasticd.checkpoint.bucket import Bucket, Missing
+from elasticd.checkpoint.entry import ENTRY_LIMIT_BYTES, Entry, Kind
+from elasticd.checkpoint.layout import HINT, Snapshot, entry_name
+from elasticd.checkpoint.read import Damaged
+from elasticd.errors import Fenced
+
+__all__ = ["Log", "Ruling", "may_commit"]
+
+APPEND_LIMIT = 100
+"""Others that were faster, one after the other, before we give up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """Who may write, as the log stands."""
+
+    run: int = 0
+    generation: int = 0
+    start_step: int = 0
+    """What the newest generation went on from."""
+    uid: str = ""
+    job: str = ""
+    last: Snapshot | None = None
+    """The newest checkpoint of the run, unless a later entry went back behind it."""
+
+    def after(self, entry: Entry) -> "Ruling":
+        """Return what holds once this entry is in the log."""
+        made = entry.snapshot
+        is_newer = (made.run, made.generation) > (self.run, self.generation)
+        if entry.kind is Kind.OPENED:
+            if not is_newer and (made.run, made.generation) != (self.run, self.generation):
+                return self
+            is_behind = self.last is not None and (
+                self.last.run != made.run or self.last.step > made.step
+            )
+            last = None if is_behind else self.last
+            return self._with(entry, made.step, last)
+        if entry.kind is Kind.COMMITTED:
+            if is_newer:
+                return self._with(entry, made.step, made)
+            return replace(self, last=made)
+        return self
+
+    def _with(self, entry: Entry, start_step: int, last: Snapshot | None) -> "Ruling":
+        return Ruling(
+            run=entry.snapshot.run,
+            generation=entry.snapshot.generation,
+            start_step=start_step,
+            uid=entry.uid,
+            job=entry.job,
+            last=last,
+        )
+
+
+def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
+    """True if this snapshot may become the newest checkpoint. Pure.
+
+    One that was taken in an earlier generation but is not newer than the state which the present
+    one went on from belongs to its history, so it may still become durable. What is not newer than
+    the newest checkpoint has come too late.
+    """
+    if ruling.last is not None and snapshot.step <= ruling.last.step:
+        return False
+    if (snapshot.run, snapshot.generation) >= (ruling.run, ruling.generation):
+        return True
+    return snapshot.run == ruling.run and snapshot.step <= ruling.start_step
+
+
+class Log:
+    """The log of one bucket; remembers what it has read, since nothing in it ever changes."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._newest = 0
+        self._entries: dict[int, Entry] = {}
+
+    def newest_number(self) -> int:
+        """Return the highest number in use, 0 for an empty log."""
+        low = max(self._newest, self._hint())
+        if low and not self._is_there(low):
+            low = 0  # A hint that lies.
+        step = 1
+        while self._is_there(low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._is_there(middle) else (low, middle)
+        self._newest = low
+        return low
+
+    def entry(self, number: int) -> Entry:
+        """Return an entry.
+
+        Raises:
+            Missing, Damaged: it is not there, or not as it was written.
+        """
+        if number not in self._entries:
+            data = self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES)
+            self._entries[number] = Entry.from_json(data, number)
+        return self._entries[number]
+
+    def back_from(self, number: int) -> Iterator[Entry]:
+        """Iterate over the entries from this number down; damaged ones are passed over."""
+        for each in range(number, 0, -1):
+            try:
+                yield self.entry(each)
+            except (Damaged, Missing):
+                continue
+
+    def ruling(self, newest: int | None = None) -> Ruling:
+        """Say who may write after the entry `newest`, or after all that are there.
+
+        Reads back to the newest entry that opened a generation. One more checkpoint before that is enough: what it opened with is in it.
+        """
+        read: list[Entry] = []
+        has_opened = False
+        for entry in self.back_from(self.newest_number() if newest is None else newest):
+            read.append(entry)
+            if has_opened and entry.kind is Kind.COMMITTED:
+                break
+            has_opened |= entry.kind is Kind.OPENED
+        ruling = Ruling()
+        for entry in reversed(read):
+            ruling = ruling.after(entry)
+        return ruling
+
+    def kept(self, newest: int | None = None) -> tuple[int, ...]:
+        """Numbers of the entries whose checkpoints are not given up, ascending."""
+        for entry in self.back_from(self.newest_number() if newest is None else newest):
+            return entry.kept
+        return ()
+
+    def checkpoints(self) -> Iterator[Entry]:
+        """Iterate over the kept checkpoints, newest first, damaged entries left out."""
+        number = self.newest_number()
+        kept = self.kept(number)
+        if number and not self._is_good(number):
+            # What the damaged newest one kept is known but for itself.
+            kept = (*kept, number)
+        for each in reversed(kept):
+            if self._is_good(each):
+                entry = self.entry(each)
+                if entry.kind is Kind.COMMITTED:
+                    yield entry
+
+    def append(self, make: Callable[[int, Ruling, tuple[int, ...]], Entry | None]) -> Entry | None:
+        """Append the entry that `make(number, ruling, kept)` returns; None: it wants none.
+
+        It is asked again whenever somebody else was faster. What it raises leaves here.
+
+        Raises:
+            Fenced: others were faster all the time.
+        """
+        for _ in range(APPEND_LIMIT):
+            newest = self.newest_number()
+            number = newest + 1
+            entry = make(number, self.ruling(newest), self.kept(newest))
+            if entry is None:
+                return None
+            assert entry.number == number
+            if self._bucket.create(entry_name(number), entry.to_json()):
+                self._entries[number], self._newest = entry, number
+                self._bucket.replace(HINT, json.dumps(number).encode())
+                return entry
+        raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")
+
+    def _hint(self) -> int:
+        if self._newest:
+            return 0
+        try:
+            said = json.loads(self._bucket.read(HINT, 100))
+        except (Missing, ValueError):
+            return 0
+        return said if type(said) is int and 0 < said < 10**12 else 0
+
+    def _is_there(self, number: int) -> bool:
+        if number in self._entries:
+            return True
+        try:
+            self.entry(number)
+        except Missing:
+            return False
+        except Damaged:
+            return True
+        return True
+
+    def _is_good(self, number: int) -> bool:
+        try:
+            self.entry(number)
+        except (Missing, Damaged):
+            return False
+        return True

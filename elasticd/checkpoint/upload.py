@@ -1,0 +1,78 @@
+"""Brings one holder's share from memory to the bucket: parts in parallel, then its fragment."""
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Executor, wait
+from dataclasses import dataclass
+
+from elasticd.checkpoint.bucket import Bucket
+from elasticd.checkpoint.layout import Snapshot, fragment_name, part_name
+from elasticd.checkpoint.manifest import Fragment, Header, Part
+from elasticd.checkpoint.plan import Layout
+from elasticd.checkpoint.sums import block_sums
+
+__all__ = ["Abandoned", "Share", "upload"]
+
+
+class Abandoned(Exception):
+    """Nobody wants it any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one holder has of a snapshot; the bytes themselves are elsewhere."""
+
+    snapshot: Snapshot
+    share: int
+    shares: int
+    holder: int
+    """0: the one whose share it is; 1: another node, which has it too."""
+    layout: Layout
+    header: Header | None
+    """There for share 0."""
+
+
+def upload(
+    bucket: Bucket,
+    share: Share,
+    memory: memoryview,
+    *,
+    writer: str,
+    pool: Executor,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Fragment:
+    """Write all parts, then the fragment that names them; `writer` is a name of this process.
+
+    Raises:
+        Abandoned: `is_wanted` said no.
+    """
+
+    def write(index: int) -> Part:
+        if not is_wanted():
+            raise Abandoned
+        start, size = share.layout.parts[index]
+        name = part_name(share.share, share.holder, writer, index)
+        data = memory[start : start + size]
+        sums = block_sums(data)
+        bucket.create(f"{share.snapshot.folder}/{name}", data)
+        return Part(name, size, sums)
+
+    tasks = [pool.submit(write, index) for index in range(len(share.layout.parts))]
+    try:
+        done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
+        for task in done:
+            task.result()  # The first failure ends it all.
+        parts = tuple(task.result() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        wait(tasks)
+    fragment = Fragment(
+        snapshot=share.snapshot,
+        share=share.share,
+        shares=share.shares,
+        parts=parts,
+        pieces=share.layout.pieces,
+        header=share.header,
+    )
+    bucket.create(fragment_name(share.snapshot, share.share, share.holder), fragment.to_json())
+    return fragment
