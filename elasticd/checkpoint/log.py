@@ -123,7 +123,8 @@ class Log:
     def ruling(self, newest: int | None = None) -> Ruling:
         """Say who may write after the entry `newest`, or after all that are there.
 
-        Reads back to the newest entry that opened a generation. One more checkpoint before that is enough: what it opened with is in it.
+        Reads back to the newest entry that opened a generation. One more checkpoint before that is
+        enough: what it opened with is in it.
         """
         read: list[Entry] = []
         has_opened = False

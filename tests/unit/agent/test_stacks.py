@@ -157,7 +157,7 @@ def children() -> set[int]:
     """Of this process, by what it forked."""
     found = set()
     for task in os.listdir("/proc/self/task"):
-        # A thread may end between the listing and the reading; the kernel answers with either error.
+        # A thread may end between the listing and the reading.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found |= {int(w) for w in Path(f"/proc/self/task/{task}/children").read_text().split()}
     return found
