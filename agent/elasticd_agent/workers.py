@@ -16,16 +16,11 @@ from elasticd.telemetry.log import get_logger
 from elasticd_agent.attached import Attached
 from elasticd_agent.examiner import Examiner
 from elasticd_agent.fresh_stores import FreshStores
+from elasticd_agent.keeper_process import KeeperProcess
 from elasticd_agent.log_folder import claim
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.orphans import end_orphans
-from elasticd_agent.process import (
-    Home,
-    Process,
-    failure_of,
-    hang_of,
-    not_started,
-)
+from elasticd_agent.process import Home, Process, failure_of, hang_of, not_started
 from elasticd_agent.pulse import Frozen, Stalled, Verdict
 from elasticd_agent.warm_pool import WarmPool
 from elasticd_agent.worker_env import (
@@ -93,6 +88,7 @@ class Workers:
         self._why_broken = ""
         self._until_s: float | None = None
         claim(run_folder / spec.name, spec.uid)
+        self._keeper = KeeperProcess(spec, node, run_folder / spec.name, pools)
         self._pool = self._new_pool()
 
     def serve(self, incarnation: Incarnation, feed: Feed, broke: Callable[[str], None]) -> None:
@@ -192,7 +188,7 @@ class Workers:
 
     def _launch(self, name: str, process: Process, env: dict[str, str], niceness: int = 0) -> None:
         spec, files = self._spec, process.files
-        env["ELASTICD_AGENT"] = self._lookout.name
+        env.update(self._keeper.env, ELASTICD_AGENT=self._lookout.name)
         self._processes[name] = process
         self._pool.tell(
             ch.Start(
@@ -248,7 +244,8 @@ class Workers:
             self._pool.tell(ch.License(until_s=until_s))
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Kill what is left and end the pool."""
+        """Kill what is left and end the pool; what is being saved may still end."""
+        self._keeper.close()
         self._pool.close(timeout_s)
         self._pools.discard(self._pool.process.pid)
         end_orphans(self._pools)

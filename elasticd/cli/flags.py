@@ -117,6 +117,21 @@ FLAGS: tuple[Flag, ...] = (
     _own(
         "compare-every", "In-process mode: compare replicas by hash every N commits.  [never]", "N"
     ),
+    # What is saved, so that it survives the loss of all nodes
+    _own(
+        "checkpoint",
+        "Save to this folder or URL (s3://, gs://, abfs://), and go on from it.",
+        "URL",
+    ),
+    _own("checkpoint-every", "How often: 60s, 5m, 1h, or 100steps.  [60s]", "TIME|STEPS"),
+    _own(
+        "storage-options",
+        "Options of the URL's fsspec file system; a secret as env:NAME or file:PATH.",
+        "JSON",
+    ),
+    _own("checkpoint-keep", "Keep so many of the newest, at least 2; 0: all.  [3]", "N"),
+    _own("checkpoint-keep-every", "Keep one for each so many steps too.", "STEPS"),
+    _own("checkpoint-copy", "How memory is copied.  [auto]", "auto|blocking|overlapped"),
     _own("join-window", "Joins this close together become one change.  [0.2]", "S"),
     Flag(
         name="shutdown-timeout",

@@ -14,8 +14,10 @@ from typing import Any
 from elasticd.cli import number
 from elasticd.cli.connect import cluster_of, endpoints, settings_from
 from elasticd.cli.flags import layered, parse_known
+from elasticd.cli.saving import checkpoint_of, owner_of
 from elasticd.control.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
+from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.job import EntryKind, JobSpec, Limits
 from elasticd.store.api import StoreSettings
@@ -67,6 +69,7 @@ class RunRequest:
     progress_timeout_s: float = 60.0
     on_nan: str = "ignore"
     compare_every: int = 0
+    checkpoint: CheckpointSpec | None = None
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
     is_detached: bool = False
@@ -106,6 +109,7 @@ class RunRequest:
             progress_timeout_s=self.progress_timeout_s,
             on_nan=self.on_nan,
             compare_every=self.compare_every,
+            checkpoint=self.checkpoint,
             is_local=self.mode is not Mode.SUBMIT,
         )
 
@@ -186,6 +190,7 @@ def read_request(
         progress_timeout_s=number.seconds("--progress-timeout", values["progress_timeout"], 60.0),
         on_nan=_on_nan(values["on_nan"]),
         compare_every=number.whole("--compare-every", values["compare_every"], 0, least=0),
+        checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
         signals=_signals(values["signals_to_handle"]),
         console=ConsoleChoice(
             redirects=parse_streams("--redirects", values["redirects"] or "0"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.reason import Cause, Phase, Reason
@@ -88,6 +89,8 @@ class JobSpec:
     """What becomes of a step with non-finite gradients: stop, skip or ignore (in-process mode)."""
     compare_every: int = 0
     """Replicas are compared by hash every so many commits; 0: never (in-process mode)."""
+    checkpoint: CheckpointSpec | None = None
+    """None: nothing is saved."""
     is_local: bool = False
     """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
     unknown: Mapping[str, object] = field(default_factory=dict)

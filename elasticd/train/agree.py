@@ -84,15 +84,33 @@ class Report:
     """A process that never had the job's state; its other fields do not count."""
     has_stepped: bool
     structure_hash: str
+    node: int = 0
+    """Number of the rank's node in this world."""
+    run: int = 0
+    """Of the checkpoints (`layout.Snapshot.run`); 0: not known to this process."""
+    can_restore: bool = False
+    """There are checkpoints to go back to."""
     lineage: int = 0
     """The newest generation that was formed with it. Who was away has perhaps applied a step that
     the others did not, and they another one in its place: at one position, theirs counts."""
 
     @classmethod
-    def of(cls, rank: int, state: Reporting, *, lineage: int = 0) -> Self:
+    def of(
+        cls,
+        rank: int,
+        state: Reporting,
+        *,
+        lineage: int = 0,
+        node: int = 0,
+        run: int = 0,
+        can_restore: bool = False,
+    ) -> Self:
         return cls(
             rank=rank,
             lineage=lineage,
+            node=node,
+            run=run,
+            can_restore=can_restore,
             position=state._position,
             is_clean=state._is_clean,
             is_new=state._is_new,
@@ -110,6 +128,12 @@ class Decision:
     position: Position
     sources: tuple[int, ...]
     targets: tuple[int, ...]
+    is_fresh: bool = False
+    """Nobody has a state: it is to be restored, or the training begins."""
+    nodes: tuple[int, ...] = ()
+    """Of each rank, the number of its node."""
+    run: int = 0
+    """Of the checkpoints; 0: nobody knows it yet."""
     note: str = ""
     """A sentence for people; empty when nothing is remarkable."""
 
@@ -141,7 +165,7 @@ def choose(reports: Sequence[Report]) -> Decision:
             f"had finished the step after {position[0]}. The samples of that step count once, but "
             "the model may have seen them twice."
         )
-    elif old:
+    elif old and not all(each.can_restore for each in reports):
         raise StateLost(
             f"No rank has a state to go on from: {_named(tuple(each.rank for each in old))} lost "
             "theirs inside of an optimizer's step. Start the job again from its newest snapshot."
@@ -149,8 +173,15 @@ def choose(reports: Sequence[Report]) -> Decision:
     else:
         position, sources = min(reports, key=lambda each: each.rank).position, (ranks[0],)
     _check_structure(reports, sources[0], is_first=not old)
-    targets = tuple(rank for rank in ranks if rank not in sources)
-    return Decision(position=position, sources=sources, targets=targets, note=note)
+    return Decision(
+        position=position,
+        sources=sources,
+        targets=tuple(rank for rank in ranks if rank not in sources),
+        is_fresh=not clean and not stepped,
+        nodes=tuple(report.node for report in sorted(reports, key=lambda each: each.rank)),
+        run=max(report.run for report in reports),
+        note=note,
+    )
 
 
 def agree(group: Meeting, report: Report, structure: Sequence[str]) -> Decision:
@@ -180,6 +211,9 @@ def agree(group: Meeting, report: Report, structure: Sequence[str]) -> Decision:
         position=(said["position"][0], said["position"][1]),
         sources=tuple(said["sources"]),
         targets=tuple(said["targets"]),
+        is_fresh=bool(said["is_fresh"]),
+        nodes=tuple(said["nodes"]),
+        run=said["run"],
         note=said["note"],
     )
 

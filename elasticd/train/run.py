@@ -7,7 +7,6 @@ stood. If not, it is the script's own end, good or bad, and leaves as it came.
 """
 
 import gc
-import inspect
 import os
 import sys
 import threading
@@ -22,16 +21,18 @@ import torch.distributed as dist
 
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.errors import CallError, ElasticdError
-from elasticd.train.agree import Report, agree
+from elasticd.train.agree import Decision, Report, agree
+from elasticd.train.calling import check_call
 from elasticd.train.echo import is_echo, is_silence
 from elasticd.train.end import wait_for_all
 from elasticd.train.group import Group, GroupBroken
 from elasticd.train.guard import Guard
-from elasticd.train.heal import fingerprint, heal
+from elasticd.train.heal import Healed, fingerprint, heal
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.keep import Keep
 from elasticd.train.link import Link
 from elasticd.train.output import redirect
+from elasticd.train.persistence import Persistence
 from elasticd.train.replica import Replicas, owned_tensors
 from elasticd.train.session import AgentSession
 from elasticd.train.setting import Setting
@@ -74,7 +75,7 @@ def run(train: Train, state: State) -> None:
     global _HAS_RUN
     setting = Setting.read(os.environ)
     with _only_run():
-        _check_call(train, state, setting)
+        check_call(train, state, setting)
         session: Session = AgentSession(Link(setting.agent)) if setting.agent else Solo()
         _HAS_RUN = bool(setting.agent)
         state._on_nan = setting.on_nan
@@ -95,6 +96,7 @@ class _Run:
         self._was_training = False
         """In the world before this one."""
         self._held: weakref.ref[object] | None = None
+        self._persistence = Persistence(setting, state, session)
 
     def go(self) -> None:
         """Go from world to world."""
@@ -131,6 +133,7 @@ class _Run:
             # else, and nothing here may wait for them.
             group.abort()
             self._session.use(None)
+            self._persistence.end()
             self._state._leave()
             if is_own:
                 # With an agent the process ends now, and whether it had a group is reported. In a
@@ -141,6 +144,7 @@ class _Run:
             _forget(exc)
         self._session.use(None)
         self._session.on_commit = None
+        self._persistence.end()
         self._state._leave()
         group.close()
         self._bury()
@@ -159,10 +163,17 @@ class _Run:
         state._settle_back()
         structure = state._structure()
         self._is_forming = True
-        report = Report.of(enter.rank, state, lineage=self._lineage)
+        report = Report.of(
+            enter.rank,
+            state,
+            lineage=self._lineage,
+            node=enter.node_rank,
+            **self._persistence.report,
+        )
         decision = agree(group, report, structure)
         agreed_s = time.monotonic()
-        healed = heal(group, decision, state)
+        restored = self._persistence.restore(group, decision)
+        healed = Healed() if restored is not None else heal(group, decision, state)
         self._is_forming = False
         self._lineage = enter.generation
         world = World(
@@ -178,7 +189,7 @@ class _Run:
         )
         state._enter(world, self._session)
         entered_s = time.monotonic()
-        self._compare_from_now_on(group, world)
+        self._watch_commits(group, world, decision, is_opened=restored is not None)
         phases_s = {
             "form": formed_s - started_s,
             "compare": agreed_s - formed_s + healed.compare_s,
@@ -186,13 +197,13 @@ class _Run:
         }
         formed = Formed(
             generation=enter.generation,
-            step=decision.position[0],
+            step=state.step,
             source=min(decision.sources) if decision.targets else -1,
             received_bytes=healed.received_bytes,
             phases_s=phases_s,
         )
-        note = decision.note
-        if not note and enter.generation > 1 and decision.position == (0, 0):
+        note = restored.sentence if restored is not None else decision.note
+        if not note and enter.generation > 1 and state._position == (0, 0):
             note = "No rank had a committed step to go on from: the training begins anew."
         if note and enter.rank == 0:
             sys.stderr.write(f"elasticd: {note}\n")
@@ -208,19 +219,27 @@ class _Run:
             gc.collect()
         self._held = None
 
-    def _compare_from_now_on(self, group: Group, world: World) -> None:
+    def _watch_commits(
+        self, group: Group, world: World, decision: Decision, *, is_opened: bool
+    ) -> None:
+        """Have each commit looked at by those who compare replicas and take snapshots."""
+        hooks: list[Callable[[int], None]] = []
+        is_stale, optimizers = self._session.is_stale, self._state._guard.optimizers
         every = self._setting.compare_every
-        if not every or world.size == 1:
-            return
-        optimizers, is_stale = self._state._guard.optimizers, self._session.is_stale
-        self._session.on_commit = Replicas(
-            group.store,
-            rank=world.rank,
-            size=world.size,
-            every=every,
-            fingerprint=lambda: fingerprint(Tree("", owned_tensors(optimizers))),
-            is_stale=lambda: is_stale(world.generation),
-        ).compare
+        if every and world.size > 1:
+            hooks.append(
+                Replicas(
+                    group.store,
+                    rank=world.rank,
+                    size=world.size,
+                    every=every,
+                    fingerprint=lambda: fingerprint(Tree("", owned_tensors(optimizers))),
+                    is_stale=lambda: is_stale(world.generation),
+                ).compare
+            )
+        saving = self._persistence.begin(group, world, decision, is_opened=is_opened)
+        hooks += [saving] if saving is not None else []
+        self._session.on_commit = _all_of(hooks)
 
     def _finish(self, group: Group, enter: Enter) -> bool:
         """Wait until all ranks have come so far; then tell what the whole run did."""
@@ -229,6 +248,7 @@ class _Run:
             is_stale = self._session.is_stale
             if not wait_for_all(group.store, enter.size, lambda: is_stale(enter.generation)):
                 return False
+            self._persistence.finish(enter.generation)
         finally:
             self._session.has_returned = False
         ledger = self._state._ledger
@@ -290,6 +310,17 @@ def _forget(exc: BaseException) -> None:
         one.__traceback__ = one.__cause__ = one.__context__ = None
 
 
+def _all_of(hooks: list[Callable[[int], None]]) -> Callable[[int], None] | None:
+    if len(hooks) < 2:
+        return hooks[0] if hooks else None
+
+    def every(step: int) -> None:
+        for hook in hooks:
+            hook(step)
+
+    return every
+
+
 def _backend() -> str:
     return "cpu:gloo,cuda:nccl" if device().type == "cuda" else "gloo"
 
@@ -306,47 +337,6 @@ def _may_leave(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return True
-
-
-def _check_call(train: Train, state: State, setting: Setting) -> None:
-    if not callable(train):
-        raise CallError(
-            f"elasticd.run wants a function train(state, world) first, not a "
-            f"{type(train).__name__}: write elasticd.run(train, state)."
-        )
-    if not isinstance(state, State):
-        raise CallError(
-            f"elasticd.run wants an elasticd.State second, not a {type(state).__name__}: write "
-            "elasticd.run(train, elasticd.State(model=model, optimizer=optimizer, ...))."
-        )
-    _check_arguments(train)
-    if not setting.agent and setting.is_torchrun:
-        raise CallError(
-            "elasticd.run does not work under torchrun: start the script with elasticd run "
-            "(elasticd run takes torchrun's arguments), or with plain python for one process."
-        )
-    if dist.is_initialized():
-        raise CallError(
-            "torch.distributed is initialized already: leave out init_process_group, "
-            "elasticd.run makes the process group for each world itself."
-        )
-    if setting.agent and threading.current_thread() is not threading.main_thread():
-        raise CallError(
-            "elasticd.run was called from a thread: call it from the main thread of the script."
-        )
-
-
-def _check_arguments(train: Train) -> None:
-    try:
-        inspect.signature(train).bind(None, None)
-    except TypeError:
-        name = getattr(train, "__name__", "train")
-        raise CallError(
-            f"elasticd.run calls {name}(state, world), and it takes other arguments: define it as "
-            f"def {name}(state, world)."
-        ) from None
-    except ValueError:
-        return  # Some callables of C code do not tell.
 
 
 _LOCK = threading.Lock()

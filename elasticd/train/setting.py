@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.errors import EnvironmentProblem
+from elasticd.records.checkpoint import Every, read_every
 
 __all__ = ["Setting"]
 
@@ -17,6 +18,12 @@ class Setting:
     """What a gradient that is not finite does: stop, skip or ignore (ELASTICD_ON_NAN)."""
     compare_every: int
     """Compare the replicas at each commit whose number this divides; 0: never."""
+    keeper: str
+    """Name of the socket of the process that keeps checkpoints (ELASTICD_KEEPER); empty: none."""
+    every: Every
+    """How often to save (ELASTICD_CHECKPOINT_EVERY)."""
+    copy: str
+    """auto, blocking or overlapped (ELASTICD_CHECKPOINT_COPY)."""
     is_torchrun: bool
     """Another launcher has given this process a rank."""
 
@@ -42,5 +49,8 @@ class Setting:
             job=env.get("ELASTICD_JOB", ""),
             on_nan=on_nan,
             compare_every=int(every),
+            keeper=env.get("ELASTICD_KEEPER", ""),
+            every=read_every("ELASTICD_CHECKPOINT_EVERY", env.get("ELASTICD_CHECKPOINT_EVERY")),
+            copy=env.get("ELASTICD_CHECKPOINT_COPY") or "auto",
             is_torchrun="TORCHELASTIC_RUN_ID" in env or "RANK" in env,
         )

@@ -1,0 +1,109 @@
+"""Starts the process that keeps a job's checkpoints on this node, and starts it again if it ends.
+
+It is no child of the pool: what workers left in memory must outlive them, and the pool too.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event, Thread
+
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec
+from elasticd.telemetry.log import get_logger
+from elasticd_agent.worker_env import without_secrets
+
+__all__ = ["KeeperProcess"]
+
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 30.0
+LINGER_S = 60.0
+"""How long it may go on saving when the job or the agent has ended."""
+
+log = get_logger()
+
+
+class KeeperProcess:
+    """The keeper of one job; does nothing for a job without checkpoints."""
+
+    def __init__(self, spec: JobSpec, node: NodeId, folder: Path, children: set[int]) -> None:
+        """`children` are the processes of this agent that it must not take for orphans."""
+        self._spec, self._node, self._folder = spec, node, folder
+        self._children = children
+        self._name = f"elasticd-keeper-{spec.uid}-{secrets.token_hex(8)}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closing = Event()
+        if spec.checkpoint is not None:
+            self._start()
+            Thread(target=self._watch, name="keeper-watch", daemon=True).start()
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What workers need to find it."""
+        wanted = self._spec.checkpoint
+        if wanted is None:
+            return {}
+        return {
+            "ELASTICD_KEEPER": self._name,
+            "ELASTICD_CHECKPOINT": wanted.url,
+            "ELASTICD_CHECKPOINT_EVERY": str(wanted.every),
+            "ELASTICD_CHECKPOINT_COPY": wanted.copy,
+        }
+
+    def close(self) -> None:
+        """Let it end what is under way, and do not wait for that."""
+        self._is_closing.set()
+        process = self._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+
+    def _start(self) -> None:
+        wanted = self._spec.checkpoint
+        assert wanted is not None
+        path = self._folder / "agents" / f"{self._node}.keeper.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "elasticd.checkpoint.keeper"],
+                env=without_secrets({**os.environ, **self._spec.env}),
+                cwd="/",
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self._children.add(self._process.pid)
+        settings = {
+            "url": wanted.url,
+            "options": dict(wanted.options),
+            "job": wanted.owner,
+            "uid": self._spec.uid,
+            "socket": self._name,
+            "parallel": wanted.parallel,
+            "linger_s": LINGER_S,
+            "retention": {"last": wanted.keep_last, "every_steps": wanted.keep_every_steps},
+        }
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(settings).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _watch(self) -> None:
+        """Thread: see its end, and start another unless that was meant."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            assert self._process is not None
+            code = self._process.wait()
+            self._children.discard(self._process.pid)
+            if self._is_closing.is_set():
+                return
+            log.warning("keeper.ended", job=self._spec.name, code=code, pause_seconds=pause_s)
+            if self._is_closing.wait(pause_s):
+                return
+            pause_s = min(LAST_PAUSE_S, pause_s * 2)
+            try:
+                self._start()
+            except OSError as exc:
+                log.error("keeper.not_started", why=str(exc))

@@ -1,0 +1,99 @@
+"""A worker's end: asks its keeper, and maps the memory that comes back."""
+
+import os
+import socket
+import time
+from contextlib import suppress
+from threading import Lock
+from typing import TypeVar
+
+from elasticd.checkpoint.keeper import message as ms
+from elasticd.checkpoint.keeper.line import Line
+from elasticd.checkpoint.keeper.memory import Memory
+from elasticd.checkpoint.keeper.service import error_of
+from elasticd.errors import InvariantBroken, Unavailable
+
+__all__ = ["Client"]
+
+A = TypeVar("A")
+
+CONNECT_LIMIT_S = 30.0
+"""A keeper that is being started imports a driver first."""
+
+
+class Client:
+    """One connection; any thread may ask, one at a time."""
+
+    def __init__(self, name: str, *, limit_s: float = CONNECT_LIMIT_S) -> None:
+        """Connect to the keeper of this name.
+
+        Raises:
+            Unavailable: nobody listens there.
+        """
+        self._lock = Lock()
+        deadline_s = time.monotonic() + limit_s
+        pause_s = 0.01
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect("\0" + name)
+                break
+            except OSError as exc:
+                sock.close()
+                if time.monotonic() + pause_s > deadline_s:
+                    raise Unavailable(
+                        f"The process that keeps this node's checkpoints does not answer "
+                        f"({exc.strerror}): see agents/*.keeper.log in the run folder."
+                    ) from exc
+            time.sleep(pause_s)
+            pause_s = min(0.5, pause_s * 2)
+        self._line = Line(sock, ms.ANSWERS)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
+        """Return the answer, which is of this kind; a file that comes along is closed.
+
+        Raises:
+            Unavailable: the keeper is gone, or silent for too long.
+            ElasticdError: what it answered instead.
+        """
+        answer, memory = self._ask(question, kind, timeout_s)
+        if memory is not None:
+            os.close(memory)
+        return answer
+
+    def ask_memory(
+        self, question: object, kind: type[A], *, timeout_s: float | None = None
+    ) -> tuple[A, Memory | None]:
+        """Return the answer, and the memory whose file came along."""
+        answer, file = self._ask(question, kind, timeout_s)
+        return answer, None if file is None else Memory(file)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _ask(
+        self, question: object, kind: type[A], timeout_s: float | None
+    ) -> tuple[A, int | None]:
+        with self._lock:
+            try:
+                self._line.socket.settimeout(timeout_s)
+                self._line.send(question)
+                answer, files = self._line.receive()
+            except (OSError, EOFError, InvariantBroken) as exc:
+                self._line.close()  # An answer that comes late must not be taken for another's.
+                raise Unavailable(
+                    f"The process that keeps this node's checkpoints has gone ({exc})."
+                ) from exc
+        for extra in files[1:]:
+            os.close(extra)
+        file = files[0] if files else None
+        if isinstance(answer, ms.Failed):
+            raise error_of(answer)
+        if not isinstance(answer, kind):
+            raise InvariantBroken(f"the keeper answered {type(answer).__name__}")
+        return answer, file
+
+    def _forget(self) -> None:
+        with suppress(OSError):
+            os.close(self._line.socket.detach())

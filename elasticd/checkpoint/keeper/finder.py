@@ -1,0 +1,76 @@
+"""Finds what to restore, and reads it into memory that a worker can map."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+from elasticd.checkpoint.bucket import Bucket
+from elasticd.checkpoint.commit import Committer, read_manifest
+from elasticd.checkpoint.fetch import extents, fetch
+from elasticd.checkpoint.keeper.memory import Memory
+from elasticd.checkpoint.keeper.message import Found
+from elasticd.checkpoint.log import Log
+from elasticd.checkpoint.manifest import Manifest
+from elasticd.checkpoint.read import Damaged
+
+__all__ = ["Finder"]
+
+
+class Finder:
+    """Safe to use from several threads."""
+
+    def __init__(self, bucket: Bucket, committer: Committer, *, parallel: int) -> None:
+        self._bucket, self._committer = bucket, committer
+        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="fetch")
+        self._manifest = lru_cache(maxsize=4)(self._read)
+
+    def find(self, below: int) -> Found:
+        """Return the newest checkpoint with a good manifest, and what was passed over.
+
+        Raises:
+            Refused: the URL holds the checkpoints of another job.
+        """
+        log = Log(self._bucket)  # Of its own: it is read from another thread than the saver's.
+        self._committer.check_owner(log.ruling())
+        notes = []
+        for entry in log.checkpoints():
+            if below and entry.number >= below:
+                continue
+            try:
+                self._manifest(entry.number)
+            except Damaged as exc:
+                notes.append(f"The checkpoint of {entry.snapshot} is damaged: {exc}")
+                continue
+            return Found(number=entry.number, snapshot=entry.snapshot, notes=tuple(notes))
+        return Found(number=0, notes=tuple(notes))
+
+    def manifest(self, number: int) -> Memory:
+        """Return a manifest's text in memory.
+
+        Raises:
+            Damaged: it is not what was committed.
+        """
+        text = self._manifest(number).to_json()
+        memory = Memory.new(len(text), touch=False)
+        memory.view[:] = text
+        return memory
+
+    def fetch(self, number: int, first: int, count: int) -> Memory:
+        """Read pieces, verified, into memory where `fetch.extents` places them.
+
+        Raises:
+            Damaged: something is gone or not as it was written.
+            EnvironmentProblem: there is no memory for them.
+        """
+        manifest = self._manifest(number)
+        every, _, size = extents(manifest, range(first, first + count))
+        memory = Memory.new(size, touch=False)
+        fetch(self._bucket, manifest, every, memory.view, self._pool)
+        return memory
+
+    def close(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, number: int) -> Manifest:
+        return read_manifest(self._bucket, Log(self._bucket).entry(number))

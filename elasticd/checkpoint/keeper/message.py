@@ -1,0 +1,203 @@
+"""What a worker and its keeper say to each other. Every question has exactly one answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.manifest import Tensor
+from elasticd.checkpoint.plan import Layout
+
+__all__ = ["ANSWERS", "QUESTIONS"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A generation began here at this step; asked by its rank 0. Answered by Opened."""
+
+    generation: int
+    step: int
+    run: int = 0
+    """0: find out, which takes requests to the storage; else it is written down later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    run: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A share of the state, laid out like this."""
+
+    id: int
+    share: int
+    shares: int
+    holder: int
+    layout: Layout
+    tensors: tuple[Tensor, ...] = ()
+    """Of the whole state, with share 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """From now on these, by their ids, instead of those before. Answered by Done."""
+
+    plans: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Give a buffer for this plan. Answered by Claimed, with its file unless it is known."""
+
+    plan: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    buffer: int
+    """-1: there is none now; go on without."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The buffer holds this snapshot, whole. Answered by Done."""
+
+    plan: int
+    buffer: int
+    snapshot: Snapshot
+    epoch: int
+    world_size: int
+    skeleton: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """Nothing came of a claim. Answered by Done."""
+
+    plan: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """How do things stand? Answered by Standing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    is_busy: bool
+    """A snapshot is being saved."""
+    durable_step: int
+    """Of the newest checkpoint this keeper knows; -1: none."""
+    notes: tuple[str, ...] = ()
+    """Sentences for people, each told once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Await:
+    """Wait until this snapshot is durable or given up. Answered by Awaited."""
+
+    snapshot: Snapshot
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    is_durable: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find:
+    """Which is the newest good checkpoint below this number (0: of all)? Answered by Found."""
+
+    below: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    number: int
+    """0: there is none."""
+    snapshot: Snapshot | None = None
+    notes: tuple[str, ...] = ()
+    """What was passed over, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """The manifest of a checkpoint. Answered by Shared."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Pieces of a checkpoint, verified; placed as `fetch.extents` says. Answered by Shared."""
+
+    number: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Memory with what was asked for; its file comes along."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class List:
+    """Which snapshots are in memory here? Answered by Listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    snapshot: Snapshot
+    share: int
+    shares: int
+    holder: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """Give me what is held here. Answered by Mapped, with the file."""
+
+    held: Held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped:
+    layout: Layout
+    epoch: int = 0
+    skeleton: str = ""
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """Instead of any answer."""
+
+    kind: str
+    """Name of the error's class in `elasticd.errors`, or Damaged."""
+    why: str
+
+
+def _table(*kinds: type) -> Mapping[str, type]:
+    return {kind.__name__: kind for kind in kinds}
+
+
+QUESTIONS = _table(Open, Plans, Claim, Taken, Dropped, Ask, Await, Find, Read, Fetch, List, Map)
+ANSWERS = _table(Opened, Claimed, Standing, Awaited, Found, Shared, Listed, Mapped, Done, Failed)

@@ -1,0 +1,260 @@
+"""Saves snapshots: uploads what is held here, commits what is whole, in threads of the keeper.
+
+Each keeper uploads the shares it is the first holder of. The one with share 0 commits as soon as
+all fragments are there; if it is gone, the next in line does, and whoever holds a second copy of a
+share that nobody uploaded brings it. All that keepers know of each other stands in the bucket, so
+there is no connection between them that could break.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+
+from elasticd.checkpoint.bucket import Bucket
+from elasticd.checkpoint.commit import Committer, Outcome, fragment_of
+from elasticd.checkpoint.keeper.vault import Record, Vault
+from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.log import Log
+from elasticd.checkpoint.manifest import Fragment
+from elasticd.checkpoint.upload import Abandoned, upload
+from elasticd.errors import ElasticdError, Refused
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Saver"]
+
+TURN_S = 5.0
+"""How much later than the one before each keeper takes the commit upon itself."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
+GIVE_UP_S = 900.0
+"""A snapshot of which something is missing for so long is never going to be whole."""
+
+log = get_logger()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Job:
+    """A snapshot on its way."""
+
+    snapshot: Snapshot
+    shares: int
+    begun_s: float
+    own: dict[int, Fragment] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    why: str = ""
+
+
+class Saver:
+    """One for the keeper; methods without an underscore may be called from any thread."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        committer: Committer,
+        vault: Vault,
+        *,
+        parallel: int,
+        committed: Callable[[Log], None] = lambda log: None,
+    ) -> None:
+        """`committed` is called in a thread of ours after each commit of ours."""
+        self._bucket, self._committer, self._vault = bucket, committer, vault
+        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="upload")
+        self._committed = committed
+        self._writer = secrets.token_hex(4)
+        self._changed = Condition()
+        self._jobs: dict[Snapshot, _Job] = {}
+        self._to_open: list[tuple[int, int]] = []
+        self._run = 0
+        self._durable: Snapshot | None = None
+        self._notes: list[str] = []
+        self._is_closing = False
+        self._is_refused = False
+
+    # --- for the connections' threads -----------------------------------------------------------
+
+    def open(self, generation: int, step: int, run: int) -> int:
+        """Write down a generation's beginning; return the run. With a run, without waiting."""
+        with self._changed:
+            self._run = run or self._run
+            if self._run:
+                self._to_open.append((generation, step))
+                Thread(target=self._open_all, name="opener", daemon=True).start()
+                return self._run
+        found = self._committer.open(generation, step)
+        with self._changed:
+            self._run = found
+        return found
+
+    def add(self, record: Record) -> None:
+        """A share is whole in memory; begin to save it."""
+        share = record.share
+        with self._changed:
+            if share.snapshot in self._jobs:
+                return
+            job = _Job(snapshot=share.snapshot, shares=share.shares, begun_s=time.monotonic())
+            self._jobs[share.snapshot] = job
+        Thread(target=self._save, args=(job,), name=f"save-{share.snapshot.step}").start()
+
+    @property
+    def is_busy(self) -> bool:
+        return any(job.outcome is None for job in list(self._jobs.values()))
+
+    @property
+    def durable_step(self) -> int:
+        """Of the newest checkpoint that this keeper helped to save; -1: none yet."""
+        durable = self._durable
+        return durable.step if durable is not None else -1
+
+    def take_notes(self) -> tuple[str, ...]:
+        with self._changed:
+            notes, self._notes = tuple(self._notes), []
+        return notes
+
+    def wait(self, snapshot: Snapshot, timeout_s: float) -> _Job | None:
+        """Wait until it is settled; None: it was not, or is not known here."""
+        with self._changed:
+            job = self._jobs.get(snapshot)
+            if job is None:
+                return None
+            self._changed.wait_for(lambda: job.outcome is not None or job.why, timeout_s)
+            return job if job.outcome is not None or job.why else None
+
+    def close(self, timeout_s: float) -> None:
+        """Let what is under way end, for so long; then give it up."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.is_busy, timeout_s)
+            self._is_closing = True
+            self._changed.notify_all()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- threads of ours ------------------------------------------------------------------------
+
+    def _open_all(self) -> None:
+        with self._changed:
+            waiting, self._to_open = self._to_open, []
+        for generation, step in waiting[-1:]:
+            try:
+                self._committer.open(generation, step)
+            except ElasticdError as exc:
+                # A newer one was opened meanwhile, or the next commit meets the same trouble.
+                log.warning("generation.not_opened", generation=generation, why=str(exc))
+
+    def _save(self, job: _Job) -> None:
+        try:
+            self._upload(job)
+            self._settle(job)
+        except Abandoned:
+            job.why = "A newer snapshot took its place before it was saved."
+        except Refused as exc:
+            job.why = str(exc)
+            self._note(str(exc))
+        except ElasticdError as exc:
+            job.why = str(exc)
+            self._note(f"The checkpoint of step {job.snapshot.step} could not be saved: {exc}")
+        except Exception as exc:
+            log.exception("checkpoint.save_broke", step=job.snapshot.step)
+            job.why = f"{type(exc).__name__}: {exc}"
+            self._note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
+        with self._changed:
+            if job.outcome is None:
+                job.outcome = Outcome.TOO_LATE
+                log.warning("checkpoint.given_up", step=job.snapshot.step, why=job.why)
+            for old in [s for s, j in self._jobs.items() if j.outcome is not None][:-8]:
+                del self._jobs[old]
+            self._changed.notify_all()
+
+    def _upload(self, job: _Job) -> None:
+        """Upload all shares that this node is the first holder of."""
+        while mine := [r for r in self._held(job) if r.share.holder == 0 and not r.is_uploaded]:
+            for record in mine:
+                self._upload_one(job, record)
+
+    def _upload_one(self, job: _Job, record: Record) -> None:
+        job.own[record.share.share] = upload(
+            self._bucket,
+            record.share,
+            record.memory.view,
+            writer=self._writer,
+            pool=self._pool,
+            is_wanted=lambda: record.is_wanted and not self._is_closing,
+        )
+        record.is_uploaded = True
+
+    def _settle(self, job: _Job) -> None:
+        """Wait for the other shares, and commit; or see that somebody did."""
+        pause_s = FIRST_PAUSE_S
+        while not self._is_closing:
+            self._upload(job)  # Another worker of this node may be later.
+            waited_s = time.monotonic() - job.begun_s
+            first = min(job.own, default=job.shares)
+            turn = 0 if first == 0 else 1 + first % 16
+            if waited_s >= turn * TURN_S:
+                if turn:
+                    self._stand_in(job)
+                if self._try_commit(job):
+                    return
+            elif self._is_settled(job):
+                return
+            if waited_s > GIVE_UP_S:
+                job.why = "A part of it never came."
+                return
+            with self._changed:
+                self._changed.wait(pause_s)
+            pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
+
+    def _stand_in(self, job: _Job) -> None:
+        """Upload the second copy of a share whose first holder has not."""
+        for record in self._held(job):
+            share = record.share
+            if share.holder and not record.is_uploaded and share.share not in job.own:
+                if fragment_of(self._bucket, job.snapshot, share.share) is None:
+                    self._upload_one(job, record)
+                else:
+                    record.is_uploaded = True
+
+    def _try_commit(self, job: _Job) -> bool:
+        manifest = self._committer.gather(job.snapshot, job.shares, job.own.values())
+        if manifest is None:
+            return self._is_settled(job)
+        took_s = time.monotonic() - job.begun_s
+        outcome = self._committer.commit(manifest)
+        self._end(job, outcome)
+        if outcome is Outcome.COMMITTED:
+            log.info(
+                "checkpoint.committed",
+                step=job.snapshot.step,
+                generation=job.snapshot.generation,
+                size_bytes=manifest.nbytes,
+                seconds=round(took_s, 3),
+            )
+            self._committed(self._committer.log)
+        return True
+
+    def _is_settled(self, job: _Job) -> bool:
+        """True if somebody committed this one, or a newer one."""
+        ruling = self._committer.log.ruling()
+        if ruling.last is None or ruling.last.step < job.snapshot.step:
+            return False
+        is_it = ruling.last == job.snapshot
+        self._end(job, Outcome.ALREADY if is_it else Outcome.TOO_LATE)
+        return True
+
+    def _end(self, job: _Job, outcome: Outcome) -> None:
+        with self._changed:
+            job.outcome = outcome
+            if outcome is not Outcome.TOO_LATE:
+                self._durable = job.snapshot
+            self._changed.notify_all()
+
+    def _held(self, job: _Job) -> list[Record]:
+        return [
+            record
+            for record in self._vault.records()
+            if record.share.snapshot == job.snapshot and record.is_wanted
+        ]
+
+    def _note(self, sentence: str) -> None:
+        with self._changed:
+            self._notes = [*self._notes[-20:], sentence]

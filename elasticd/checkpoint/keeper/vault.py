@@ -1,0 +1,175 @@
+"""What is in memory: which buffer holds which share of which snapshot, and may it be overwritten.
+
+Two buffers for each share. A new snapshot goes into the one that does not hold the newest whole
+one, so a whole one is there at any time; if the older is still on its way to storage it is given
+up, and only then: a newer whole one has taken its place.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+
+from elasticd.checkpoint.keeper.memory import Memory
+from elasticd.checkpoint.keeper.message import Held, Plan
+from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.manifest import Header
+from elasticd.checkpoint.upload import Share
+from elasticd.errors import InvariantBroken
+
+__all__ = ["BUFFERS", "Record", "Vault"]
+
+BUFFERS = 2
+"""Of each share: one that is whole, one that is being written."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Record:
+    """One share of one snapshot, whole in memory."""
+
+    share: Share
+    memory: Memory
+    epoch: int
+    is_wanted: bool = True
+    """False: its memory is going to be overwritten."""
+    is_uploaded: bool = False
+
+    @property
+    def header(self) -> Header | None:
+        return self.share.header
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Place:
+    """The buffers of one plan of one worker."""
+
+    plan: Plan
+    memories: list[Memory] = field(default_factory=list)
+    records: list[Record | None] = field(default_factory=list)
+    claimed: int = -1
+
+
+class Vault:
+    """All records of a keeper. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._places: dict[tuple[int, int], _Place] = {}
+        self._orphans: list[Record] = []
+        """Of workers that are gone, until newer ones are whole."""
+
+    def plan(self, worker: int, plans: Iterable[Plan]) -> None:
+        """Take note of a worker's plans; its earlier ones are over."""
+        with self._lock:
+            self._retire(worker)
+            for plan in plans:
+                self._places[worker, plan.id] = _Place(plan=plan)
+
+    def claim(self, worker: int, plan: int) -> tuple[int, Memory | None]:
+        """Give a buffer to write to, and its memory where the worker does not know it yet.
+
+        Raises:
+            EnvironmentProblem: there is no memory for it.
+        """
+        with self._lock:
+            place = self._place(worker, plan)
+            if len(place.memories) < BUFFERS:
+                # Taken when they are needed: the second costs nothing before the second snapshot.
+                memory = Memory.new(place.plan.layout.size)
+                place.memories.append(memory)
+                place.records.append(None)
+                place.claimed = len(place.memories) - 1
+                return place.claimed, memory
+            newest = max(
+                range(BUFFERS),
+                key=lambda index: (
+                    (-1, -1, -1)
+                    if (record := place.records[index]) is None
+                    else _age(record.share.snapshot)
+                ),
+            )
+            place.claimed = 1 - newest
+            record = place.records[place.claimed]
+            if record is not None:
+                record.is_wanted = False
+                place.records[place.claimed] = None
+            return place.claimed, None
+
+    def drop(self, worker: int, plan: int) -> None:
+        """Nothing came of a claim."""
+        with self._lock:
+            self._place(worker, plan).claimed = -1
+
+    def keep(self, worker: int, plan: int, buffer: int, record: Record) -> None:
+        """The claimed buffer holds this now."""
+        with self._lock:
+            place = self._place(worker, plan)
+            if place.claimed != buffer:
+                raise InvariantBroken("a buffer was filled that was not claimed")
+            place.claimed = -1
+            place.records[buffer] = record
+            snapshot = record.share.snapshot
+            # A worker that is gone is stood in for by whoever has a newer snapshot.
+            for orphan in self._orphans:
+                if _age(orphan.share.snapshot) < _age(snapshot) and orphan.is_uploaded:
+                    orphan.is_wanted = False
+            self._orphans = [each for each in self._orphans if each.is_wanted][-_ORPHANS_LIMIT:]
+
+    def memory(self, worker: int, plan: int, buffer: int) -> Memory:
+        with self._lock:
+            return self._place(worker, plan).memories[buffer]
+
+    def plan_of(self, worker: int, plan: int) -> Plan:
+        with self._lock:
+            return self._place(worker, plan).plan
+
+    def leave(self, worker: int) -> None:
+        """A worker is gone; what it finished stays."""
+        with self._lock:
+            self._retire(worker)
+
+    def records(self) -> list[Record]:
+        with self._lock:
+            return list(self._all())
+
+    def find(self, held: Held) -> Record | None:
+        with self._lock:
+            for record in self._all():
+                if held_of(record) == held:
+                    return record
+        return None
+
+    def _all(self) -> Iterator[Record]:
+        for place in self._places.values():
+            yield from (each for each in place.records if each is not None)
+        yield from self._orphans
+
+    def _place(self, worker: int, plan: int) -> _Place:
+        try:
+            return self._places[worker, plan]
+        except KeyError:
+            raise InvariantBroken(f"plan {plan} of worker {worker} is not known") from None
+
+    def _retire(self, worker: int) -> None:
+        for key in [k for k in self._places if k[0] == worker]:
+            place = self._places.pop(key)
+            self._orphans += [each for each in place.records if each is not None]
+        self._orphans = self._orphans[-_ORPHANS_LIMIT:]
+
+
+_ORPHANS_LIMIT = 64
+"""Records of workers that are gone: two of each that a node has, and of its last restart."""
+
+
+def held_of(record: Record) -> Held:
+    share = record.share
+    return Held(
+        snapshot=share.snapshot,
+        share=share.share,
+        shares=share.shares,
+        holder=share.holder,
+        nbytes=record.memory.size,
+    )
+
+
+def _age(snapshot: Snapshot) -> tuple[int, int, int]:
+    return snapshot.run, snapshot.generation, snapshot.step

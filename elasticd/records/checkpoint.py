@@ -1,0 +1,65 @@
+"""Where a job's checkpoints go, how often, and which stay: what `--checkpoint` and its kin say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticd.errors import CallError
+
+__all__ = ["CheckpointSpec", "CopyMode", "Every", "read_every"]
+
+CopyMode = str
+"""auto, blocking or overlapped."""
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Every:
+    """How often a snapshot is due; one of them is 0."""
+
+    seconds: float = 0.0
+    steps: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.steps}steps" if self.steps else f"{self.seconds:g}s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSpec:
+    """Part of a `JobSpec`; without secrets, which the nodes' environment has."""
+
+    url: str
+    owner: str
+    """Whose they are, over all runs: the job's name if one was given, else the script's."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """For the file system (`--storage-options`); secrets are named, not given."""
+    every: Every = field(default_factory=lambda: Every(seconds=60.0))
+    keep_last: int = 3
+    """0: all."""
+    keep_every_steps: int = 0
+    copy: CopyMode = "auto"
+    parallel: int = 8
+    """Requests at a time, of each node."""
+
+
+def read_every(flag: str, text: str | None) -> Every:
+    """Read `60s`, `5m`, `1h` or `100steps`; a number alone is seconds.
+
+    Raises:
+        CallError: it is none of these.
+    """
+    if text is None:
+        return Every(seconds=60.0)
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text[len(number) :].strip() or "s"
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if unit in ("step", "steps") and value >= 1 and value == int(value):
+        return Every(steps=int(value))
+    if unit in _UNITS_S and 0 < value < float("inf"):
+        return Every(seconds=value * _UNITS_S[unit])
+    raise CallError(
+        f"{flag} {text} is neither a time (60s, 5m, 1h) nor a number of steps (100steps)."
+    )

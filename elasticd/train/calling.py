@@ -1,0 +1,56 @@
+"""Is `elasticd.run` called as it should be? Says in a sentence what to change where it is not."""
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+from elasticd.errors import CallError
+from elasticd.train.setting import Setting
+from elasticd.train.state import State
+
+__all__ = ["check_call"]
+
+
+def check_call(train: Callable[..., Any], state: State, setting: Setting) -> None:
+    """Raise CallError unless it is."""
+    if not callable(train):
+        raise CallError(
+            f"elasticd.run wants a function train(state, world) first, not a "
+            f"{type(train).__name__}: write elasticd.run(train, state)."
+        )
+    if not isinstance(state, State):
+        raise CallError(
+            f"elasticd.run wants an elasticd.State second, not a {type(state).__name__}: write "
+            "elasticd.run(train, elasticd.State(model=model, optimizer=optimizer, ...))."
+        )
+    _check_arguments(train)
+    if not setting.agent and setting.is_torchrun:
+        raise CallError(
+            "elasticd.run does not work under torchrun: start the script with elasticd run "
+            "(elasticd run takes torchrun's arguments), or with plain python for one process."
+        )
+    if dist.is_initialized():
+        raise CallError(
+            "torch.distributed is initialized already: leave out init_process_group, "
+            "elasticd.run makes the process group for each world itself."
+        )
+    if setting.agent and threading.current_thread() is not threading.main_thread():
+        raise CallError(
+            "elasticd.run was called from a thread: call it from the main thread of the script."
+        )
+
+
+def _check_arguments(train: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(train).bind(None, None)
+    except TypeError:
+        name = getattr(train, "__name__", "train")
+        raise CallError(
+            f"elasticd.run calls {name}(state, world), and it takes other arguments: define it as "
+            f"def {name}(state, world)."
+        ) from None
+    except ValueError:
+        return  # Some callables of C code do not tell.

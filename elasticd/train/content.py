@@ -1,0 +1,69 @@
+"""A state as a checkpoint describes it: names, types and shapes, and what is equal on all ranks."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from elasticd.checkpoint.manifest import DTYPE_BYTES, Piece, Tensor
+from elasticd.errors import CallError
+from elasticd.train.replica import owned_tensors
+from elasticd.train.tree import Tree, paths
+
+__all__ = ["alike", "box", "described", "dtype_of", "views"]
+
+
+def described(tree: Tree) -> tuple[Tensor, ...]:
+    """Name and measure the tensors of a state.
+
+    Raises:
+        CallError: one is of a type that has no place in a checkpoint.
+    """
+    found = []
+    for path, tensor in zip(paths(tree), tree.tensors, strict=True):
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in DTYPE_BYTES:
+            raise CallError(
+                f"{path} is of the type {name}, which a checkpoint cannot hold: keep it in another "
+                "type."
+            )
+        found.append(Tensor(path, name, tuple(tensor.shape)))
+    return tuple(found)
+
+
+def alike(tree: Tree, optimizers: Iterable[torch.optim.Optimizer]) -> list[bool]:
+    """Say of each tensor whether all replicas have it bit for bit: what optimizers own is."""
+    owned = {tensor.data_ptr() for tensor in owned_tensors(optimizers)}
+    return [tensor.data_ptr() in owned for tensor in tree.tensors]
+
+
+def dtype_of(tensor: Tensor) -> torch.dtype:
+    found = getattr(torch, tensor.dtype)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def box(tensor: torch.Tensor, piece: Piece) -> torch.Tensor:
+    """The elements of a tensor that a piece stands for; a view."""
+    for dimension, (first, size) in enumerate(zip(piece.offsets, piece.shape, strict=True)):
+        if size != tensor.shape[dimension]:
+            tensor = tensor.narrow(dimension, first, size)
+    return tensor
+
+
+def views(
+    memory: memoryview, tensors: Sequence[Tensor], pieces: Sequence[Piece], starts: Sequence[int]
+) -> list[torch.Tensor]:
+    """Tensors over memory, each with the elements of one piece; `starts` are their first bytes."""
+    found = []
+    for piece, start in zip(pieces, starts, strict=True):
+        dtype = dtype_of(tensors[piece.tensor])
+        count = 1
+        for size in piece.shape:
+            count *= size
+        flat = (
+            torch.frombuffer(memory, dtype=dtype, count=count, offset=start)
+            if count
+            else torch.empty(0, dtype=dtype)
+        )
+        found.append(flat.view(piece.shape))
+    return found

@@ -1,0 +1,93 @@
+"""What a run does about checkpoints: restore where nobody has a state, save what is committed."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from elasticd.checkpoint.keeper.client import Client
+from elasticd.train.agree import Decision, StateLost
+from elasticd.train.group import Group
+from elasticd.train.restoring import Restored, restore
+from elasticd.train.saving import Saving
+from elasticd.train.setting import Setting
+from elasticd.train.state import State
+from elasticd.train.world import World
+
+__all__ = ["Persistence"]
+
+
+class Session(Protocol):
+    """What is used of a session."""
+
+    def pause(self, why: str | None) -> None: ...
+    def is_stale(self, generation: int) -> bool: ...
+
+
+class Persistence:
+    """For a whole run; does nothing where the job has no checkpoints."""
+
+    def __init__(self, setting: Setting, state: State, session: Session) -> None:
+        self._state, self._session = state, session
+        self._saving: Saving | None = None
+        if setting.keeper:
+            self._saving = Saving(lambda: Client(setting.keeper), setting.every, setting.copy)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What other ranks must know (`agree.Report`)."""
+        saving = self._saving
+        return {"run": saving.run if saving is not None else 0, "can_restore": saving is not None}
+
+    def restore(self, group: Group, decision: Decision) -> Restored | None:
+        """Bring a state back that nobody has; None: somebody has it, or nothing is saved."""
+        saving = self._saving
+        if saving is None:
+            return None
+        saving.run = max(saving.run, decision.run)
+        if not decision.is_fresh:
+            return None
+        restored = restore(group, saving.client, self._state, self._staleness(group.generation))
+        saving.run = restored.run
+        if restored.snapshot is not None:
+            saving.saved_step = restored.snapshot.step
+        elif not self._state._is_clean:
+            raise StateLost(
+                "No rank has a state to go on from, and there is no checkpoint: start it again."
+            )
+        return restored
+
+    def begin(
+        self, group: Group, world: World, decision: Decision, *, is_opened: bool
+    ) -> Callable[[int], None] | None:
+        """Save what this generation commits: return what is to be called with each step."""
+        if self._saving is None:
+            return None
+        self._saving.begin(
+            group.store,
+            self._state,
+            self._state._guard.optimizers,
+            rank=world.rank,
+            generation=world.generation,
+            nodes=decision.nodes,
+            is_opened=is_opened,
+            is_stale=self._staleness(world.generation),
+        )
+        return self._saving.committed
+
+    def end(self) -> None:
+        """The generation is over."""
+        if self._saving is not None:
+            self._saving.end()
+
+    def finish(self, generation: int) -> None:
+        """Make the last state durable, so that the same job called again has nothing to do."""
+        if self._saving is None:
+            return
+        is_stale = self._staleness(generation)
+        self._session.pause("the last state is being saved")
+        try:
+            self._saving.finish(lambda: not is_stale())
+        finally:
+            self._session.pause(None)
+
+    def _staleness(self, generation: int) -> Callable[[], bool]:
+        return lambda: self._session.is_stale(generation)

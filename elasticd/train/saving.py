@@ -1,0 +1,322 @@
+"""Takes snapshots of the state at commits, and hands them to the keeper.
+
+A step pays for a copy of this rank's share, or not even that (`copying`); everything that waits for
+a network is done by another process. Nothing that goes wrong here stops the training: without
+memory or without a keeper it goes on and says so.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from elasticd.checkpoint.keeper import message as ms
+from elasticd.checkpoint.keeper.client import Client
+from elasticd.checkpoint.keeper.memory import Memory
+from elasticd.checkpoint.layout import Snapshot
+from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
+from elasticd.records.checkpoint import Every
+from elasticd.train.copying import Choice, Overlap, Pair, copy_now
+from elasticd.train.schedule import Schedule
+from elasticd.train.shares import Part, Parts
+from elasticd.train.tree import Tree
+
+__all__ = ["Saving"]
+
+FINAL_LIMIT_S = 600.0
+"""How long the end of a run waits until its last state is durable."""
+REPLY_LIMIT_S = 5.0
+"""A keeper that is silent for so long on a step's way is given up, and asked again later."""
+RETRY_S = 10.0
+
+
+class Savable(Protocol):
+    """What is used of a state."""
+
+    @property
+    def _position(self) -> tuple[int, int]: ...
+    def _tree(self) -> Tree: ...
+
+
+class _Buffers:
+    """The memory of one part: what was claimed so far, and tensors over it."""
+
+    def __init__(self, plan: int, part: Part) -> None:
+        self.plan, self.part = plan, part
+        self.memories: dict[int, Memory] = {}
+        self.places: dict[int, list[torch.Tensor]] = {}
+
+
+class Saving:
+    """For the whole run of a process; `begin` and `end` bracket each generation."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        every: Every,
+        mode: str,
+        *,
+        say: Callable[[str], object] = lambda said: sys.stderr.write(f"elasticd: {said}\n"),
+    ) -> None:
+        """`connect` reaches the keeper or raises Unavailable."""
+        self._connect, self._every, self._say = connect, every, say
+        self._client: Client | None = None
+        self._retry_s = 0.0
+        self._choice = Choice(mode, lambda sentence: self._say_once(sentence))
+        self._is_speaker = False
+        self._said: set[str] = set()
+        self.run = 0
+        """0: no generation with checkpoints was formed yet."""
+        self.saved_step = -1
+        self._saved_at_s = time.monotonic()
+        self._snapshots = 0
+        self._plans = 0
+        self._schedule: Schedule | None = None
+        self._state: Savable | None = None
+        self._optimizers: Sequence[torch.optim.Optimizer] = ()
+        self._rank, self._generation = 0, 0
+        self._nodes: Sequence[int] = ()
+        self._parts: Parts | None = None
+        self._buffers: list[_Buffers] = []
+        self._overlap: Overlap | None = None
+        self._stepped_s = 0.0
+        self._step_s: float | None = None
+        self._is_costly = False
+
+    @property
+    def client(self) -> Client:
+        """The connection; raises Unavailable where there is none."""
+        if self._client is None:
+            self._client = self._connect()
+            self._forget_plans()
+        return self._client
+
+    # --- generations ------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        board: Any,
+        state: Savable,
+        optimizers: Sequence[torch.optim.Optimizer],
+        *,
+        rank: int,
+        generation: int,
+        nodes: Sequence[int],
+        is_opened: bool,
+        is_stale: Callable[[], bool],
+    ) -> None:
+        """Save from now on what this generation commits; `nodes` has each rank's node's number."""
+        step = state._position[0]
+        self._state, self._optimizers = state, optimizers
+        self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
+        self._is_speaker = rank == 0
+        self._forget_plans()
+        self._step_s, self._stepped_s = None, 0.0
+        self._schedule = Schedule(
+            board,
+            self._every,
+            rank=rank,
+            step=step,
+            saved_at_s=self._saved_at_s,
+            is_free=self._is_free,
+            is_stale=is_stale,
+        )
+        if rank == 0 and not is_opened:
+            question = ms.Open(generation=generation, step=step, run=self.run)
+            self._try(lambda: self.client.ask(question, ms.Opened, timeout_s=REPLY_LIMIT_S))
+
+    def end(self) -> None:
+        """The generation is over; nothing reads the state's memory when this returns."""
+        self._schedule = None
+        self._finish_copy()
+
+    def committed(self, step: int) -> None:
+        """Take a snapshot of this commit if one is due; on every rank at every commit.
+
+        Raises:
+            Interrupted: the generation ended meanwhile.
+        """
+        self._measure()
+        if self._schedule is not None and self._schedule.is_due(step) and step > self.saved_step:
+            self._take(step)
+
+    def finish(self, is_wanted: Callable[[], bool]) -> None:
+        """Save the last state of a run; return when it is durable, or not wanted any more."""
+        assert self._state is not None
+        step = self._state._position[0]
+        self._finish_copy()
+        if step > self.saved_step and not self._take(step, is_last=True):
+            return
+        snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
+        deadline_s = time.monotonic() + FINAL_LIMIT_S
+        if self._snapshots == 0:
+            return
+        question = ms.Await(snapshot=snapshot, timeout_s=1.0)
+        while time.monotonic() < deadline_s and is_wanted():
+            said = self._try(lambda: self.client.ask(question, ms.Awaited, timeout_s=30.0))
+            if said is None or said.is_durable:
+                return
+            if said.why and not said.why.startswith("It takes"):
+                self._say_once(f"The last state was not saved: {said.why}", is_important=True)
+                return
+        self._say_once("The last state was not durable in time.", is_important=True)
+
+    # --- a snapshot -------------------------------------------------------------------------------
+
+    def _is_free(self) -> bool:
+        """Rank 0 asks its keeper: one snapshot at a time is on its way to storage."""
+        asked = self._try(lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S))
+        if asked is None:
+            return False
+        for note in asked.notes:
+            self._say_once(note, is_important=True)
+        return not asked.is_busy
+
+    def _take(self, step: int, *, is_last: bool = False) -> bool:
+        """Begin a snapshot; False: there is none of this rank."""
+        self._finish_copy()
+        taken = self._try(lambda: self._take_now(step, is_last=is_last))
+        return taken is True
+
+    def _take_now(self, step: int, *, is_last: bool) -> bool:
+        assert self._state is not None
+        began_s = time.monotonic()
+        client = self.client
+        tree = self._state._tree()
+        self._plan(client, tree)
+        now: list[Pair] = []
+        later: list[Pair] = []
+        claimed: list[tuple[_Buffers, int]] = []
+        assert self._parts is not None
+        for buffers in self._buffers:
+            buffer = self._claim(client, buffers)
+            if buffer < 0:
+                return False
+            claimed.append((buffers, buffer))
+            places, part = buffers.places[buffer], buffers.part
+            now += part.pairs(part.now, tree.tensors, places)
+            later += part.pairs(part.later, tree.tensors, places)
+        snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
+        epoch = self._state._position[1]
+        is_overlapped = self._choice.is_overlapped and not is_last
+
+        def told(is_good: bool) -> None:
+            self._tell(claimed, snapshot, epoch, tree.skeleton, is_good)
+
+        self.saved_step, self._saved_at_s = step, began_s
+        self._snapshots += 1
+        copy_now(now)
+        if is_overlapped:
+            self._overlap = Overlap(later, told)
+        else:
+            copy_now(later)
+            told(True)
+            self._choice.took(is_overlapped=False, stall_s=time.monotonic() - began_s)
+        self._is_costly = is_overlapped
+        return True
+
+    def _tell(
+        self,
+        claimed: Sequence[tuple[_Buffers, int]],
+        snapshot: Snapshot,
+        epoch: int,
+        skeleton: str,
+        is_good: bool,
+    ) -> None:
+        """Hand the buffers over; in the copying thread where there is one."""
+        if not is_good:
+            self._choice.broke()
+        for buffers, buffer in claimed:
+            question: object = ms.Dropped(plan=buffers.plan, buffer=buffer)
+            if is_good:
+                question = ms.Taken(
+                    plan=buffers.plan,
+                    buffer=buffer,
+                    snapshot=snapshot,
+                    epoch=epoch,
+                    world_size=len(self._nodes),
+                    skeleton=skeleton if buffers.part.share == 0 else "",
+                )
+            self._try(partial(self.client.ask, question, ms.Done, timeout_s=REPLY_LIMIT_S))
+
+    def _claim(self, client: Client, buffers: _Buffers) -> int:
+        assert self._parts is not None
+        said, memory = client.ask_memory(
+            ms.Claim(plan=buffers.plan), ms.Claimed, timeout_s=REPLY_LIMIT_S
+        )
+        if memory is not None:
+            memory.populate()
+            buffers.memories[said.buffer] = memory
+            buffers.places[said.buffer] = buffers.part.places(memory.view, self._parts.tensors)
+        return said.buffer
+
+    def _plan(self, client: Client, tree: Tree) -> None:
+        """Plan anew where the structure is another one: the first step makes optimizers' states."""
+        if self._parts is not None and self._parts.fits(tree):
+            return
+        self._parts = Parts.of(tree, self._optimizers, rank=self._rank, nodes=self._nodes)
+        self._buffers = [
+            _Buffers(self._plans + number, part)
+            for number, part in enumerate(self._parts.parts, start=1)
+        ]
+        self._plans += len(self._buffers)
+        plans = tuple(
+            ms.Plan(
+                id=each.plan,
+                share=each.part.share,
+                shares=len(self._nodes),
+                holder=each.part.holder,
+                layout=each.part.layout,
+                tensors=self._parts.tensors if each.part.share == 0 else (),
+            )
+            for each in self._buffers
+        )
+        client.ask(ms.Plans(plans=plans), ms.Done, timeout_s=REPLY_LIMIT_S)
+
+    def _forget_plans(self) -> None:
+        self._parts, self._buffers = None, []
+
+    def _finish_copy(self) -> None:
+        if self._overlap is not None:
+            self._overlap.finish()
+            self._overlap = None
+
+    # --- what it costs, and words -----------------------------------------------------------------
+
+    def _measure(self) -> None:
+        """Compare the step beside which a copy ran with the ones before it."""
+        now_s = time.monotonic()
+        step_s = now_s - self._stepped_s if self._stepped_s else 0.0
+        self._stepped_s = now_s
+        if not step_s:
+            return
+        if self._is_costly:
+            if self._step_s is not None:
+                self._choice.took(is_overlapped=True, stall_s=step_s - self._step_s)
+            self._is_costly = False
+        else:
+            self._step_s = step_s if self._step_s is None else 0.8 * self._step_s + 0.2 * step_s
+
+    def _try(self, ask: Callable[[], Any]) -> Any:
+        """Return the answer; None if that did not work, which is said once and no harm."""
+        if self._client is None and time.monotonic() < self._retry_s:
+            return None
+        try:
+            return ask()
+        except Unavailable as exc:
+            self._client = None
+            self._retry_s = time.monotonic() + RETRY_S
+            self._say_once(f"Nothing is saved at the moment: {exc}", is_important=True)
+        except EnvironmentProblem as exc:
+            self._say_once(f"Nothing is saved at the moment: {exc}", is_important=True)
+        except ElasticdError as exc:
+            self._say_once(f"A snapshot was not taken: {exc}", is_important=True)
+        return None
+
+    def _say_once(self, sentence: str, *, is_important: bool = False) -> None:
+        if (self._is_speaker or is_important) and sentence not in self._said:
+            self._said.add(sentence)
+            self._say(sentence)

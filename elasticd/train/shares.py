@@ -1,0 +1,99 @@
+"""Which shares of the state this rank copies, and where the bytes go.
+
+Its own, an n-th of the whole, and a second copy of a rank's on the next node. All replicas have the
+same values, so the second copy needs no network: each rank takes both from its own memory, and the
+loss of a node loses none.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from elasticd.checkpoint.manifest import Tensor
+from elasticd.checkpoint.plan import Layout, laid_out, shares
+from elasticd.train.content import alike, box, described, views
+from elasticd.train.copying import Pair
+from elasticd.train.tree import Tree
+
+__all__ = ["Part", "Parts", "spare_of"]
+
+
+def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
+    """Return the rank whose share this one holds a second time; None: there is one node only.
+
+    `nodes` has the number of each rank's node. Each share has exactly one such holder, on the node
+    after its own, unless nodes have different numbers of ranks: then some have more.
+    """
+    others = sorted(set(nodes))
+    if len(others) < 2:
+        return None
+    own = [each for each, node in enumerate(nodes) if node == nodes[rank]]
+    before = others[others.index(nodes[rank]) - 1]
+    theirs = [each for each, node in enumerate(nodes) if node == before]
+    turn = own.index(rank)
+    return theirs[turn] if turn < len(theirs) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One share of a state, as this rank copies it."""
+
+    share: int
+    holder: int
+    layout: Layout
+    now: tuple[int, ...]
+    """Indices of the pieces that may change at any moment."""
+    later: tuple[int, ...]
+    """Those that only an optimizer's step changes."""
+
+    def pairs(
+        self, which: Iterable[int], tensors: Sequence[torch.Tensor], places: Sequence[torch.Tensor]
+    ) -> list[Pair]:
+        """(from, to) of these pieces."""
+        pieces = self.layout.pieces
+        return [
+            (box(tensors[pieces[index].tensor].detach(), pieces[index]), places[index])
+            for index in which
+        ]
+
+    def places(self, memory: memoryview, tensors: Sequence[Tensor]) -> list[torch.Tensor]:
+        return views(memory, tensors, self.layout.pieces, self.layout.starts())
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What this rank copies of a state of this structure."""
+
+    tensors: tuple[Tensor, ...]
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(
+        cls,
+        tree: Tree,
+        optimizers: Iterable[torch.optim.Optimizer],
+        *,
+        rank: int,
+        nodes: Sequence[int],
+    ) -> "Parts":
+        """Plan for a rank of a world; `nodes` has the number of each rank's node."""
+        tensors = described(tree)
+        is_alike = alike(tree, optimizers)
+        every = shares(tensors, is_alike, len(nodes))
+        spare = spare_of(rank, nodes)
+        wanted = [(rank, 0)] + ([(spare, 1)] if spare is not None else [])
+        parts = []
+        for share, holder in wanted:
+            layout = laid_out(tensors, every[share])
+            now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
+            later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
+            parts.append(Part(share, holder, layout, now, later))
+        return cls(tensors, tuple(parts))
+
+    def fits(self, tree: Tree) -> bool:
+        """True if the state has still this structure: cheap, and asked before each snapshot."""
+        return len(tree.tensors) == len(self.tensors) and all(
+            tuple(live.shape) == known.shape and str(live.dtype) == f"torch.{known.dtype}"
+            for live, known in zip(tree.tensors, self.tensors, strict=True)
+        )
