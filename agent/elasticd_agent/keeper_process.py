@@ -83,6 +83,7 @@ class KeeperProcess:
             "uid": self._spec.uid,
             "socket": self._name,
             "parallel": wanted.parallel,
+            "timeout_s": wanted.timeout_s,
             "linger_s": LINGER_S,
             "retention": {"last": wanted.keep_last, "every_steps": wanted.keep_every_steps},
         }

@@ -12,4 +12,30 @@ what is in that memory, commits, restores and deletes. Anybody with the URL may 
 Nothing in here but what a script calls imports torch.
 """
 
-__all__: list[str] = []
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elasticd.train.dcp_reader import Reader
+    from elasticd.train.dcp_writer import Writer
+
+__all__ = ["Reader", "Writer"]
+
+_HOMES = {
+    "Reader": "dcp_reader",
+    "Writer": "dcp_writer",
+}
+"""Modules of `elasticd.train`, a layer above: imported with the first use of a name."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elasticd.checkpoint' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"elasticd.train.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

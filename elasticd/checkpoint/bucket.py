@@ -16,7 +16,7 @@ Data = bytes | memoryview
 
 
 class Missing(ElasticdError):
-    """There is no such object (or bucket)."""
+    """There is no such object. Of a bucket that does not exist: EnvironmentProblem."""
 
 
 class Throttled(Unavailable):
@@ -39,7 +39,7 @@ class Bucket(Protocol):
     """Objects by name below one URL.
 
     All raise Unavailable (try again), Refused (no permission) or EnvironmentProblem (the machine
-    lacks something). Safe to use from several threads.
+    lacks something, or there is no such bucket). Safe to use from several threads.
     """
 
     @property

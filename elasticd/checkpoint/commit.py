@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from elasticd.checkpoint.bucket import Bucket, Missing
-from elasticd.checkpoint.entry import Entry, Kind
+from elasticd.checkpoint.entry import FORMER_LIMIT, Entry, Kind
+from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.layout import Snapshot, fragment_name
 from elasticd.checkpoint.log import Log, Ruling, may_commit
 from elasticd.checkpoint.manifest import TEXT_LIMIT_BYTES, Fragment, Manifest, merged
-from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.read import Damaged, again
 from elasticd.checkpoint.sums import text_sum
 from elasticd.errors import Fenced, Refused
 
@@ -58,10 +59,13 @@ class Committer:
                 if ruling.generation > generation:
                     raise Fenced(f"Generation {ruling.generation} was opened before {generation}.")
                 return None
+            if self.uid in ruling.former:
+                raise Fenced(f"A later run of {ruling.job} has begun to write to the same URL.")
             is_same = ruling.uid == self.uid
             if not is_same and run:
                 raise Fenced("Another run has begun to write to the same URL.")
             run = ruling.run if is_same else ruling.run + 1
+            former = ruling.former if is_same or not ruling.uid else (*ruling.former, ruling.uid)
             return Entry(
                 number=number,
                 kind=Kind.OPENED,
@@ -70,6 +74,7 @@ class Committer:
                 job=self.job,
                 kept=kept,
                 at_unix_s=time.time(),
+                former=former[-FORMER_LIMIT:],
             )
 
         self.log.append(make)
@@ -87,14 +92,16 @@ class Committer:
         """Make a checkpoint of it, whose parts and fragments are durable.
 
         Raises:
-            Damaged: another manifest stands in its place, which cannot be read.
+            Damaged: nobody could read it, or another manifest stands in its place, which nobody can
+                read.
         """
         snapshot = manifest.header.snapshot
         text = manifest.to_json()
+        Manifest.from_json(text)  # Beyond the limits of a reader it must not count.
         if not self.bucket.create(snapshot.manifest, text):
             # From another holder's fragments, perhaps; equally good if it is whole.
-            text = self.bucket.read(snapshot.manifest, TEXT_LIMIT_BYTES)
-            manifest = Manifest.from_json(text)
+            manifest, text = again(lambda: _standing(self.bucket, snapshot))
+        fail_point("commit.manifest")
         outcome = Outcome.COMMITTED
 
         def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry | None:
@@ -139,14 +146,13 @@ class Committer:
 def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int) -> Fragment | None:
     """Read a share's fragment, of whichever holder wrote one; None: nobody did."""
     for holder in range(HOLDERS):
+        name = fragment_name(snapshot, share, holder)
         try:
-            text = bucket.read(fragment_name(snapshot, share, holder), TEXT_LIMIT_BYTES)
-        except Missing:
+            found = again(lambda: Fragment.from_json(bucket.read(name, TEXT_LIMIT_BYTES)))  # noqa: B023
+        except (Missing, Damaged):
             continue
-        try:
-            return Fragment.from_json(text)
-        except Damaged:
-            continue
+        if (found.snapshot, found.share) == (snapshot, share):
+            return found
     return None
 
 
@@ -156,13 +162,25 @@ def read_manifest(bucket: Bucket, entry: Entry) -> Manifest:
     Raises:
         Damaged: it is not what was committed.
     """
+
+    def once() -> Manifest:
+        manifest, text = _standing(bucket, entry.snapshot)
+        if text_sum(text) != entry.manifest_sum:
+            raise Damaged(f"The manifest of {entry.snapshot} is not the one that was committed.")
+        return manifest
+
+    return again(once)
+
+
+def _standing(bucket: Bucket, snapshot: Snapshot) -> tuple[Manifest, bytes]:
     try:
-        text = bucket.read(entry.snapshot.manifest, TEXT_LIMIT_BYTES)
+        text = bucket.read(snapshot.manifest, TEXT_LIMIT_BYTES)
     except Missing as exc:
-        raise Damaged(f"The manifest of {entry.snapshot} is gone.") from exc
-    if text_sum(text) != entry.manifest_sum:
-        raise Damaged(f"The manifest of {entry.snapshot} is not the one that was committed.")
-    manifest = Manifest.from_json(text)
-    if manifest.header.snapshot != entry.snapshot:
-        raise Damaged(f"The manifest of {entry.snapshot} is another's.")
-    return manifest
+        raise Damaged(f"The manifest of {snapshot} is gone.") from exc
+    try:
+        manifest = Manifest.from_json(text)
+    except Damaged as exc:
+        raise Damaged(f"The manifest of {snapshot} cannot be used. {exc}") from exc
+    if manifest.header.snapshot != snapshot:
+        raise Damaged(f"The manifest of {snapshot} is another's.")
+    return manifest, text

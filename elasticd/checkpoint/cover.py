@@ -8,6 +8,10 @@ __all__ = ["Box", "uncovered"]
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """Offsets of the first element, and shape."""
 
+COMPARED_LIMIT = 10_000_000
+"""Pairs that are compared for one tensor, a few seconds: a plan needs one for each piece, and what
+needs more was made to keep us busy."""
+
 
 def uncovered(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
     """Say why the boxes are not the whole; empty if they are.
@@ -22,29 +26,28 @@ def uncovered(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
     count = sum(prod(size) for _, size in boxes)
     if count != prod(shape):
         return f"it has {prod(shape)} elements, and the pieces {count}"
-    if _overlap([box for box in boxes if prod(box[1])]):
-        return "two pieces have elements in common"
-    return ""
+    return _overlapping([box for box in boxes if prod(box[1])], len(shape))
 
 
-def _overlap(boxes: Sequence[Box]) -> bool:
-    """Sweep along the first dimension; pieces are mostly slabs of it, so few are open at once."""
-    ordered = sorted(boxes, key=lambda box: box[0][:1])
+def _overlapping(boxes: Sequence[Box], dimensions: int) -> str:
+    """Sweep along the dimension that was cut most: pieces are slabs of it, so few are open at once.
+
+    Say why they are not disjoint; empty if they are.
+    """
+    if not dimensions:
+        return "" if len(boxes) < 2 else "two pieces have elements in common"
+    along = max(range(dimensions), key=lambda axis: len({box[0][axis] for box in boxes}))
     active: list[Box] = []
-    for box in ordered:
-        active = [each for each in active if _end(each) > _start(box)]
+    compared = 0
+    for box in sorted(boxes, key=lambda box: box[0][along]):
+        active = [each for each in active if each[0][along] + each[1][along] > box[0][along]]
+        compared += len(active)
+        if compared > COMPARED_LIMIT:
+            return "its pieces are cut in too many ways"
         if any(_meet(each, box) for each in active):
-            return True
+            return "two pieces have elements in common"
         active.append(box)
-    return False
-
-
-def _start(box: Box) -> int:
-    return box[0][0] if box[0] else 0
-
-
-def _end(box: Box) -> int:
-    return box[0][0] + box[1][0] if box[0] else 1
+    return ""
 
 
 def _meet(one: Box, other: Box) -> bool:

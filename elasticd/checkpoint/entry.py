@@ -1,19 +1,21 @@
 """One entry of the log of commits: the only thing that makes a checkpoint count. Pure."""
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Self
 
 from elasticd.checkpoint import read
 from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.read import Damaged, said_as, sealed
 
-__all__ = ["ENTRY_LIMIT_BYTES", "Entry", "Kind"]
+__all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "Entry", "Kind"]
 
 FORMAT = 1
 ENTRY_LIMIT_BYTES = 4 << 20
 KEPT_LIMIT = 100_000
+FORMER_LIMIT = 1000
+"""Runs of a job on one URL that are remembered as over."""
 
 
 class Kind(StrEnum):
@@ -40,10 +42,12 @@ class Entry:
     nbytes: int = 0
     at_unix_s: float = 0.0
     """For people."""
+    former: tuple[str, ...] = ()
+    """In what opens a generation: the uids of the runs before this one, which may write no more."""
 
     def to_json(self) -> bytes:
         snapshot = self.snapshot
-        return json.dumps(
+        return sealed(
             {
                 "format": FORMAT,
                 "number": self.number,
@@ -57,8 +61,9 @@ class Entry:
                 "manifest_sum": self.manifest_sum,
                 "nbytes": self.nbytes,
                 "at_unix_s": self.at_unix_s,
+                "former": self.former,
             }
-        ).encode()
+        )
 
     @classmethod
     def from_json(cls, data: bytes, number: int) -> Self:
@@ -68,15 +73,23 @@ class Entry:
             Damaged: it is none.
         """
         said = read.document(data, ENTRY_LIMIT_BYTES, FORMAT)
-        if said.get("number") != number:
-            raise Damaged(f"The entry {number} of the log calls itself {said.get('number')!r}.")
+        if type(said.get("number")) is not int or said["number"] != number:
+            calls = said_as(said.get("number"))
+            raise Damaged(f"The entry {number} of the log calls itself {calls}.")
         if said.get("kind") not in list(Kind):
             raise Damaged(f"The entry {number} of the log is of no known kind.")
         kept = said.get("kept")
         if not isinstance(kept, list) or len(kept) > KEPT_LIMIT:
             raise Damaged(f"The entry {number} of the log has no list of what is kept.")
         for each in kept:
-            read.check_whole("kept", each, number)
+            read.check_whole("kept", each, number, least=1)
+        if any(one >= other for one, other in pairwise(kept)):
+            raise Damaged(f"The entry {number} of the log keeps something twice.")
+        former = said.get("former")
+        if not isinstance(former, list) or len(former) > FORMER_LIMIT:
+            raise Damaged(f"The entry {number} of the log has no list of former runs.")
+        if not all(isinstance(each, str) for each in former):
+            raise Damaged(f"The entry {number} of the log names a former run that is no text.")
         return cls(
             number=number,
             kind=Kind(said["kind"]),
@@ -91,4 +104,5 @@ class Entry:
             manifest_sum=read.text(said, "manifest_sum"),
             nbytes=read.whole(said, "nbytes", 1 << 62),
             at_unix_s=read.number(said, "at_unix_s"),
+            former=tuple(former),
         )

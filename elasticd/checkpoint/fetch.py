@@ -6,7 +6,7 @@ before the checkpoint counts as damaged: most flipped bits flip on the way.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass
 from math import prod
 
@@ -48,8 +48,9 @@ def extents(manifest: Manifest, pieces: Sequence[int]) -> tuple[list[Extent], li
     for index in pieces:
         piece = manifest.pieces[index]
         size = size_of(manifest, piece)
-        first, last = piece.at // BLOCK_BYTES, (piece.at + max(size, 1) - 1) // BLOCK_BYTES
-        wanted.setdefault(piece.part, set()).update(range(first, last + 1) if size else ())
+        first, last = piece.at // BLOCK_BYTES, (piece.at + size - 1) // BLOCK_BYTES
+        if size:
+            wanted.setdefault(piece.part, set()).update(range(first, last + 1))
     found: list[Extent] = []
     places: dict[tuple[int, int], int] = {}
     at = 0
@@ -63,14 +64,13 @@ def extents(manifest: Manifest, pieces: Sequence[int]) -> tuple[list[Extent], li
                 run = []
             places[part, block] = at + len(run) * BLOCK_BYTES
             run.append(block)
-        if run:
-            at = _close(found, part, run, size_bytes, at)
+        at = _close(found, part, run, size_bytes, at)
     starts = []
     for index in pieces:
         piece = manifest.pieces[index]
         block = piece.at // BLOCK_BYTES
-        place = places.get((piece.part, block), 0)
-        starts.append(place + piece.at - block * BLOCK_BYTES)
+        is_empty = size_of(manifest, piece) == 0
+        starts.append(0 if is_empty else places[piece.part, block] + piece.at % BLOCK_BYTES)
     return found, starts, at
 
 
@@ -93,18 +93,21 @@ def fetch(
     finally:
         for task in tasks:
             task.cancel()
+        wait(tasks)  # The memory is the caller's again: nobody may write to it any more.
 
 
 def verify(bucket: Bucket, manifest: Manifest, pool: Executor) -> list[str]:
     """Read everything; return a sentence for each part that is not as it was written."""
 
     def look(part: Part) -> str:
-        memory = memoryview(bytearray(part.size))
-        extent = Extent(part=0, first_block=0, start=0, size=part.size, at=0)
-        try:
-            _fetch_one(bucket, manifest.header.snapshot.folder, part, extent, memory)
-        except Damaged as exc:
-            return str(exc)
+        memory = memoryview(bytearray(min(part.size, REQUEST_BYTES)))
+        for start in range(0, part.size, REQUEST_BYTES):
+            size, block = min(REQUEST_BYTES, part.size - start), start // BLOCK_BYTES
+            extent = Extent(part=0, first_block=block, start=start, size=size, at=0)
+            try:
+                _fetch_one(bucket, manifest.header.snapshot.folder, part, extent, memory)
+            except Damaged as exc:
+                return str(exc)
         return ""
 
     return [said for said in pool.map(look, manifest.parts) if said]

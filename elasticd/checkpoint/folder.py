@@ -20,6 +20,10 @@ __all__ = ["Folder"]
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MISSING = {errno.ENOENT, errno.ENOTDIR}
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+FOLDER_TRIES = 10
+"""A folder that was made may be gone at once: whoever deletes the last object removes it."""
 
 
 class Folder:
@@ -34,18 +38,26 @@ class Folder:
         return f"file://{self._root}"
 
     def create(self, name: str, data: Data) -> bool:
-        with self._translated(name), self._beside(name, data) as written:
+        with self._writing(name), self._beside(name, data) as written:
             try:
                 os.link(written, self._root / name)
             except FileExistsError:
-                return False
-            self._sync(self._root / name)
+                if os.stat(written).st_nlink == 1:
+                    return False  # With 2 it is our own: NFS asked again, its answer was lost.
+            except OSError as exc:
+                if exc.errno in _NO_LINKS:
+                    raise EnvironmentProblem(
+                        f"The file system of {self._root} has no hard links ({exc.strerror}), by "
+                        "which one writer is told from another: give the URL of another."
+                    ) from exc
+                raise
+            self._sync((self._root / name).parent)
             return True
 
     def replace(self, name: str, data: Data) -> None:
-        with self._translated(name), self._beside(name, data) as written:
+        with self._writing(name), self._beside(name, data) as written:
             os.replace(written, self._root / name)
-            self._sync(self._root / name)
+            self._sync((self._root / name).parent)
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         with self._translated(name), (self._root / name).open("rb", buffering=0) as file:
@@ -90,15 +102,8 @@ class Folder:
     def _beside(self, name: str, data: Data) -> Iterator[Path]:
         """Write a hidden file in the folder of `name`, durably; gone afterwards, in any case."""
         final = self._root / name
-        if final.parent not in self._known:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            self._known.add(final.parent)
         path = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            line = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileNotFoundError:
-            self._known.discard(final.parent)  # Somebody deleted the folder meanwhile.
-            raise
+        line = self._opened(path)
         try:
             try:
                 view = memoryview(data).cast("B")
@@ -111,13 +116,50 @@ class Folder:
         finally:
             path.unlink(missing_ok=True)
 
+    def _opened(self, path: Path) -> int:
+        """Open a new file for writing, its folder made where there is none."""
+        for _ in range(FOLDER_TRIES):
+            try:
+                if path.parent not in self._known:
+                    self._make(path.parent)
+                    self._known.add(path.parent)
+                return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                self._known.discard(path.parent)  # Somebody deleted the empty folder meanwhile.
+        raise Unavailable(f"{path.parent} is deleted as often as it is made.")
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder and those above it, so that they are there after a loss of power too."""
+        if folder.is_dir():
+            return
+        if folder.parent != folder:
+            self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        self._sync(folder.parent)
+
     @staticmethod
-    def _sync(path: Path) -> None:
-        line = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def _sync(folder: Path) -> None:
+        line = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(line)
         finally:
             os.close(line)
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        """Translate errors of a write, to which nothing that is missing is an answer."""
+        try:
+            with self._translated(name):
+                yield
+        except (Missing, Unavailable) as exc:
+            if isinstance(exc.__cause__, NotADirectoryError | FileExistsError):
+                raise EnvironmentProblem(
+                    f"{self._root / name} cannot be written, since a file stands where a folder "
+                    "should: remove it, or give another URL."
+                ) from exc
+            if isinstance(exc, Missing):
+                raise Unavailable(f"{self._root / name} was deleted while it was written.") from exc
+            raise
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:

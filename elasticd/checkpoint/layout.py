@@ -25,8 +25,8 @@ COMMITS, STEPS, LEASES = "commits", "steps", "leases"
 HINT = f"{COMMITS}/hint.json"
 """A number that the log has reached; only saves a reader requests, and may be wrong."""
 
-_FOLDER = re.compile(r"(\d{12,15})-(\d{6,9})-(\d{8,12})")
-_PART = re.compile(r"\d{5,7}-\d-[0-9a-f]{8}-\d{5,7}\.bin")
+_FOLDER = re.compile(r"(\d{12,15})-(\d{6,9})-(\d{8,12})", re.ASCII)
+_PART = re.compile(r"\d{5,7}-\d-[0-9a-f]{8}-\d{5,7}\.bin", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -53,7 +53,8 @@ class Snapshot:
         if found is None:
             return None
         step, run, generation = map(int, found.groups())
-        return cls(run=run, generation=generation, step=step)
+        snapshot = cls(run=run, generation=generation, step=step)
+        return snapshot if snapshot.folder == f"{STEPS}/{name}" else None  # Not with zeros more.
 
     def __str__(self) -> str:
         return f"step {self.step} (run {self.run}, generation {self.generation})"

@@ -6,6 +6,7 @@ user of a machine. So a secret is named (`env:NAME`, `file:PATH`), never given.
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ __all__ = ["checked_options", "checked_url", "open_bucket"]
 _SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connection_string",
            "account_key", "access_key", "private_key")  # fmt: skip
 _EXACTLY_SECRET = {"key", "auth"}
+_IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
+"""A user and a password, as in http://user:password@proxy."""
 
 
 def checked_url(url: str, here: str = "") -> str:
@@ -34,6 +37,8 @@ def checked_url(url: str, here: str = "") -> str:
     if "://" not in url:
         return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
     protocol, _, rest = url.partition("://")
+    if protocol == "local":
+        protocol = "file"  # fsspec's driver for it does not write whole or not at all; ours does.
     if protocol not in known_implementations:
         raise CallError(
             f"--checkpoint {protocol}:// is no kind of storage that fsspec knows: take file://, "
@@ -45,7 +50,10 @@ def checked_url(url: str, here: str = "") -> str:
         return f"file://{os.path.normpath(rest)}"
     if not rest.strip("/"):
         raise CallError(f"--checkpoint {url} names no bucket: give {protocol}://BUCKET/FOLDER.")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as exc:
+        raise CallError(f"--checkpoint {url} is no URL ({exc}).") from exc
     # abfs://CONTAINER@ACCOUNT is a place; a user with a password is not.
     if parts.password or parts.query or (parts.username and protocol not in ("abfs", "abfss")):
         raise CallError(
@@ -65,7 +73,7 @@ def checked_options(text: str) -> dict[str, Any]:
         return {}
     try:
         options = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise CallError(
             f"--storage-options is no JSON ({exc}): write it as in "
             '\'{"endpoint_url": "http://host:9000"}\'.'
@@ -98,7 +106,11 @@ def open_bucket(
         CallError, EnvironmentProblem: what is missing here to use it.
     """
     given = resolved(options, os.environ if environ is None else environ)
-    if url.startswith("file://") and not given:
+    if url.startswith("file://"):
+        if given:
+            raise CallError(
+                f"--storage-options: a folder takes none, and {', '.join(given)} stands there."
+            )
         inner: Bucket = Folder(url.removeprefix("file://"))
     else:
         from elasticd.checkpoint.remote import Remote  # costs the import of a driver
@@ -109,11 +121,10 @@ def open_bucket(
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        if isinstance(value, dict):
-            _refuse_secrets(value)
-        elif isinstance(value, str) and not value.startswith(("env:", "file:")):
-            lower = name.lower()
-            if lower in _EXACTLY_SECRET or any(word in lower for word in _SECRET):
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                _refuse_secrets(each)
+            elif _is_secret(name.lower(), each):
                 raise CallError(
                     f"--storage-options gives a secret in {name!r}, where everybody can read it: "
                     f'name a variable or a file of the nodes instead, as in {{"{name}": '
@@ -121,9 +132,20 @@ def _refuse_secrets(options: Mapping[str, Any]) -> None:
                 )
 
 
+def _is_secret(name: str, value: Any) -> bool:
+    if isinstance(value, str) and value.startswith(("env:", "file:")):
+        return False
+    if isinstance(value, str) and _IN_URL.search(value):
+        return True
+    has_value = value is not None and not isinstance(value, bool)
+    return has_value and (name in _EXACTLY_SECRET or any(word in name for word in _SECRET))
+
+
 def _resolved(name: str, value: Any, environ: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return resolved(value, environ)
+    if isinstance(value, list):
+        return [_resolved(name, each, environ) for each in value]
     if not isinstance(value, str):
         return value
     if value.startswith("env:"):
@@ -134,8 +156,9 @@ def _resolved(name: str, value: Any, environ: Mapping[str, str]) -> Any:
     if value.startswith("file:"):
         try:
             return Path(value[5:]).read_text().strip()
-        except OSError as exc:
+        except (OSError, ValueError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else "it is no text"
             raise CallError(
-                f"--storage-options {name}: {value[5:]} cannot be read ({exc.strerror})."
+                f"--storage-options {name}: {value[5:]} cannot be read ({why})."
             ) from exc
     return value

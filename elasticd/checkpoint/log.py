@@ -7,13 +7,14 @@ one fenced it (`Ruling`). The newest number is found by asking for numbers, neve
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from elasticd.checkpoint.bucket import Bucket, Missing
 from elasticd.checkpoint.entry import ENTRY_LIMIT_BYTES, Entry, Kind
 from elasticd.checkpoint.layout import HINT, Snapshot, entry_name
-from elasticd.checkpoint.read import Damaged
-from elasticd.errors import Fenced
+from elasticd.checkpoint.read import Damaged, again
+from elasticd.errors import ElasticdError, Fenced
 
 __all__ = ["Log", "Ruling", "may_commit"]
 
@@ -33,6 +34,8 @@ class Ruling:
     job: str = ""
     last: Snapshot | None = None
     """The newest checkpoint of the run, unless a later entry went back behind it."""
+    former: tuple[str, ...] = ()
+    """The uids of the runs before, which are over."""
 
     def after(self, entry: Entry) -> "Ruling":
         """Return what holds once this entry is in the log."""
@@ -45,7 +48,7 @@ class Ruling:
                 self.last.run != made.run or self.last.step > made.step
             )
             last = None if is_behind else self.last
-            return self._with(entry, made.step, last)
+            return replace(self._with(entry, made.step, last), former=entry.former)
         if entry.kind is Kind.COMMITTED:
             if is_newer:
                 return self._with(entry, made.step, made)
@@ -60,6 +63,7 @@ class Ruling:
             uid=entry.uid,
             job=entry.job,
             last=last,
+            former=self.former,
         )
 
 
@@ -108,8 +112,11 @@ class Log:
             Missing, Damaged: it is not there, or not as it was written.
         """
         if number not in self._entries:
-            data = self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES)
-            self._entries[number] = Entry.from_json(data, number)
+            self._entries[number] = again(
+                lambda: Entry.from_json(
+                    self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
+                )
+            )
         return self._entries[number]
 
     def back_from(self, number: int) -> Iterator[Entry]:
@@ -174,7 +181,10 @@ class Log:
             assert entry.number == number
             if self._bucket.create(entry_name(number), entry.to_json()):
                 self._entries[number], self._newest = entry, number
-                self._bucket.replace(HINT, json.dumps(number).encode())
+                with suppress(
+                    ElasticdError
+                ):  # The entry counts; without the hint, some reads more.
+                    self._bucket.replace(HINT, json.dumps(number).encode())
                 return entry
         raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")
 

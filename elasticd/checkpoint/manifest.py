@@ -6,16 +6,17 @@ is used. Rejected: pickle (runs code), safetensors as the format (one header in 
 so it cannot be streamed while it is made, and has no checksums); `export` writes it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any, Self
 
 from elasticd.checkpoint import read
 from elasticd.checkpoint.cover import uncovered
 from elasticd.checkpoint.layout import Snapshot, is_part_name
-from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.read import Damaged, said_as, sealed
+from elasticd.checkpoint.sums import BLOCK_BYTES
 
 __all__ = [
     "BLOCK_BYTES",
@@ -31,9 +32,6 @@ __all__ = [
 ]
 
 FORMAT = 1
-
-BLOCK_BYTES = 4 << 20
-"""What one checksum covers, and so the least that is read: large beside a request's cost."""
 
 TEXT_LIMIT_BYTES = 256 << 20
 TENSOR_LIMIT = 1_000_000
@@ -117,7 +115,7 @@ class Fragment:
     header: Header | None
 
     def to_json(self) -> bytes:
-        return _text(
+        return sealed(
             {
                 "format": FORMAT,
                 **_plain_snapshot(self.snapshot),
@@ -163,7 +161,7 @@ class Manifest:
         return sum(tensor.nbytes for tensor in self.header.tensors)
 
     def to_json(self) -> bytes:
-        return _text(
+        return sealed(
             {
                 "format": FORMAT,
                 **_plain_snapshot(self.header.snapshot),
@@ -191,10 +189,14 @@ class Manifest:
         return found
 
     def check(self) -> None:
-        """Raise Damaged unless the pieces are every element of every tensor exactly once."""
+        """Raise Damaged unless the pieces are every element of every tensor exactly once.
+
+        And no byte of a part is two elements: a small object may not stand for a large state.
+        """
         boxes: list[list[tuple[tuple[int, ...], tuple[int, ...]]]] = [
             [] for _ in self.header.tensors
         ]
+        spans: list[tuple[int, int, int]] = []
         for piece in self.pieces:
             if piece.tensor >= len(boxes):
                 raise Damaged(f"A piece belongs to tensor {piece.tensor}, which does not exist.")
@@ -203,6 +205,12 @@ class Manifest:
             if end > self.parts[piece.part].size:
                 raise Damaged(f"A piece of {tensor.name} reaches beyond the end of its part.")
             boxes[piece.tensor].append((piece.offsets, piece.shape))
+            if end > piece.at:
+                spans.append((piece.part, piece.at, end))
+        spans.sort()
+        for (part, _, end), (next_part, start, _) in pairwise(spans):
+            if part == next_part and start < end:
+                raise Damaged(f"Two pieces have bytes of {self.parts[part].name} in common.")
         for tensor, held in zip(self.header.tensors, boxes, strict=True):
             why = uncovered(tensor.shape, held)
             if why:
@@ -215,13 +223,15 @@ def merged(fragments: Sequence[Fragment]) -> Manifest:
     Raises:
         Damaged: they do not make a whole.
     """
-    header = fragments[0].header
+    header = fragments[0].header if fragments else None
     if header is None:
         raise Damaged("The first share has no header.")
     parts: list[Part] = []
     pieces: list[Piece] = []
     for share, fragment in enumerate(fragments):
-        if fragment.share != share or fragment.snapshot != header.snapshot:
+        if (fragment.share, fragment.shares) != (share, header.shares) or (
+            fragment.snapshot != header.snapshot
+        ):
             raise Damaged(f"Share {share} belongs to something else.")
         first = len(parts)
         parts += fragment.parts
@@ -236,10 +246,6 @@ def merged(fragments: Sequence[Fragment]) -> Manifest:
 
 
 # --- to JSON ------------------------------------------------------------------------------------
-
-
-def _text(plain: Mapping[str, Any]) -> bytes:
-    return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _plain_snapshot(snapshot: Snapshot) -> dict[str, int]:
@@ -285,10 +291,8 @@ def _header(said: Any, snapshot: Snapshot) -> Header:
     tensors = []
     for row in read.rows(said, "tensors", TENSOR_LIMIT, 3):
         name, dtype, shape = row
-        if not isinstance(name, str) or dtype not in DTYPE_BYTES:
-            raise Damaged(
-                f"A tensor has the name {str(name)[:100]!r} and type {str(dtype)[:50]!r}."
-            )
+        if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+            raise Damaged(f"A tensor has the name {said_as(name)} and type {said_as(dtype)}.")
         tensors.append(Tensor(name, dtype, _sizes(shape)))
     return Header(
         snapshot=snapshot,
@@ -308,7 +312,7 @@ def _parts(said: Mapping[str, Any]) -> tuple[Part, ...]:
     parts = []
     for name, size, sums in read.rows(said, "parts", PART_LIMIT, 3):
         if not isinstance(name, str) or not is_part_name(name):
-            raise Damaged(f"{str(name)[:100]!r} is no name of a part.")
+            raise Damaged(f"{said_as(name)} is no name of a part.")
         read.check_whole("size", size, PART_LIMIT_BYTES)
         blocks = -(-size // BLOCK_BYTES)
         if not isinstance(sums, str) or len(sums) != 16 * blocks:
@@ -334,5 +338,5 @@ def _sizes(said: Any) -> tuple[int, ...]:
     for size in said:
         read.check_whole("size", size, ELEMENT_LIMIT)
     if prod(said) > ELEMENT_LIMIT:
-        raise Damaged(f"A tensor of the shape {said} is too large to be true.")
+        raise Damaged(f"A tensor of the shape {str(said)[:100]} is too large to be true.")
     return tuple(said)

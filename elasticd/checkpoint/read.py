@@ -1,44 +1,80 @@
-"""Reads JSON that somebody else may have written: each value is of its type and within a limit."""
+"""Reads JSON that somebody else may have written: each value is of its type and within a limit.
+
+Every text ends with a checksum of what stands before it. Without one, a flipped bit in a number is
+still JSON, and an entry of the log or a block's checksum would be believed that nobody wrote.
+"""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
+from elasticd.checkpoint.sums import text_sum
 from elasticd.errors import ElasticdError
 
-__all__ = ["Damaged", "check_whole", "document", "number", "rows", "text", "whole"]
+__all__ = ["Damaged", "again", "check_whole", "document", "number", "rows", "said_as", "sealed",
+           "text", "whole"]  # fmt: skip
+
+T = TypeVar("T")
 
 TEXT_LIMIT = 10_000
+TRIES = 3
+
+_SEAL = b',"sum":"%s"}'
+_SEAL_BYTES = len(_SEAL % (b"0" * 32))
 
 
 class Damaged(ElasticdError):
     """What was read is not what was written, or was never whole: use another checkpoint."""
 
 
+def sealed(plain: Mapping[str, Any]) -> bytes:
+    """Write an object, its own checksum last; `document` reads it."""
+    body = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()[:-1]
+    return body + _SEAL % text_sum(body).encode()
+
+
+def again(once: Callable[[], T]) -> T:
+    """Read up to three times as long as it is Damaged: most flipped bits flip on the way."""
+    for _ in range(TRIES - 1):
+        try:
+            return once()
+        except Damaged:
+            continue
+    return once()
+
+
 def document(data: bytes, limit_bytes: int, format: int) -> dict[str, Any]:
-    """Parse an object of this format's version.
+    """Parse what `sealed` wrote in this format's version.
 
     Raises:
         Damaged: it is none.
     """
     if len(data) > limit_bytes:
         raise Damaged(f"A text of {len(data)} bytes is too large to be true.")
+    body = data[:-_SEAL_BYTES]
+    if data[len(body) :] != _SEAL % text_sum(body).encode():
+        raise Damaged("Its checksum is not that of what was read.")
     try:
-        said = json.loads(data)
+        said = json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError) as exc:
         raise Damaged(f"It is no JSON: {str(exc)[:200]}.") from exc
     if not isinstance(said, dict):
         raise Damaged("It is no JSON object.")
-    if said.get("format") != format:
-        raise Damaged(
-            f"It has the format {str(said.get('format'))[:50]}, and this elasticd reads {format}."
-        )
+    found = said.get("format")
+    if type(found) is not int or found != format:
+        raise Damaged(f"It has the format {said_as(found)}, and this elasticd reads {format}.")
     return said
+
+
+def said_as(value: Any) -> str:
+    """Show a value in a message; of anything nested, however deep, only that it is."""
+    return repr(value)[:100] if isinstance(value, int | float | str | None) else "something else"
 
 
 def check_whole(name: str, value: Any, most: int, least: int = 0) -> None:
     if type(value) is not int or not least <= value <= most:
-        raise Damaged(f"{name} is {str(value)[:50]}, which is no number from {least} to {most}.")
+        raise Damaged(f"{name} is {said_as(value)}, which is no number from {least} to {most}.")
 
 
 def whole(said: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
@@ -49,10 +85,13 @@ def whole(said: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> i
 
 
 def number(said: Mapping[str, Any], name: str) -> float:
+    """Return a number that is finite and that a float can hold."""
     value = said.get(name)
-    if type(value) not in (int, float):
-        raise Damaged(f"{name} is no number.")
-    return float(value)  # type: ignore[arg-type]
+    if type(value) is int and abs(value) < 1 << 62:
+        return float(value)
+    if type(value) is not float or not math.isfinite(value):
+        raise Damaged(f"{name} is {said_as(value)}, which is no number.")
+    return value
 
 
 def text(said: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
@@ -70,3 +109,7 @@ def rows(said: Mapping[str, Any], name: str, most: int, width: int) -> list[list
     if not all(isinstance(row, list) and len(row) == width for row in value):
         raise Damaged(f"{name} has a row that is no list of {width}.")
     return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

@@ -5,31 +5,49 @@ place (`retry`), and a cached answer about an object is exactly what a reader mu
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import Any
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.exceptions import FSTimeoutError
+from fsspec.implementations.memory import MemoryFileSystem
 
 from elasticd.checkpoint.bucket import Data, Listed, Missing, Throttled
-from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
+from elasticd.errors import (
+    CallError,
+    ElasticdError,
+    EnvironmentProblem,
+    NotSupported,
+    Refused,
+    Unavailable,
+)
 
 __all__ = ["Remote"]
 
 REQUEST_S = 30.0
 """A request that takes longer hangs, on top of its bytes at the least speed."""
+CONNECT_S = 10.0
 LEAST_BYTES_PER_S = 1_000_000.0
+ONE_PUT_BYTES = 5 << 30
+"""What S3 takes in one request."""
 
-_TAKEN = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
+_MEMORY = threading.Lock()
+"""fsspec's memory looks and writes in two steps; no other process sees it."""
+
+_TAKEN = {"PreconditionFailed", "412"}
+_AGAIN = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch",
+          "OperationAborted", "ConditionalRequestConflict"}  # fmt: skip
+"""With the status of a wrong request, but nothing is wrong with it: a conflict is one with another
+write that is under way, so it does not say that there is an object."""
+_REFUSED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "429", "503",
               "RequestLimitExceeded", "ServiceUnavailable"}  # fmt: skip
 _S3_DEFAULTS: dict[str, Any] = {
-    "connect_timeout": 10,
-    "read_timeout": 30,
-    "retries": {"max_attempts": 1, "mode": "standard"},
+    "retries": {"total_max_attempts": 1, "mode": "standard"},
     "max_pool_connections": 64,
 }
 
@@ -37,25 +55,41 @@ _S3_DEFAULTS: dict[str, Any] = {
 class Remote:
     """`Bucket` over an fsspec file system."""
 
-    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, url: str, options: Mapping[str, Any], *, request_s: float = REQUEST_S
+    ) -> None:
         """Connects to nothing yet.
 
         Raises:
             EnvironmentProblem: the file system's own package is not installed.
+            CallError: it does not take these options.
         """
+        self._request_s = request_s
         self._url = url.rstrip("/")
         protocol = url.partition("://")[0]
         merged = dict(options)
         if protocol in ("s3", "s3a"):
-            merged["config_kwargs"] = {**_S3_DEFAULTS, **merged.get("config_kwargs", {})}
+            # Without a byte for so long: what `read` may take at most says nothing of a hang.
+            limits = {"connect_timeout": min(CONNECT_S, request_s), "read_timeout": request_s}
+            merged["config_kwargs"] = {
+                **_S3_DEFAULTS, **limits, **merged.get("config_kwargs", {})
+            }  # fmt: skip
         with self._translated(""):
-            self._fs, self._root = fsspec.url_to_fs(
-                self._url, **merged, use_listings_cache=False, skip_instance_cache=True
-            )
+            try:
+                self._fs, self._root = fsspec.url_to_fs(
+                    self._url, **merged, use_listings_cache=False, skip_instance_cache=True
+                )
+            except (TypeError, ValueError) as exc:
+                raise _wrong_options(self._url, exc) from exc
         if hasattr(self._fs, "retries"):
             self._fs.retries = 1
         write = self._fs._pipe_file if self._is_async else self._fs.pipe_file
         accepted = inspect.signature(write).parameters
+        # One request for each object, so that none is left half uploaded and paid for.
+        self._at_once: dict[str, Any] = (
+            {"chunksize": ONE_PUT_BYTES}
+            if protocol in ("s3", "s3a") and "chunksize" in accepted else {}
+        )  # fmt: skip
         self._exclusive: dict[str, Any] = (
             {"mode": "create"} if "mode" in accepted else
             {"overwrite": False} if "overwrite" in accepted else {}
@@ -66,6 +100,10 @@ class Remote:
         return self._url
 
     @property
+    def _is_memory(self) -> bool:
+        return isinstance(self._fs, MemoryFileSystem)
+
+    @property
     def _is_async(self) -> bool:
         return isinstance(self._fs, AsyncFileSystem)
 
@@ -73,26 +111,23 @@ class Remote:
         if not self._exclusive and self._exists(name):
             return False
         try:
-            with self._translated(name):
-                self._call("pipe_file", name, _body(data), nbytes=len(data), **self._exclusive)
+            with self._translated(name), _MEMORY if self._is_memory else nullcontext():
+                self._write(name, data, **self._exclusive)
         except FileExistsError:
             return False
         return True
 
     def replace(self, name: str, data: Data) -> None:
         with self._translated(name):
-            self._call("pipe_file", name, _body(data), nbytes=len(data))
+            self._write(name, data)
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         with self._translated(name):
-            data: bytes = self._call("cat_file", name, start=0, end=limit_bytes + 1)
-        return data
+            return self._range(name, 0, limit_bytes + 1)
 
     def read_into(self, name: str, start: int, place: memoryview) -> int:
         with self._translated(name):
-            data: bytes = self._call(
-                "cat_file", name, start=start, end=start + len(place), nbytes=len(place)
-            )
+            data = self._range(name, start, start + max(1, len(place)))
         count = min(len(data), len(place))
         place[:count] = memoryview(data)[:count]
         return count
@@ -124,6 +159,18 @@ class Remote:
                 )
         return found
 
+    def _write(self, name: str, data: Data, **more: Any) -> None:
+        self._call("pipe_file", name, _body(data), nbytes=len(data), **self._at_once, **more)
+
+    def _range(self, name: str, start: int, end: int) -> bytes:
+        try:
+            data: bytes = self._call("cat_file", name, start=start, end=end, nbytes=end - start)
+        except Exception as exc:
+            if _code(exc) in ("InvalidRange", "416"):
+                return b""  # The object ends before that.
+            raise
+        return data[: end - start]
+
     def _exists(self, name: str) -> bool:
         try:
             self.read(name, 0)
@@ -135,7 +182,7 @@ class Remote:
         path = f"{self._root}/{name}" if name else self._root
         if not self._is_async:
             return getattr(self._fs, verb)(path, *args, **more)
-        limit_s = REQUEST_S + nbytes / LEAST_BYTES_PER_S
+        limit_s = self._request_s + nbytes / LEAST_BYTES_PER_S
         return sync(
             self._fs.loop, getattr(self._fs, f"_{verb}"), path, *args, timeout=limit_s, **more
         )
@@ -168,21 +215,23 @@ def _body(data: Data) -> bytes:
 
 def _meaning(exc: Exception, where: str) -> Exception:
     """Translate a driver's error; by the service's own code where it left one."""
-    response = _response(exc)
-    error = response.get("Error", {})
-    code = str(error.get("Code", ""))
-    meta = response.get("ResponseMetadata", {})
+    code, meta = _code(exc), _response(exc).get("ResponseMetadata", {})
     status = meta.get("HTTPStatusCode", 0)
-    if isinstance(exc, FileExistsError) or code in _TAKEN or status in (409, 412):
+    if isinstance(exc, FileExistsError) or code in _TAKEN or status == 412:
         return FileExistsError(where)
-    if isinstance(exc, FSTimeoutError | TimeoutError):
+    if isinstance(exc, FSTimeoutError | TimeoutError) or "Timeout" in type(exc).__name__:
         return Unavailable(f"{where} did not answer in time.")
-    why = " ".join(str(exc).split())[:300] or type(exc).__name__
+    why = " ".join(str(exc).split())[:300].rstrip(".") or type(exc).__name__
+    if code == "NoSuchBucket":
+        return EnvironmentProblem(
+            f"{where} is in a bucket that does not exist ({why}): create it, or give another URL."
+        )
     if isinstance(exc, FileNotFoundError):
         return Missing(f"There is no {where} ({why}).")
     if (
         isinstance(exc, PermissionError)
         or status in (401, 403)
+        or code in _REFUSED
         or "Credentials" in type(exc).__name__
     ):
         return Refused(
@@ -191,16 +240,33 @@ def _meaning(exc: Exception, where: str) -> Exception:
         )
     if code in _THROTTLED or status in (429, 503):
         return Throttled(f"{where} is overloaded ({why}).", after_s=_after_s(meta))
+    if code not in _AGAIN and (300 <= status < 408 or 410 <= status < 500):
+        return Refused(
+            f"{where} does not take the request ({code}: {why}): check the URL, and in the options "
+            "the endpoint and the region."
+        )
+    if status == 501:
+        return NotSupported(f"{where} lacks what elasticd needs ({code}: {why}): give another URL.")
+    if type(exc) in (ValueError, TypeError):  # Not of an answer that is garbled.
+        return _wrong_options(where, exc)
     return Unavailable(f"{where} cannot be reached ({why}).")
 
 
+def _wrong_options(where: str, exc: Exception) -> CallError:
+    why = " ".join(str(exc).split())[:300].rstrip(".")
+    return CallError(f"{where} cannot be used with these options ({why}): correct them.")
+
+
+def _code(exc: Exception) -> str:
+    return str(_response(exc).get("Error", {}).get("Code", ""))
+
+
 def _response(exc: BaseException | None) -> Mapping[str, Any]:
-    depth = 0
-    while exc is not None and depth < 5:
+    for _ in range(5):
         found = getattr(exc, "response", None)
         if isinstance(found, dict):
             return found
-        exc, depth = exc.__cause__ or exc.__context__, depth + 1
+        exc = (exc.__cause__ or exc.__context__) if exc is not None else None
     return {}
 
 

@@ -20,15 +20,21 @@ class Retention:
     """Keep also the first checkpoint at or after each multiple of so many steps; 0: none."""
 
 
-def to_keep(policy: Retention, entries: Sequence[Entry], leased: Iterable[int] = ()) -> set[int]:
+def to_keep(
+    policy: Retention,
+    entries: Sequence[Entry],
+    leased: Iterable[int] = (),
+    *,
+    least: int = ALWAYS,
+) -> set[int]:
     """Return the numbers to keep of these checkpoints, which are in the order of their numbers.
 
-    `leased` are being read by somebody.
+    `leased` are being read by somebody. `least` newest ones stay even if the policy says fewer.
     """
     numbers = [entry.number for entry in entries]
     if policy.last == 0:
         return set(numbers)
-    kept = set(numbers[-max(ALWAYS, policy.last) :])
+    kept = set(numbers[-max(least, policy.last) :])
     if policy.every_steps:
         seen: set[int] = set()
         for entry in entries:

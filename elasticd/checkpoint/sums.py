@@ -2,9 +2,10 @@
 
 import xxhash
 
-from elasticd.checkpoint.manifest import BLOCK_BYTES
+__all__ = ["BLOCK_BYTES", "block_sum", "block_sums", "text_sum"]
 
-__all__ = ["block_sum", "block_sums", "text_sum"]
+BLOCK_BYTES = 4 << 20
+"""What one checksum covers, and so the least that is read: large beside a request's cost."""
 
 
 def block_sum(block: memoryview) -> str:
@@ -20,5 +21,5 @@ def block_sums(part: memoryview) -> tuple[str, ...]:
 
 
 def text_sum(text: bytes) -> str:
-    """XXH3-128 of a manifest."""
+    """XXH3-128 of a manifest, or of any text."""
     return xxhash.xxh3_128_hexdigest(text)

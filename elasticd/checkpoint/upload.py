@@ -5,9 +5,11 @@ from concurrent.futures import FIRST_EXCEPTION, Executor, wait
 from dataclasses import dataclass
 
 from elasticd.checkpoint.bucket import Bucket
+from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.layout import Snapshot, fragment_name, part_name
 from elasticd.checkpoint.manifest import Fragment, Header, Part
 from elasticd.checkpoint.plan import Layout
+from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.sums import block_sums
 
 __all__ = ["Abandoned", "Share", "upload"]
@@ -44,6 +46,7 @@ def upload(
 
     Raises:
         Abandoned: `is_wanted` said no.
+        Damaged: an earlier upload of the same writer left something else under one of its names.
     """
 
     def write(index: int) -> Part:
@@ -53,7 +56,12 @@ def upload(
         name = part_name(share.share, share.holder, writer, index)
         data = memory[start : start + size]
         sums = block_sums(data)
-        bucket.create(f"{share.snapshot.folder}/{name}", data)
+        path = f"{share.snapshot.folder}/{name}"
+        if (
+            not bucket.create(path, data)
+            and block_sums(memoryview(bucket.read(path, size))) != sums
+        ):
+            raise Damaged(f"{path} is there already, with other bytes in it.")
         return Part(name, size, sums)
 
     tasks = [pool.submit(write, index) for index in range(len(share.layout.parts))]
@@ -66,6 +74,7 @@ def upload(
         for task in tasks:
             task.cancel()
         wait(tasks)
+    fail_point("upload.parts")
     fragment = Fragment(
         snapshot=share.snapshot,
         share=share.share,

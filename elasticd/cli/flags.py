@@ -131,6 +131,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _own("checkpoint-keep", "Keep so many of the newest, at least 2; 0: all.  [3]", "N"),
     _own("checkpoint-keep-every", "Keep one for each so many steps too.", "STEPS"),
+    _own("checkpoint-timeout", "How long a request that fails is tried again.  [120]", "S"),
     _own("checkpoint-copy", "How memory is copied.  [auto]", "auto|blocking|overlapped"),
     _own("join-window", "Joins this close together become one change.  [0.2]", "S"),
     Flag(

@@ -17,6 +17,7 @@ _OTHERS = (
     "checkpoint_keep",
     "checkpoint_keep_every",
     "checkpoint_copy",
+    "checkpoint_timeout",
 )
 
 
@@ -46,6 +47,7 @@ def checkpoint_of(values: Mapping[str, Any], owner: str) -> CheckpointSpec | Non
             "--checkpoint-keep-every", values["checkpoint_keep_every"], 0, least=0
         ),
         copy=copy,
+        timeout_s=number.seconds("--checkpoint-timeout", values["checkpoint_timeout"], 120.0),
     )
 
 

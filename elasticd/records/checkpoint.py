@@ -40,6 +40,8 @@ class CheckpointSpec:
     copy: CopyMode = "auto"
     parallel: int = 8
     """Requests at a time, of each node."""
+    timeout_s: float = 120.0
+    """How long a request that fails is tried again before its checkpoint is given up."""
 
 
 def read_every(flag: str, text: str | None) -> Every:

@@ -37,6 +37,8 @@ class CannotRestore(CallError):
     """The checkpoints cannot be used by this job: no world of it would do better."""
 
     ends_job = True
+    is_plain = True
+    """No line of the script is to blame: the sentence is shown without a traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.keeper.memory import Memory
@@ -31,6 +32,8 @@ FINAL_LIMIT_S = 600.0
 REPLY_LIMIT_S = 5.0
 """A keeper that is silent for so long on a step's way is given up, and asked again later."""
 RETRY_S = 10.0
+STUCK_S = 120.0
+"""A snapshot that is on its way for longer does not keep a newer one from being taken."""
 
 
 class Savable(Protocol):
@@ -173,7 +176,8 @@ class Saving:
             return False
         for note in asked.notes:
             self._say_once(note, is_important=True)
-        return not asked.is_busy
+        # One that is stuck, because a node was lost with a part of it, must not be the last.
+        return bool(asked.busy_s == 0.0 or asked.busy_s > STUCK_S)
 
     def _take(self, step: int, *, is_last: bool = False) -> bool:
         """Begin a snapshot; False: there is none of this rank."""
@@ -208,6 +212,7 @@ class Saving:
 
         self.saved_step, self._saved_at_s = step, began_s
         self._snapshots += 1
+        fail_point("save.claimed")
         copy_now(now)
         if is_overlapped:
             self._overlap = Overlap(later, told)
@@ -227,6 +232,7 @@ class Saving:
         is_good: bool,
     ) -> None:
         """Hand the buffers over; in the copying thread where there is one."""
+        fail_point("save.copied")
         if not is_good:
             self._choice.broke()
         for buffers, buffer in claimed:
@@ -241,6 +247,7 @@ class Saving:
                     skeleton=skeleton if buffers.part.share == 0 else "",
                 )
             self._try(partial(self.client.ask, question, ms.Done, timeout_s=REPLY_LIMIT_S))
+        fail_point("save.told")
 
     def _claim(self, client: Client, buffers: _Buffers) -> int:
         assert self._parts is not None

@@ -138,6 +138,9 @@ def _hide_our_frames(script_part: TracebackType | None) -> None:
         sys.excepthook = users_hook
         sys.last_traceback = script_part
         exc.__traceback__ = script_part
+        if getattr(exc, "is_plain", False) is True:
+            sys.stderr.write(f"elasticd: {exc}\n")
+            return
         try:
             users_hook(kind, exc, script_part)
         except SystemExit:

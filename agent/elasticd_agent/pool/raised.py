@@ -21,11 +21,13 @@ _NOT_THE_USERS = tuple(
 
 def describe(worker: str, exc: BaseException) -> Raised:
     """Put an exception into a few words; expects our own frames to be cut off already."""
+    # Of some of ours the sentence says it all, and no line of the script is to blame.
+    is_plain = getattr(exc, "is_plain", False) is True
     return Raised(
         worker=worker,
         exception=_title(exc)[:_EXCEPTION_LIMIT],
-        where=_where(exc),
-        traceback=_tail("".join(traceback.format_exception(exc))),
+        where="" if is_plain else _where(exc),
+        traceback="" if is_plain else _tail("".join(traceback.format_exception(exc))),
         has_group=_has_group(),
         code=exit_code(exc),
         ends_job=getattr(exc, "ends_job", False) is True,

@@ -2,6 +2,7 @@
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 
 from elasticd.checkpoint.bucket import Bucket
@@ -43,6 +44,11 @@ class Finder:
                 continue
             return Found(number=entry.number, snapshot=entry.snapshot, notes=tuple(notes))
         return Found(number=0, notes=tuple(notes))
+
+    def open(self, generation: int, step: int) -> int:
+        """Write down a generation's beginning at once; return the run."""
+        committer = replace(self._committer, bucket=self._bucket, log=Log(self._bucket))
+        return committer.open(generation, step)
 
     def manifest(self, number: int) -> Memory:
         """Return a manifest's text in memory.

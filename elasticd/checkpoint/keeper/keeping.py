@@ -11,8 +11,12 @@ from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.location import open_bucket
 from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.retention import Retention
+from elasticd.checkpoint.retry import Policy
 
 __all__ = ["Keeping", "Kept", "keep"]
+
+START_LIMIT_S = 20.0
+"""How long a restore asks a storage that does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,8 @@ class Keeping:
     """Name of the abstract socket to listen on."""
     parallel: int = 8
     """Requests at a time."""
+    timeout_s: float = 120.0
+    """How long a request that fails is tried again."""
     niceness: int = 5
     """Uploading must not take processor time from training."""
     linger_s: float = 60.0
@@ -47,10 +53,15 @@ def keep(keeping: Keeping) -> Kept:
     Raises:
         CallError, EnvironmentProblem: what is missing here.
     """
-    bucket = open_bucket(keeping.url, dict(keeping.options))
+    options = dict(keeping.options)
+    bucket = open_bucket(keeping.url, options, policy=Policy(limit_s=keeping.timeout_s))
     committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
     vault = Vault()
     saver = Saver(bucket, committer, vault, parallel=keeping.parallel)
-    finder = Finder(bucket, committer, parallel=keeping.parallel)
+    # Whoever waits for a restore is a person, or a job that may be told at once.
+    prompt = Policy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
+    finder = Finder(
+        open_bucket(keeping.url, options, policy=prompt), committer, parallel=keeping.parallel
+    )
     service = Service(vault=vault, saver=saver, finder=finder, job=keeping.job, uid=keeping.uid)
     return Kept(service=service, saver=saver)

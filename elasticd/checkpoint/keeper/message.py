@@ -86,8 +86,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    is_busy: bool
-    """A snapshot is being saved."""
+    busy_s: float
+    """How long the newest snapshot has been on its way to storage; 0: none is."""
     durable_step: int
     """Of the newest checkpoint this keeper knows; -1: none."""
     notes: tuple[str, ...] = ()

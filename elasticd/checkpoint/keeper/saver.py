@@ -15,6 +15,7 @@ from threading import Condition, Thread
 
 from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Committer, Outcome, fragment_of
+from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.keeper.vault import Record, Vault
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.log import Log
@@ -75,17 +76,18 @@ class Saver:
     # --- for the connections' threads -----------------------------------------------------------
 
     def open(self, generation: int, step: int, run: int) -> int:
-        """Write down a generation's beginning; return the run. With a run, without waiting."""
+        """Have a generation's beginning written down; return the run, 0 if it is not known."""
         with self._changed:
             self._run = run or self._run
             if self._run:
                 self._to_open.append((generation, step))
                 Thread(target=self._open_all, name="opener", daemon=True).start()
-                return self._run
-        found = self._committer.open(generation, step)
+            return self._run
+
+    def use_run(self, run: int) -> None:
+        """From now on it is known."""
         with self._changed:
-            self._run = found
-        return found
+            self._run = run
 
     def add(self, record: Record) -> None:
         """A share is whole in memory; begin to save it."""
@@ -98,8 +100,11 @@ class Saver:
         Thread(target=self._save, args=(job,), name=f"save-{share.snapshot.step}").start()
 
     @property
-    def is_busy(self) -> bool:
-        return any(job.outcome is None for job in list(self._jobs.values()))
+    def busy_s(self) -> float:
+        """How long the newest snapshot has been on its way; 0: none is."""
+        with self._changed:
+            begun = [job.begun_s for job in self._jobs.values() if job.outcome is None]
+        return time.monotonic() - max(begun) if begun else 0.0
 
     @property
     def durable_step(self) -> int:
@@ -124,10 +129,14 @@ class Saver:
     def close(self, timeout_s: float) -> None:
         """Let what is under way end, for so long; then give it up."""
         with self._changed:
-            self._changed.wait_for(lambda: not self.is_busy, timeout_s)
+            self._changed.wait_for(lambda: not self._is_saving, timeout_s)
             self._is_closing = True
             self._changed.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _is_saving(self) -> bool:
+        return any(job.outcome is None for job in self._jobs.values())
 
     # --- threads of ours ------------------------------------------------------------------------
 
@@ -172,6 +181,7 @@ class Saver:
                 self._upload_one(job, record)
 
     def _upload_one(self, job: _Job, record: Record) -> None:
+        fail_point("upload.begun")
         job.own[record.share.share] = upload(
             self._bucket,
             record.share,
@@ -181,6 +191,7 @@ class Saver:
             is_wanted=lambda: record.is_wanted and not self._is_closing,
         )
         record.is_uploaded = True
+        fail_point("upload.fragment")
 
     def _settle(self, job: _Job) -> None:
         """Wait for the other shares, and commit; or see that somebody did."""
@@ -190,9 +201,9 @@ class Saver:
             waited_s = time.monotonic() - job.begun_s
             first = min(job.own, default=job.shares)
             turn = 0 if first == 0 else 1 + first % 16
+            if waited_s >= max(1, turn) * TURN_S:
+                self._stand_in(job)
             if waited_s >= turn * TURN_S:
-                if turn:
-                    self._stand_in(job)
                 if self._try_commit(job):
                     return
             elif self._is_settled(job):
@@ -218,8 +229,10 @@ class Saver:
         manifest = self._committer.gather(job.snapshot, job.shares, job.own.values())
         if manifest is None:
             return self._is_settled(job)
+        fail_point("commit.gathered")
         took_s = time.monotonic() - job.begun_s
         outcome = self._committer.commit(manifest)
+        fail_point("commit.entry")
         self._end(job, outcome)
         if outcome is Outcome.COMMITTED:
             log.info(

@@ -87,6 +87,9 @@ class Service:
         match question:
             case ms.Open():
                 run = self.saver.open(question.generation, question.step, question.run)
+                if not run:
+                    run = self.finder.open(question.generation, question.step)
+                    self.saver.use_run(run)
                 return ms.Opened(run=run), None
             case ms.Plans():
                 self.vault.plan(worker, question.plans)
@@ -102,7 +105,7 @@ class Service:
                 return ms.Done(), None
             case ms.Ask():
                 return ms.Standing(
-                    is_busy=self.saver.is_busy,
+                    busy_s=self.saver.busy_s,
                     durable_step=self.saver.durable_step,
                     notes=self.saver.take_notes(),
                 ), None

@@ -1,0 +1,61 @@
+"""Whether a state dict and a checkpoint fit, said in one sentence for all that does not.
+
+torch's planner stops at the first difference. Who renamed a layer wants to see them all.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+
+from elasticd.errors import CallError
+
+__all__ = ["check_fit", "check_planner"]
+
+NAMED = 10
+
+
+def check_fit(
+    state: Mapping[str, Any], metadata: Metadata, *, is_partial: bool = False, where: str
+) -> None:
+    """Raise CallError unless all of a flat state dict is in the checkpoint, in the same shapes.
+
+    `is_partial`: names that the checkpoint lacks do not count. `where` is the checkpoint, for the
+    sentence.
+    """
+    saved = metadata.state_dict_metadata
+    said = [
+        f"{name} {why}"
+        for name, value in state.items()
+        if (name in saved or not is_partial) and (why := _misfit(value, saved.get(name)))
+    ]
+    if not said:
+        return
+    more = f", and {len(said) - NAMED} more" if len(said) > NAMED else ""
+    raise CallError(
+        f"{len(said)} of {len(state)} values do not fit {where}: {', '.join(said[:NAMED])}{more}; "
+        "build the model and the optimizer as they were when it was saved."
+    )
+
+
+def check_planner(planner: object, metadata: Metadata, where: str) -> None:
+    """Check the state dict of a planner, unless it has rules of its own about what fits."""
+    if (
+        isinstance(planner, DefaultLoadPlanner)
+        and type(planner).create_local_plan is DefaultLoadPlanner.create_local_plan
+    ):
+        check_fit(planner.state_dict, metadata, is_partial=planner.allow_partial_load, where=where)
+
+
+def _misfit(value: Any, saved: Any) -> str:
+    if saved is None:
+        return "(not there)"
+    if isinstance(saved, BytesStorageMetadata):
+        return ""
+    if not isinstance(value, torch.Tensor) and not hasattr(value, "__create_chunk_list__"):
+        return f"(a tensor there, here {type(value).__name__})"
+    if saved.size != value.size():
+        return f"({list(saved.size)} there, here {list(value.size())})"
+    return ""

@@ -1,0 +1,141 @@
+"""Checkpoints of in-process jobs, with real processes: what is lost, and what is not."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.cluster import until
+from tests.fixtures.saved_runs import (
+    SCRIPT,
+    STEPS_PER_EPOCH,
+    SavedRuns,
+    assert_whole,
+    is_close,
+)
+
+EPOCHS = 3
+STEPS = EPOCHS * STEPS_PER_EPOCH
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Weights of two workers that nothing happened to."""
+    runs = SavedRuns(tmp_path_factory.mktemp("reference") / "run")
+    ended = runs.run("--epochs", str(EPOCHS), every="1h")
+    assert ended.code == 0, ended.err
+    return runs.weights()
+
+
+def test_stopped_job_goes_on_bit_for_bit(tmp_path: Path, reference: list[float]) -> None:
+    """One epoch, then the rest in a second call: the very weights of one call; a third has nothing
+    left to do."""
+    runs = SavedRuns(tmp_path / "run")
+    assert runs.run("--epochs", "1").code == 0
+    assert assert_whole(runs.url)[0].snapshot.step == STEPS_PER_EPOCH
+    for _ in range(2):
+        ended = runs.run("--epochs", str(EPOCHS))
+        assert ended.code == 0, ended.err
+        assert runs.weights() == reference
+    assert f"Restored step {STEPS} " in runs.said()
+    assert assert_whole(runs.url)[0].snapshot.step == STEPS
+    runs.place.mark.wait_none_left()
+
+
+@pytest.mark.parametrize("agents", [1, 3])
+def test_another_world_size_goes_on(tmp_path: Path, reference: list[float], agents: int) -> None:
+    """What two workers saved one or three take up; sums are made in another order, so nearly."""
+    runs = SavedRuns(tmp_path / "run")
+    assert runs.run("--epochs", "1").code == 0
+    ended = runs.run("--epochs", str(EPOCHS), agents=agents)
+    assert ended.code == 0, ended.err
+    assert "Restored step 8 " in runs.said()
+    assert is_close(runs.weights(), reference)
+
+
+def test_all_workers_at_once_cost_no_more_than_since_the_last_snapshot(
+    tmp_path: Path, reference: list[float]
+) -> None:
+    """The keepers have it in memory; what they have is newer than what is durable, or as new."""
+    runs = SavedRuns(tmp_path / "run")
+    ended = runs.run(
+        "--epochs", str(EPOCHS), "--step-s", "0.05", "--trick", "kill", "--at-step", "13",
+        "--on-rank", "-1",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    found = re.search(r"Restored step (\d+) \(run 1, generation 1\) from memory", runs.said())
+    assert found is not None, runs.said()
+    assert 2 <= int(found[1]) <= 12
+    assert runs.weights() == reference
+    assert_whole(runs.url)
+    runs.place.mark.wait_none_left()
+
+
+@pytest.mark.parametrize("what", ["manifest.json", "*.bin", "entry of the log"])
+def test_damaged_newest_falls_back_and_says_so(
+    tmp_path: Path, reference: list[float], what: str
+) -> None:
+    """The one before is taken, whatever of the newest is damaged."""
+    runs = SavedRuns(tmp_path / "run")
+    assert runs.run("--epochs", "1", "--step-s", "0.05", every="3steps").code == 0
+    steps = [entry.snapshot.step for entry in assert_whole(runs.url)]
+    assert steps[0] == 8
+    newest = sorted((runs.folder / "steps").iterdir())[-1]
+    damaged = next(newest.glob(what), None) or sorted((runs.folder / "commits").glob("0*"))[-1]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    damaged.write_bytes(data)
+    ended = runs.run("--epochs", str(EPOCHS))
+    assert ended.code == 0, ended.err
+    assert f"Restored step {steps[1]} (run 1, generation 1) from storage" in runs.said()
+    assert runs.weights() == reference
+
+
+def test_other_model_is_told_by_name(tmp_path: Path) -> None:
+    """Tensors that differ, with their shapes on both sides, in one sentence."""
+    runs = SavedRuns(tmp_path / "run")
+    assert runs.run("--epochs", "1").code == 0
+    ended = runs.run("--epochs", "1", "--width", "9")
+    assert ended.code != 0
+    assert "is of another model: " in ended.err
+    assert "state.model.0.weight is float64 [8, 4] in the checkpoint and float64 [9, 4] here" in (
+        ended.err
+    )
+    assert "Traceback" not in ended.err
+
+
+def test_other_jobs_checkpoints_are_left_alone(tmp_path: Path) -> None:
+    """Another job at the same URL is refused, with the name of the one it belongs to."""
+    runs = SavedRuns(tmp_path / "run")
+    assert runs.run("--epochs", "1").code == 0
+    ended = runs.place.run("--job", "stranger", "--checkpoint", runs.url, SCRIPT, "--epochs", "1")
+    assert ended.code != 0
+    assert "holds the checkpoints of the job job, not of stranger" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_storage_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+    """Not after an hour, when the first checkpoint is due."""
+    runs = SavedRuns(tmp_path / "run", "file:///proc/nope")
+    ended = runs.run("--epochs", "1")
+    assert ended.code != 0
+    assert "/proc/nope" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_storage_that_vanishes_does_not_stop_the_training(
+    tmp_path: Path, reference: list[float]
+) -> None:
+    """It goes on, says so, and ends as ever."""
+    runs = SavedRuns(tmp_path / "run")
+    call = runs.start("--epochs", str(EPOCHS), "--gates", "5")
+    until(lambda: any(runs.folder.glob("steps/*/manifest.json")), because=lambda: call.err)
+    # A file where the folder should be: whoever runs as root writes through any permission.
+    os.rename(runs.folder, runs.folder.with_name("gone"))
+    runs.folder.touch()
+    (runs.place.folder / "gate-5").touch()
+    ended = call.wait()
+    assert ended.code == 0, ended.err
+    assert runs.weights() == reference
+    assert "could not be saved" in runs.said() or "was not saved" in runs.said()

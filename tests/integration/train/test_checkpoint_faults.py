@@ -1,0 +1,92 @@
+"""A process dies between any two steps of a save: what was reported durable stays so."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from elasticd.checkpoint.fail_point import POINTS
+from elasticd.checkpoint.location import open_bucket
+from tests.fixtures.cluster import Ended, until
+from tests.fixtures.saved_runs import (
+    STEPS_PER_EPOCH,
+    SavedRuns,
+    assert_whole,
+    checkpoints,
+    is_close,
+)
+
+EPOCHS = 3
+STEPS = EPOCHS * STEPS_PER_EPOCH
+AT_ONCE = 3
+KILLED = ("--trick", "kill", "--at-step", "9", "--on-rank", "-1")
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    runs = SavedRuns(tmp_path_factory.mktemp("reference") / "run")
+    assert runs.run("--epochs", str(EPOCHS), every="1h").code == 0
+    return runs.weights()
+
+
+@pytest.fixture(scope="module")
+def stories(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, tuple[SavedRuns, Future[Ended]]]]:
+    """A run for each point; the process that comes there first dies there."""
+    folder = tmp_path_factory.mktemp("points")
+
+    def run(runs: SavedRuns, point: str) -> Ended:
+        env = {"TEST_FAIL_POINT": f"{point},{runs.place.folder}"}
+        return runs.run("--epochs", str(EPOCHS), "--step-s", "0.03", env=env)
+
+    with ThreadPoolExecutor(AT_ONCE) as executor:
+        stories = {}
+        for point in POINTS:
+            runs = SavedRuns(folder / point.replace(".", "-"))
+            stories[point] = runs, executor.submit(run, runs, point)
+        yield stories
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", POINTS)
+def test_death_at_a_point_of_a_save_costs_no_checkpoint(
+    stories: dict[str, tuple[SavedRuns, Future[Ended]]], reference: list[float], point: str
+) -> None:
+    """Worker or keeper: the training ends as ever, and every checkpoint that counts is whole."""
+    runs, call = stories[point]
+    ended = call.result()
+    assert ended.code == 0, ended.err
+    assert (runs.place.folder / point).exists(), "nobody came to that point"
+    assert is_close(runs.weights(), reference)
+    steps = [entry.snapshot.step for entry in assert_whole(runs.url)]
+    assert steps[0] == STEPS
+    assert steps == sorted(steps, reverse=True)
+    runs.place.mark.wait_none_left()
+
+
+def test_killed_keepers_and_workers_go_back_to_what_is_durable(
+    tmp_path: Path, reference: list[float]
+) -> None:
+    """Nothing is left in memory; then storage has it."""
+    runs = SavedRuns(tmp_path / "run")
+    call = runs.start("--epochs", str(EPOCHS), "--gates", "9", *KILLED, every="1steps")
+    until(lambda: any(runs.folder.glob("steps/*/manifest.json")), because=lambda: call.err)
+    bucket = open_bucket(runs.url, {})
+    durable = until(lambda: checkpoints(bucket), because=lambda: call.err)[0].snapshot.step
+    for pid, command in runs.place.mark.processes().items():
+        if "checkpoint.keeper" in command:
+            os.kill(pid, signal.SIGKILL)
+    (runs.place.folder / "gate-9").touch()
+    ended = call.wait()
+    assert ended.code == 0, ended.err
+    found = re.search(r"Restored step (\d+) .* from storage", runs.said())
+    assert found is not None, runs.said()
+    assert int(found[1]) >= durable
+    assert is_close(runs.weights(), reference)
+    assert_whole(runs.url)
