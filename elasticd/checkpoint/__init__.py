@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elasticd.train.dcp_reader import Reader
     from elasticd.train.dcp_writer import Writer
+    from elasticd.train.restart import load, save
 
-__all__ = ["Reader", "Writer"]
+__all__ = ["Reader", "Writer", "load", "save"]
 
 _HOMES = {
     "Reader": "dcp_reader",
     "Writer": "dcp_writer",
+    "load": "restart",
+    "save": "restart",
 }
 """Modules of `elasticd.train`, a layer above: imported with the first use of a name."""
 

@@ -181,9 +181,7 @@ class Log:
             assert entry.number == number
             if self._bucket.create(entry_name(number), entry.to_json()):
                 self._entries[number], self._newest = entry, number
-                with suppress(
-                    ElasticdError
-                ):  # The entry counts; without the hint, some reads more.
+                with suppress(ElasticdError):  # Without the hint it counts too.
                     self._bucket.replace(HINT, json.dumps(number).encode())
                 return entry
         raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")

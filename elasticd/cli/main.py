@@ -4,7 +4,6 @@ An `ElasticdError` and a wrong call end as one plain sentence on stderr; a trace
 bugs. Commands are named in a table and imported when they are called.
 """
 
-import importlib
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from elasticd import __version__
+from elasticd.cli.lazy import LazyGroup
 from elasticd.errors import ElasticdError
 
 __all__ = ["main"]
@@ -27,27 +27,12 @@ COMMANDS = {
     "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),
     "drain": ("elasticd.cli.change:drain", "Take a node out of service; or back in."),
     "stop": ("elasticd.cli.change:stop", "End a job."),
+    "checkpoint": (
+        "elasticd.cli.checkpoint:checkpoint",
+        "List, check, export and remove checkpoints.",
+    ),
 }
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
-class _LazyGroup(click.Group):
-    """Knows the commands by name and one line each, and imports one only to call it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, is_wanted: bool) -> None:
@@ -57,7 +42,8 @@ def _print_version(ctx: click.Context, param: click.Parameter, is_wanted: bool) 
 
 
 @click.command(
-    cls=_LazyGroup,
+    cls=LazyGroup,
+    table=COMMANDS,
     context_settings=CONTEXT,
     help="Elastic, fault-tolerant training for PyTorch: a run survives its machines.",
 )

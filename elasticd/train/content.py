@@ -7,9 +7,10 @@ import torch
 from elasticd.checkpoint.manifest import DTYPE_BYTES, Piece, Tensor
 from elasticd.errors import CallError
 from elasticd.train.replica import owned_tensors
+from elasticd.train.shard import local_part
 from elasticd.train.tree import Tree, paths
 
-__all__ = ["alike", "box", "described", "dtype_of", "views"]
+__all__ = ["alike", "described", "dtype_of", "views"]
 
 
 def described(tree: Tree) -> tuple[Tensor, ...]:
@@ -32,22 +33,14 @@ def described(tree: Tree) -> tuple[Tensor, ...]:
 
 def alike(tree: Tree, optimizers: Iterable[torch.optim.Optimizer]) -> list[bool]:
     """Say of each tensor whether all replicas have it bit for bit: what optimizers own is."""
-    owned = {tensor.data_ptr() for tensor in owned_tensors(optimizers)}
-    return [tensor.data_ptr() in owned for tensor in tree.tensors]
+    owned = {_address(tensor) for tensor in owned_tensors(optimizers)}
+    return [_address(tensor) in owned for tensor in tree.tensors]
 
 
 def dtype_of(tensor: Tensor) -> torch.dtype:
     found = getattr(torch, tensor.dtype)
     assert isinstance(found, torch.dtype)
     return found
-
-
-def box(tensor: torch.Tensor, piece: Piece) -> torch.Tensor:
-    """The elements of a tensor that a piece stands for; a view."""
-    for dimension, (first, size) in enumerate(zip(piece.offsets, piece.shape, strict=True)):
-        if size != tensor.shape[dimension]:
-            tensor = tensor.narrow(dimension, first, size)
-    return tensor
 
 
 def views(
@@ -67,3 +60,7 @@ def views(
         )
         found.append(flat.view(piece.shape))
     return found
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return local_part(tensor).tensor.data_ptr()

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from elasticd.checkpoint.keeper.client import Client
 from elasticd.train.agree import Decision, StateLost
+from elasticd.train.content import alike
 from elasticd.train.group import Group
 from elasticd.train.restoring import Restored, restore
 from elasticd.train.saving import Saving
@@ -64,7 +65,7 @@ class Persistence:
         self._saving.begin(
             group.store,
             self._state,
-            self._state._guard.optimizers,
+            lambda tree: alike(tree, self._state._guard.optimizers),
             rank=world.rank,
             generation=world.generation,
             nodes=decision.nodes,

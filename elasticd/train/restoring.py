@@ -19,26 +19,20 @@ from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Manifest, Piece, Tensor
-from elasticd.errors import CallError, ElasticdError
+from elasticd.errors import ElasticdError
 from elasticd.records.codec import from_plain, to_plain
 from elasticd.train.await_keys import await_keys
-from elasticd.train.content import box, described, dtype_of, views
+from elasticd.train.content import dtype_of, views
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.matching import CannotRestore, matched
 from elasticd.train.passing import pass_on
+from elasticd.train.shard import common, local_part
 from elasticd.train.tree import Tree
 
-__all__ = ["CannotRestore", "Restored", "divided", "restore"]
+__all__ = ["Restored", "divided", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
-
-
-class CannotRestore(CallError):
-    """The checkpoints cannot be used by this job: no world of it would do better."""
-
-    ends_job = True
-    is_plain = True
-    """No line of the script is to blame: the sentence is shown without a traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +230,7 @@ class _Restore:
         pieces = manifest.pieces[first : first + count]
         _, starts, _ = extents(manifest, range(first, first + count))
         _, memory = self._client.ask_memory(
-            ms.Fetch(number=number, first=first, count=count), ms.Shared
+            ms.Fetch(number=number, pieces=tuple(range(first, first + count))), ms.Shared
         )
         assert memory is not None
         header = manifest.header
@@ -272,14 +266,22 @@ class _Restore:
 
     def _load(self, source: _Source, provided: Sequence[_Provided], chosen: dict[str, Any]) -> None:
         own = self._state._tree()
-        places = _places(own, source)
+        places = [
+            torch.empty(each.shape, dtype=dtype_of(each)) if place is None else place
+            for each, place in zip(
+                source.tensors, matched(own, source.tensors, source.snapshot), strict=True
+            )
+        ]
+        landing = [local_part(place) for place in places]
         self._state._is_broken = True
         mine = [(each.memory, each.pieces, each.starts) for each in provided]
         for memory, pieces, starts in pass_on(self._group, mine):
             parts = views(memory, source.tensors, pieces, starts)
             with torch.no_grad():
                 for piece, part in zip(pieces, parts, strict=True):
-                    box(places[piece.tensor], piece).copy_(part)
+                    pair = common(landing[piece.tensor], piece.offsets, part)
+                    if pair is not None:
+                        pair[0].copy_(pair[1])
         position = (source.snapshot.step, source.epoch)
         try:
             self._state._load(Tree(source.skeleton, tuple(places)), position)
@@ -360,38 +362,6 @@ def _holders(
             shares = held.shares
             found.setdefault(held.share, (rank, held))
     return [found[share] for share in range(shares)] if shares and len(found) == shares else None
-
-
-def _places(own: Tree, source: _Source) -> list[torch.Tensor]:
-    """Where each tensor goes: the one of the same name, type and shape, else a new one.
-
-    Raises:
-        CannotRestore: the model is another one; names the first ten tensors that differ.
-    """
-    here = {
-        each.name: (each, tensor) for each, tensor in zip(described(own), own.tensors, strict=True)
-    }
-    there = {each.name for each in source.tensors}
-    odd = [
-        f"{each.name} is {each.dtype} {list(each.shape)} in the checkpoint and "
-        f"{here[each.name][0].dtype} {list(here[each.name][0].shape)} here"
-        for each in source.tensors
-        if each.name in here and here[each.name][0] != each
-    ]
-    odd += [f"{name} is not in the checkpoint" for name in here if name not in there]
-    if odd:
-        more = f", and {len(odd) - NAMES_LIMIT} more" if len(odd) > NAMES_LIMIT else ""
-        raise CannotRestore(
-            f"The checkpoint of {source.snapshot} is of another model: "
-            f"{'; '.join(odd[:NAMES_LIMIT])}{more}. Build the model it was saved from, or give "
-            "another --checkpoint."
-        )
-    return [
-        here[each.name][1].detach()
-        if each.name in here
-        else torch.empty(each.shape, dtype=dtype_of(each))
-        for each in source.tensors
-    ]
 
 
 def _age(snapshot: Snapshot) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.records.checkpoint import Every
 from elasticd.train.copying import Choice, Overlap, Pair, copy_now
 from elasticd.train.schedule import Schedule
+from elasticd.train.shard import local_part
 from elasticd.train.shares import Part, Parts
 from elasticd.train.tree import Tree
 
@@ -65,7 +66,7 @@ class Saving:
         say: Callable[[str], object] = lambda said: sys.stderr.write(f"elasticd: {said}\n"),
     ) -> None:
         """`connect` reaches the keeper or raises Unavailable."""
-        self._connect, self._every, self._say = connect, every, say
+        self._connect, self._every, self.say = connect, every, say
         self._client: Client | None = None
         self._retry_s = 0.0
         self._choice = Choice(mode, lambda sentence: self._say_once(sentence))
@@ -79,7 +80,7 @@ class Saving:
         self._plans = 0
         self._schedule: Schedule | None = None
         self._state: Savable | None = None
-        self._optimizers: Sequence[torch.optim.Optimizer] = ()
+        self._is_alike: Callable[[Tree], Sequence[bool]] = _none_alike
         self._rank, self._generation = 0, 0
         self._nodes: Sequence[int] = ()
         self._parts: Parts | None = None
@@ -103,7 +104,7 @@ class Saving:
         self,
         board: Any,
         state: Savable,
-        optimizers: Sequence[torch.optim.Optimizer],
+        is_alike: Callable[[Tree], Sequence[bool]],
         *,
         rank: int,
         generation: int,
@@ -113,10 +114,7 @@ class Saving:
     ) -> None:
         """Save from now on what this generation commits; `nodes` has each rank's node's number."""
         step = state._position[0]
-        self._state, self._optimizers = state, optimizers
-        self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
-        self._is_speaker = rank == 0
-        self._forget_plans()
+        self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
         self._step_s, self._stepped_s = None, 0.0
         self._schedule = Schedule(
             board,
@@ -124,12 +122,27 @@ class Saving:
             rank=rank,
             step=step,
             saved_at_s=self._saved_at_s,
-            is_free=self._is_free,
+            is_free=self.is_free,
             is_stale=is_stale,
         )
         if rank == 0 and not is_opened:
             question = ms.Open(generation=generation, step=step, run=self.run)
             self._try(lambda: self.client.ask(question, ms.Opened, timeout_s=REPLY_LIMIT_S))
+
+    def use(
+        self,
+        state: Savable,
+        is_alike: Callable[[Tree], Sequence[bool]],
+        *,
+        rank: int,
+        generation: int,
+        nodes: Sequence[int],
+    ) -> None:
+        """Save this state when `take` is called; `is_alike` as in `Parts.of`."""
+        self._state, self._is_alike = state, is_alike
+        self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
+        self._is_speaker = rank == 0
+        self._forget_plans()
 
     def end(self) -> None:
         """The generation is over; nothing reads the state's memory when this returns."""
@@ -144,14 +157,14 @@ class Saving:
         """
         self._measure()
         if self._schedule is not None and self._schedule.is_due(step) and step > self.saved_step:
-            self._take(step)
+            self.take(step)
 
     def finish(self, is_wanted: Callable[[], bool]) -> None:
         """Save the last state of a run; return when it is durable, or not wanted any more."""
         assert self._state is not None
         step = self._state._position[0]
         self._finish_copy()
-        if step > self.saved_step and not self._take(step, is_last=True):
+        if step > self.saved_step and not self.take(step, is_last=True):
             return
         snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
         deadline_s = time.monotonic() + FINAL_LIMIT_S
@@ -169,8 +182,8 @@ class Saving:
 
     # --- a snapshot -------------------------------------------------------------------------------
 
-    def _is_free(self) -> bool:
-        """Rank 0 asks its keeper: one snapshot at a time is on its way to storage."""
+    def is_free(self) -> bool:
+        """Ask the keeper, on rank 0: one snapshot at a time is on its way to storage."""
         asked = self._try(lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S))
         if asked is None:
             return False
@@ -179,8 +192,8 @@ class Saving:
         # One that is stuck, because a node was lost with a part of it, must not be the last.
         return bool(asked.busy_s == 0.0 or asked.busy_s > STUCK_S)
 
-    def _take(self, step: int, *, is_last: bool = False) -> bool:
-        """Begin a snapshot; False: there is none of this rank."""
+    def take(self, step: int, *, is_last: bool = False) -> bool:
+        """Begin a snapshot, copied at once if `is_last`; False: there is none of this rank."""
         self._finish_copy()
         taken = self._try(lambda: self._take_now(step, is_last=is_last))
         return taken is True
@@ -191,6 +204,7 @@ class Saving:
         client = self.client
         tree = self._state._tree()
         self._plan(client, tree)
+        here = [local_part(tensor) for tensor in tree.tensors]
         now: list[Pair] = []
         later: list[Pair] = []
         claimed: list[tuple[_Buffers, int]] = []
@@ -201,8 +215,8 @@ class Saving:
                 return False
             claimed.append((buffers, buffer))
             places, part = buffers.places[buffer], buffers.part
-            now += part.pairs(part.now, tree.tensors, places)
-            later += part.pairs(part.later, tree.tensors, places)
+            now += part.pairs(part.now, here, places)
+            later += part.pairs(part.later, here, places)
         snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
         epoch = self._state._position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
@@ -264,7 +278,7 @@ class Saving:
         """Plan anew where the structure is another one: the first step makes optimizers' states."""
         if self._parts is not None and self._parts.fits(tree):
             return
-        self._parts = Parts.of(tree, self._optimizers, rank=self._rank, nodes=self._nodes)
+        self._parts = Parts.of(tree, self._is_alike(tree), rank=self._rank, nodes=self._nodes)
         self._buffers = [
             _Buffers(self._plans + number, part)
             for number, part in enumerate(self._parts.parts, start=1)
@@ -326,4 +340,8 @@ class Saving:
     def _say_once(self, sentence: str, *, is_important: bool = False) -> None:
         if (self._is_speaker or is_important) and sentence not in self._said:
             self._said.add(sentence)
-            self._say(sentence)
+            self.say(sentence)
+
+
+def _none_alike(tree: Tree) -> Sequence[bool]:
+    return [False] * len(tree.tensors)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 
 from elasticd.checkpoint.manifest import Tensor
-from elasticd.checkpoint.plan import Layout, laid_out, shares
-from elasticd.train.content import alike, box, described, views
+from elasticd.checkpoint.plan import Layout, Slab, laid_out, shares
+from elasticd.train.content import described, views
 from elasticd.train.copying import Pair
+from elasticd.train.shard import Local, local_part, within
 from elasticd.train.tree import Tree
 
 __all__ = ["Part", "Parts", "spare_of"]
@@ -48,13 +49,12 @@ class Part:
     """Those that only an optimizer's step changes."""
 
     def pairs(
-        self, which: Iterable[int], tensors: Sequence[torch.Tensor], places: Sequence[torch.Tensor]
+        self, which: Iterable[int], here: Sequence[Local], places: Sequence[torch.Tensor]
     ) -> list[Pair]:
         """(from, to) of these pieces."""
         pieces = self.layout.pieces
         return [
-            (box(tensors[pieces[index].tensor].detach(), pieces[index]), places[index])
-            for index in which
+            (within(here[pieces[index].tensor], pieces[index]), places[index]) for index in which
         ]
 
     def places(self, memory: memoryview, tensors: Sequence[Tensor]) -> list[torch.Tensor]:
@@ -70,22 +70,31 @@ class Parts:
 
     @classmethod
     def of(
-        cls,
-        tree: Tree,
-        optimizers: Iterable[torch.optim.Optimizer],
-        *,
-        rank: int,
-        nodes: Sequence[int],
+        cls, tree: Tree, is_alike: Sequence[bool], *, rank: int, nodes: Sequence[int]
     ) -> "Parts":
-        """Plan for a rank of a world; `nodes` has the number of each rank's node."""
+        """Plan for a rank of a world; `nodes` has the number of each rank's node.
+
+        `is_alike` says of each tensor that all replicas have it bit for bit, and that nothing but
+        an optimizer's step changes it.
+        """
         tensors = described(tree)
-        is_alike = alike(tree, optimizers)
-        every = shares(tensors, is_alike, len(nodes))
-        spare = spare_of(rank, nodes)
+        here = [local_part(tensor) for tensor in tree.tensors]
+        plain = [index for index, each in enumerate(here) if each.is_whole]
+        every = shares(
+            [tensors[index] for index in plain], [is_alike[index] for index in plain], len(nodes)
+        )
+        # Nobody else has what is sharded, so there is no second copy of such a share.
+        spare = spare_of(rank, nodes) if len(plain) == len(here) else None
         wanted = [(rank, 0)] + ([(spare, 1)] if spare is not None else [])
         parts = []
         for share, holder in wanted:
-            layout = laid_out(tensors, every[share])
+            slabs = [Slab(plain[each.tensor], each.offsets, each.shape) for each in every[share]]
+            slabs += [
+                Slab(index, each.origin, tuple(each.tensor.shape))
+                for index, each in enumerate(here)
+                if not each.is_whole and each.is_first and each.tensor.numel()
+            ]
+            layout = laid_out(tensors, slabs)
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
             later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
             parts.append(Part(share, holder, layout, now, later))

@@ -63,7 +63,8 @@ def unflatten(tree: Tree) -> Any:
     try:
         _, node = json.loads(tree.skeleton)
         return _decode(node, tree.tensors)
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError, struct.error) as exc:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError,
+            struct.error) as exc:  # fmt: skip
         raise Fenced(f"A state's skeleton cannot be read: {exc}.") from exc
 
 
@@ -128,8 +129,8 @@ def _encode(path: str, value: object, tensors: list[torch.Tensor], depth: int) -
     if isinstance(value, dict) and type(value) in _DICT_TAGS:
         return _encode_dict(path, value, tensors, depth)
     raise CallError(
-        f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which cannot travel "
-        "between ranks; keep tensors, numbers, text, None, lists, tuples and dicts of them in the "
+        f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be "
+        "saved or sent; keep tensors, numbers, text, None, lists, tuples and dicts of them in the "
         "state (or an object whose state_dict() gives these)."
     )
 

@@ -1,20 +1,26 @@
 """Finds what to restore, and reads it into memory that a worker can map."""
 
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 
 from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Committer, read_manifest
+from elasticd.checkpoint.entry import Kind
 from elasticd.checkpoint.fetch import extents, fetch
 from elasticd.checkpoint.keeper.memory import Memory
-from elasticd.checkpoint.keeper.message import Found
-from elasticd.checkpoint.log import Log
+from elasticd.checkpoint.keeper.message import Found, Joined
+from elasticd.checkpoint.lease import reading
+from elasticd.checkpoint.log import Log, Ruling
 from elasticd.checkpoint.manifest import Manifest
 from elasticd.checkpoint.read import Damaged
+from elasticd.errors import Fenced, Unavailable
 
 __all__ = ["Finder"]
+
+POLL_S = 0.2
 
 
 class Finder:
@@ -50,6 +56,30 @@ class Finder:
         committer = replace(self._committer, bucket=self._bucket, log=Log(self._bucket))
         return committer.open(generation, step)
 
+    def join(self, generation: int, timeout_s: float) -> Joined:
+        """Wait until this generation is open, and say what it went on from.
+
+        Raises:
+            Fenced: a later generation or another run was opened.
+            Unavailable: it was not opened in time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        log = Log(self._bucket)
+        while time.monotonic() < deadline_s:
+            newest = log.newest_number()
+            ruling = log.ruling(newest)
+            self._committer.check_owner(ruling)
+            if ruling.uid == self._committer.uid:
+                if ruling.generation > generation:
+                    raise Fenced(f"Generation {generation} is over, {ruling.generation} began.")
+                if ruling.generation == generation:
+                    return Joined(run=ruling.run, number=_origin(log, newest, ruling))
+            time.sleep(POLL_S)
+        raise Unavailable(
+            f"Rank 0 did not call elasticd.checkpoint.load in {timeout_s:.0f} s: call it on all "
+            "ranks."
+        )
+
     def manifest(self, number: int) -> Memory:
         """Return a manifest's text in memory.
 
@@ -61,7 +91,7 @@ class Finder:
         memory.view[:] = text
         return memory
 
-    def fetch(self, number: int, first: int, count: int) -> Memory:
+    def fetch(self, number: int, pieces: tuple[int, ...]) -> Memory:
         """Read pieces, verified, into memory where `fetch.extents` places them.
 
         Raises:
@@ -69,9 +99,10 @@ class Finder:
             EnvironmentProblem: there is no memory for them.
         """
         manifest = self._manifest(number)
-        every, _, size = extents(manifest, range(first, first + count))
+        every, _, size = extents(manifest, pieces)
         memory = Memory.new(size, touch=False)
-        fetch(self._bucket, manifest, every, memory.view, self._pool)
+        with reading(self._bucket, number):
+            fetch(self._bucket, manifest, every, memory.view, self._pool)
         return memory
 
     def close(self) -> None:
@@ -80,3 +111,18 @@ class Finder:
 
     def _read(self, number: int) -> Manifest:
         return read_manifest(self._bucket, Log(self._bucket).entry(number))
+
+
+def _origin(log: Log, newest: int, ruling: Ruling) -> int:
+    """Number of the checkpoint that the ruling generation went on from; 0: it began."""
+    is_before = False
+    for entry in log.back_from(newest):
+        made = entry.snapshot
+        is_opening = entry.kind is Kind.OPENED
+        if is_opening and (made.run, made.generation) == (ruling.run, ruling.generation):
+            is_before = True
+        elif is_before and entry.kind is Kind.COMMITTED and made.step == ruling.start_step:
+            return entry.number
+        elif is_before and not ruling.start_step:
+            return 0
+    return 0

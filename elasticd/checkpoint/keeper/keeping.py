@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from elasticd.checkpoint.commit import Committer
 from elasticd.checkpoint.keeper.finder import Finder
+from elasticd.checkpoint.keeper.housekeeping import Housekeeping
 from elasticd.checkpoint.keeper.saver import Saver
 from elasticd.checkpoint.keeper.service import Service
 from elasticd.checkpoint.keeper.vault import Vault
@@ -57,7 +58,10 @@ def keep(keeping: Keeping) -> Kept:
     bucket = open_bucket(keeping.url, options, policy=Policy(limit_s=keeping.timeout_s))
     committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
     vault = Vault()
-    saver = Saver(bucket, committer, vault, parallel=keeping.parallel)
+    housekeeping = Housekeeping(bucket, keeping.retention)
+    saver = Saver(
+        bucket, committer, vault, parallel=keeping.parallel, committed=housekeeping.committed
+    )
     # Whoever waits for a restore is a person, or a job that may be told at once.
     prompt = Policy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
     finder = Finder(

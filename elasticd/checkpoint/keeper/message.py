@@ -113,6 +113,26 @@ class Find:
     """Which is the newest good checkpoint below this number (0: of all)? Answered by Found."""
 
     below: int = 0
+    settle_s: float = 0.0
+    """Wait first, for so long at most, until what is being saved is durable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Wait until rank 0 opened this generation; which checkpoint did it restore?
+
+    Answered by Joined.
+    """
+
+    generation: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    run: int
+    number: int
+    """0: none, the training began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +156,7 @@ class Fetch:
     """Pieces of a checkpoint, verified; placed as `fetch.extents` says. Answered by Shared."""
 
     number: int
-    first: int
-    count: int
+    pieces: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,5 +218,9 @@ def _table(*kinds: type) -> Mapping[str, type]:
     return {kind.__name__: kind for kind in kinds}
 
 
-QUESTIONS = _table(Open, Plans, Claim, Taken, Dropped, Ask, Await, Find, Read, Fetch, List, Map)
-ANSWERS = _table(Opened, Claimed, Standing, Awaited, Found, Shared, Listed, Mapped, Done, Failed)
+QUESTIONS = _table(
+    Open, Plans, Claim, Taken, Dropped, Ask, Await, Find, Join, Read, Fetch, List, Map
+)
+ANSWERS = _table(
+    Opened, Joined, Claimed, Standing, Awaited, Found, Shared, Listed, Mapped, Done, Failed
+)

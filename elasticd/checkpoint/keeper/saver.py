@@ -18,7 +18,6 @@ from elasticd.checkpoint.commit import Committer, Outcome, fragment_of
 from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.keeper.vault import Record, Vault
 from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.manifest import Fragment
 from elasticd.checkpoint.upload import Abandoned, upload
 from elasticd.errors import ElasticdError, Refused
@@ -57,9 +56,9 @@ class Saver:
         vault: Vault,
         *,
         parallel: int,
-        committed: Callable[[Log], None] = lambda log: None,
+        committed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`committed` is called in a thread of ours after each commit of ours."""
+        """`committed` is called after each commit of ours, and returns at once."""
         self._bucket, self._committer, self._vault = bucket, committer, vault
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="upload")
         self._committed = committed
@@ -126,10 +125,15 @@ class Saver:
             self._changed.wait_for(lambda: job.outcome is not None or job.why, timeout_s)
             return job if job.outcome is not None or job.why else None
 
-    def close(self, timeout_s: float) -> None:
-        """Let what is under way end, for so long; then give it up."""
+    def wait_idle(self, timeout_s: float) -> None:
+        """Wait until nothing is on its way."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_saving, timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Let what is under way end, for so long; then give it up."""
+        self.wait_idle(timeout_s)
+        with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -242,7 +246,7 @@ class Saver:
                 size_bytes=manifest.nbytes,
                 seconds=round(took_s, 3),
             )
-            self._committed(self._committer.log)
+            self._committed()
         return True
 
     def _is_settled(self, job: _Job) -> bool:

@@ -116,11 +116,14 @@ class Service:
                 is_durable = job.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
                 return ms.Awaited(is_durable=is_durable, why=job.why), None
             case ms.Find():
+                self.saver.wait_idle(question.settle_s)
                 return self.finder.find(question.below), None
+            case ms.Join():
+                return self.finder.join(question.generation, question.timeout_s), None
             case ms.Read():
                 return _shared(self.finder.manifest(question.number))
             case ms.Fetch():
-                return _shared(self.finder.fetch(question.number, question.first, question.count))
+                return _shared(self.finder.fetch(question.number, question.pieces))
             case ms.List():
                 held = tuple(held_of(each) for each in self.vault.records() if each.is_wanted)
                 return ms.Listed(held=held), None

@@ -1,0 +1,44 @@
+"""`elasticd checkpoint export`: a checkpoint for those who do not have elasticd."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elasticd.checkpoint.lease import reading
+from elasticd.cli import checkpoint_words as words
+from elasticd.cli.checkpoint_site import open_site, site_options
+from elasticd.errors import CallError
+
+__all__ = ["export"]
+
+FORMATS = ("dcp", "torch", "safetensors")
+
+
+@click.command()
+@site_options
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@click.option("--step", type=click.IntRange(min=0), help="The checkpoint of this step.")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What reads it.")
+@click.option("--to", "target", metavar="FOLDER", required=True, help="New, or empty.")
+def export(number: int | None, step: int | None, form: str, target: str, **given: Any) -> int:
+    """Write the checkpoint NUMBER, or the newest, to a folder that needs no elasticd to load.
+
+    dcp: for torch.distributed.checkpoint.load. torch: one file for torch.load. safetensors: the
+    tensors by name, and the plain values as JSON.
+    """
+    if "://" in target:
+        raise CallError(f"--to {target}: an export goes to a folder of this machine.")
+    if number is not None and step is not None:
+        raise CallError("NUMBER and --step are two names of one thing: give one of them.")
+    folder = Path(target).resolve()
+    site = open_site(given)
+    entry = site.pick(number, step)
+    from elasticd.train import export as writer  # costs the import of torch
+
+    writer.check_target(folder)
+    with reading(site.bucket, entry.number):
+        writer.export(site.bucket, entry, form, folder)
+    click.echo(f"wrote {words.named(entry)} to {folder}; to load it:")
+    click.echo(f"  {writer.FORMATS[form].hint(folder)}")
+    return 0

@@ -1,0 +1,35 @@
+"""A command group that imports a command only to call it: `elasticd agent` has no time for rich."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+__all__ = ["LazyGroup", "Table"]
+
+Table = Mapping[str, tuple[str, str]]
+"""Commands by name: `module:attribute`, and one line of help."""
+
+
+class LazyGroup(click.Group):
+    """Knows the commands by name and one line each."""
+
+    def __init__(self, *args: Any, table: Table, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._table:
+            return None
+        module, _, name = self._table[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])

@@ -1,0 +1,232 @@
+"""`elasticd.checkpoint.save` and `load`: for scripts that are started again after a failure.
+
+Every rank calls them, as with torch.distributed.checkpoint, and no collective is made: a rank
+learns from the log which checkpoint the others restored. `save` costs a copy of this rank's share
+into shared memory; the keeper does the rest, also when the script dies meanwhile.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from elasticd.checkpoint.fetch import extents
+from elasticd.checkpoint.keeper import message as ms
+from elasticd.checkpoint.keeper.client import Client
+from elasticd.checkpoint.manifest import Manifest
+from elasticd.checkpoint.plan import CUT_BYTES
+from elasticd.checkpoint.read import Damaged
+from elasticd.errors import CallError
+from elasticd.records.checkpoint import Every
+from elasticd.train.content import described, dtype_of, views
+from elasticd.train.matching import matched
+from elasticd.train.saving import Saving
+from elasticd.train.shard import common, local_part
+from elasticd.train.tree import Tree, flatten, unflatten
+
+__all__ = ["load", "save"]
+
+ROOT = "state"
+JOIN_LIMIT_S = 300.0
+"""How long a rank waits for rank 0 to say which checkpoint is restored."""
+
+
+def save(state_dict: Mapping[str, Any], step: int) -> bool:
+    """Save a state; returns when this rank's share is copied, long before it is durable.
+
+    Called by all ranks with the same step, which grows from call to call. Tensors must be equal on
+    all ranks, or DTensors; of what is no tensor rank 0's counts. False: not now, because the one
+    before is still on its way, or because there is no memory; the training goes on.
+
+    Raises:
+        CallError: not started with `elasticd run --checkpoint URL`, or called wrongly.
+    """
+    if type(step) is not int or step < 0:
+        raise CallError(f"elasticd.checkpoint.save wants a step, a whole number, not {step!r}.")
+    return _job().save(dict(state_dict), step)
+
+
+def load(into: Mapping[str, Any] | None = None) -> tuple[Any, int] | None:
+    """Return the newest good state and its step, the same on all ranks; None: there is none yet.
+
+    To be called by all ranks, once, before the first `save`. Without `into` the tensors are whole
+    and on the CPU; with it, its tensors are filled in place where names and shapes agree (a DTensor
+    with its own part, whatever the placement was when it was saved), and it is returned.
+
+    Raises:
+        CallError: not started with `elasticd run --checkpoint URL`, the storage cannot be used, or
+            the checkpoint is of another model.
+    """
+    return _job().load(into)
+
+
+class _Plain:
+    """A state dict in the place of a `State`."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.value: Any = None
+
+    @property
+    def _position(self) -> tuple[int, int]:
+        return self.step, 0
+
+    def _tree(self) -> Tree:
+        return flatten(ROOT, self.value)
+
+
+class _Job:
+    """This process's part in the job's checkpoints."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        name = env.get("ELASTICD_KEEPER", "")
+        if not name:
+            raise CallError(
+                "elasticd.checkpoint.save and load need to know where to: start the script with "
+                "`elasticd run --checkpoint URL`."
+            )
+        if "RANK" not in env:
+            raise CallError(
+                "elasticd.checkpoint.save and load are for scripts that are started again after a "
+                "failure; in elasticd.run the state is saved and restored by itself."
+            )
+        self._rank, self._size = int(env["RANK"]), int(env["WORLD_SIZE"])
+        self._generation = int(env.get("ELASTICD_GENERATION", "1"))
+        self._state = _Plain()
+        # What else than an optimizer changes tensors between two calls is not known here.
+        self._saving = Saving(lambda: Client(name), Every(), "blocking")
+        self._saving.use(
+            self._state,
+            _are_large,
+            rank=self._rank,
+            generation=self._generation,
+            nodes=_nodes(env, self._rank, self._size),
+        )
+
+    def save(self, value: Any, step: int) -> bool:
+        if not self._saving.run:
+            self._begin(0)
+        if step <= self._saving.saved_step:
+            raise CallError(
+                f"elasticd.checkpoint.save was called with step {step} after step "
+                f"{self._saving.saved_step}: steps must grow."
+            )
+        self._state.step, self._state.value = step, value
+        try:
+            return self._is_time(step) and self._saving.take(step, is_last=True)
+        finally:
+            self._state.value = None
+
+    def _is_time(self, step: int) -> bool:
+        """Rank 0 decides, so that all take it or none; by the store of the process group."""
+        if self._size == 1 or not dist.is_initialized():
+            return self._saving.is_free()
+        store = dist.distributed_c10d._get_default_store()
+        key = f"elasticd/save/{self._generation}/{step}"
+        if self._rank == 0:
+            store.set(key, "1" if self._saving.is_free() else "")
+        return bool(store.get(key))
+
+    def load(self, into: Mapping[str, Any] | None) -> tuple[Any, int] | None:
+        client = self._saving.client
+        if self._rank == 0:
+            return self._load_first(client, into)
+        joined = client.ask(ms.Join(generation=self._generation, timeout_s=JOIN_LIMIT_S), ms.Joined)
+        self._saving.run = joined.run
+        if not joined.number:
+            return None
+        return self._fill(client, joined.number, into)
+
+    def _load_first(self, client: Client, into: Mapping[str, Any] | None) -> tuple[Any, int] | None:
+        """Rank 0 finds one that is good, and writes down which: others take the same."""
+        below = 0
+        while True:
+            found = client.ask(ms.Find(below=below, settle_s=JOIN_LIMIT_S), ms.Found)
+            if not found.number:
+                self._begin(0)
+                return None
+            try:
+                loaded = self._fill(client, found.number, into)
+            except Damaged as exc:
+                self._saving.say(str(exc))
+                below = found.number
+                continue
+            self._begin(loaded[1])
+            return loaded
+
+    def _begin(self, step: int) -> None:
+        """Rank 0 opens the generation, the others learn of it."""
+        client = self._saving.client
+        if self._rank == 0:
+            question = ms.Open(generation=self._generation, step=step)
+            self._saving.run = client.ask(question, ms.Opened).run
+        else:
+            wait = ms.Join(generation=self._generation, timeout_s=JOIN_LIMIT_S)
+            self._saving.run = client.ask(wait, ms.Joined).run
+        self._saving.saved_step = max(self._saving.saved_step, step if step else -1)
+
+    def _fill(self, client: Client, number: int, into: Mapping[str, Any] | None) -> tuple[Any, int]:
+        _, memory = client.ask_memory(ms.Read(number=number), ms.Shared)
+        assert memory is not None
+        manifest = Manifest.from_json(bytes(memory.view))
+        header = manifest.header
+        step = header.snapshot.step
+        self._saving.saved_step = step
+        if into is None:
+            tensors = [torch.empty(each.shape, dtype=dtype_of(each)) for each in header.tensors]
+            self._copy(client, number, manifest, tensors)
+            return unflatten(Tree(header.skeleton, tuple(tensors))), step
+        own = flatten(ROOT, dict(into))
+        self._copy(client, number, manifest, matched(own, header.tensors, header.snapshot))
+        return into, step
+
+    def _copy(
+        self,
+        client: Client,
+        number: int,
+        manifest: Manifest,
+        tensors: Sequence[torch.Tensor | None],
+    ) -> None:
+        """Fill these tensors, those of the checkpoint in their order; None: not wanted."""
+        parts = [None if each is None else local_part(each) for each in tensors]
+        pieces = tuple(
+            index
+            for index, piece in enumerate(manifest.pieces)
+            if (part := parts[piece.tensor]) is not None and part.has_any_of(piece)
+        )
+        _, memory = client.ask_memory(ms.Fetch(number=number, pieces=pieces), ms.Shared)
+        assert memory is not None
+        _, starts, _ = extents(manifest, pieces)
+        wanted = [manifest.pieces[index] for index in pieces]
+        found = views(memory.view, manifest.header.tensors, wanted, starts)
+        with torch.no_grad():
+            for piece, values in zip(wanted, found, strict=True):
+                part = parts[piece.tensor]
+                pair = common(part, piece.offsets, values) if part is not None else None
+                if pair is not None:
+                    pair[0].copy_(pair[1])
+
+
+_JOB: _Job | None = None
+
+
+def _job() -> _Job:
+    global _JOB
+    if _JOB is None:
+        _JOB = _Job(os.environ)
+    return _JOB
+
+
+def _are_large(tree: Tree) -> list[bool]:
+    """Those that are cut among the ranks; small ones come from rank 0, whole."""
+    return [each.nbytes >= CUT_BYTES for each in described(tree)]
+
+
+def _nodes(env: Mapping[str, str], rank: int, size: int) -> list[int]:
+    """Of each rank, the number of its node, where each node has equally many; else all 0."""
+    local = int(env.get("LOCAL_WORLD_SIZE", "1"))
+    if size % local or int(env.get("GROUP_RANK", "0")) != rank // local:
+        return [0] * size
+    return [each // local for each in range(size)]

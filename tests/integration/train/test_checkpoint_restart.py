@@ -1,0 +1,75 @@
+"""`elasticd.checkpoint.save` and `load` in scripts that are started again, with real processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.cluster import SCRIPTS, Ended
+from tests.fixtures.local_run import LocalRun
+from tests.fixtures.saved_runs import assert_whole, is_close
+
+SCRIPT = str(SCRIPTS / "saver.py")
+
+
+class Restarts:
+    """Calls of the script in one folder, all for one job."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.place = LocalRun(folder)
+        self.url = f"file://{folder.with_name('saved')}"
+
+    def run(self, *args: str, agents: int = 2) -> Ended:
+        flags = ("--job", "job", "--local-agents", str(agents), "--checkpoint", self.url)
+        return self.place.run(*flags, "--checkpoint-timeout", "3", SCRIPT, *args)
+
+    def words(self) -> list[dict[str, object]]:
+        """What rank 0 said in JSON, in all generations of the last call."""
+        found = []
+        for path in sorted((self.place.runs / "job").glob("gen-*/rank-0.out")):
+            found += [json.loads(one) for one in path.read_text().splitlines() if one[:1] == "{"]
+        return found
+
+    def weights(self) -> list[float]:
+        weights = self.words()[-1]["weights"]
+        assert isinstance(weights, list)
+        return weights
+
+
+@pytest.mark.parametrize("kind", [(), ("--sharded",)], ids=["replicated", "sharded"])
+def test_killed_script_goes_on_where_it_was_saved(tmp_path: Path, kind: tuple[str, ...]) -> None:
+    """Every rank is killed after step 9; the next generation loads what the keepers made durable,
+    and ends with the weights of a run that nothing happened to."""
+    calm = Restarts(tmp_path / "calm")
+    assert calm.run(*kind).code == 0
+    (tmp_path / "saved").rename(tmp_path / "other")
+    runs = Restarts(tmp_path / "run")
+    ended = runs.run(*kind, "--die-at", "9")
+    assert ended.code == 0, ended.err
+    begun = [word["loaded"] for word in runs.words() if "loaded" in word]
+    assert begun[0] == 0
+    assert begun[-1] in (2, 4, 6, 8)
+    assert is_close(runs.weights(), calm.weights())
+    assert_whole(runs.url)
+    runs.place.mark.wait_none_left()
+
+
+def test_sharded_state_is_loaded_by_another_number_of_ranks(tmp_path: Path) -> None:
+    """Saved by two ranks, filled into the shards of three and of one."""
+    runs = Restarts(tmp_path / "run")
+    assert runs.run("--sharded", "--steps", "6").code == 0
+    before = runs.weights()
+    for agents in (3, 1):
+        ended = runs.run("--sharded", "--steps", "6", agents=agents)
+        assert ended.code == 0, ended.err
+        assert runs.words()[0] == {"loaded": 6}
+        assert runs.weights() == before
+
+
+def test_script_without_a_url_is_told(tmp_path: Path) -> None:
+    """One sentence that names the flag."""
+    place = LocalRun(tmp_path)
+    ended = place.run("--job", "job", SCRIPT)
+    assert ended.code != 0
+    assert "start the script with `elasticd run --checkpoint URL`" in ended.err
