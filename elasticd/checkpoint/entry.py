@@ -42,6 +42,10 @@ class Entry:
     nbytes: int = 0
     at_unix_s: float = 0.0
     """For people."""
+    opened: int = 0
+    """Number of the newest entry up to this one that opened a generation: saves reading back."""
+    committed: int = 0
+    """The same of the newest checkpoint, kept or not; 0: there was none."""
     former: tuple[str, ...] = ()
     """In what opens a generation: the uids of the runs before this one, which may write no more."""
 
@@ -61,6 +65,8 @@ class Entry:
                 "manifest_sum": self.manifest_sum,
                 "nbytes": self.nbytes,
                 "at_unix_s": self.at_unix_s,
+                "opened": self.opened,
+                "committed": self.committed,
                 "former": self.former,
             }
         )
@@ -104,5 +110,7 @@ class Entry:
             manifest_sum=read.text(said, "manifest_sum"),
             nbytes=read.whole(said, "nbytes", 1 << 62),
             at_unix_s=read.number(said, "at_unix_s"),
+            opened=read.whole(said, "opened", number),
+            committed=read.whole(said, "committed", number),
             former=tuple(former),
         )

@@ -18,6 +18,8 @@ from elasticd.errors import ElasticdError, Fenced
 
 __all__ = ["Log", "Ruling", "may_commit"]
 
+REMEMBERED = 1000
+"""Entries; each has a list of what is kept."""
 APPEND_LIMIT = 100
 """Others that were faster, one after the other, before we give up."""
 
@@ -34,6 +36,8 @@ class Ruling:
     job: str = ""
     last: Snapshot | None = None
     """The newest checkpoint of the run, unless a later entry went back behind it."""
+    floor_step: int = -1
+    """Up to this step everything of the run was committed that is going to be."""
     former: tuple[str, ...] = ()
     """The uids of the runs before, which are over."""
 
@@ -44,18 +48,27 @@ class Ruling:
         if entry.kind is Kind.OPENED:
             if not is_newer and (made.run, made.generation) != (self.run, self.generation):
                 return self
-            is_behind = self.last is not None and (
-                self.last.run != made.run or self.last.step > made.step
-            )
-            last = None if is_behind else self.last
-            return replace(self._with(entry, made.step, last), former=entry.former)
+            last, floor_step = self.last, self.floor_step
+            if made.run != self.run:
+                last, floor_step = None, -1
+            elif floor_step > made.step:
+                # It went back behind the newest; what it went back to was committed long ago.
+                last, floor_step = None, made.step
+            return self._with(entry, made.step, last, floor_step, entry.former)
         if entry.kind is Kind.COMMITTED:
             if is_newer:
-                return self._with(entry, made.step, made)
-            return replace(self, last=made)
+                return self._with(entry, made.step, made, made.step, self.former)
+            return replace(self, last=made, floor_step=made.step)
         return self
 
-    def _with(self, entry: Entry, start_step: int, last: Snapshot | None) -> "Ruling":
+    def _with(
+        self,
+        entry: Entry,
+        start_step: int,
+        last: Snapshot | None,
+        floor_step: int,
+        former: tuple[str, ...],
+    ) -> "Ruling":
         return Ruling(
             run=entry.snapshot.run,
             generation=entry.snapshot.generation,
@@ -63,7 +76,8 @@ class Ruling:
             uid=entry.uid,
             job=entry.job,
             last=last,
-            former=self.former,
+            floor_step=floor_step,
+            former=former,
         )
 
 
@@ -74,7 +88,7 @@ def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
     one went on from belongs to its history, so it may still become durable. What is not newer than
     the newest checkpoint has come too late.
     """
-    if ruling.last is not None and snapshot.step <= ruling.last.step:
+    if snapshot.run == ruling.run and snapshot.step <= ruling.floor_step:
         return False
     if (snapshot.run, snapshot.generation) >= (ruling.run, ruling.generation):
         return True
@@ -112,6 +126,8 @@ class Log:
             Missing, Damaged: it is not there, or not as it was written.
         """
         if number not in self._entries:
+            if len(self._entries) >= REMEMBERED:
+                self._entries.clear()
             self._entries[number] = again(
                 lambda: Entry.from_json(
                     self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
@@ -130,20 +146,37 @@ class Log:
     def ruling(self, newest: int | None = None) -> Ruling:
         """Say who may write after the entry `newest`, or after all that are there.
 
-        Reads back to the newest entry that opened a generation. One more checkpoint before that is
-        enough: what it opened with is in it.
+        What the newest entry names is enough: who opened last, and the newest checkpoint. Only
+        where one of these is damaged everything back to another is read.
         """
+        number = self.newest_number() if newest is None else newest
+        named = self._named(number)
+        ruling = Ruling()
+        for entry in named if named is not None else self._since_opened(number):
+            ruling = ruling.after(entry)
+        return ruling
+
+    def _named(self, newest: int) -> list[Entry] | None:
+        """The entries that make the ruling, in their order; None: one cannot be read."""
+        if not newest:
+            return []
+        try:
+            entry = self.entry(newest)
+            numbers = {entry.opened, entry.committed} - {0}
+            return [self.entry(each) for each in sorted(numbers)] if entry.opened else None
+        except (Damaged, Missing):
+            return None
+
+    def _since_opened(self, newest: int) -> list[Entry]:
+        """All entries back to the one that opened a generation, and one checkpoint before that."""
         read: list[Entry] = []
         has_opened = False
-        for entry in self.back_from(self.newest_number() if newest is None else newest):
+        for entry in self.back_from(newest):
             read.append(entry)
             if has_opened and entry.kind is Kind.COMMITTED:
                 break
             has_opened |= entry.kind is Kind.OPENED
-        ruling = Ruling()
-        for entry in reversed(read):
-            ruling = ruling.after(entry)
-        return ruling
+        return read[::-1]
 
     def kept(self, newest: int | None = None) -> tuple[int, ...]:
         """Numbers of the entries whose checkpoints are not given up, ascending."""
@@ -179,12 +212,22 @@ class Log:
             if entry is None:
                 return None
             assert entry.number == number
+            entry = self._pointing_back(entry, newest)
             if self._bucket.create(entry_name(number), entry.to_json()):
                 self._entries[number], self._newest = entry, number
                 with suppress(ElasticdError):  # Without the hint it counts too.
                     self._bucket.replace(HINT, json.dumps(number).encode())
                 return entry
         raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")
+
+    def _pointing_back(self, entry: Entry, newest: int) -> Entry:
+        """Put in where the newest entries of the two kinds that make the ruling are."""
+        opened = entry.number if entry.kind is Kind.OPENED else 0
+        committed = entry.number if entry.kind is Kind.COMMITTED else 0
+        for before in self.back_from(newest):
+            opened, committed = opened or before.opened, committed or before.committed
+            break
+        return replace(entry, opened=opened, committed=committed)
 
     def _hint(self) -> int:
         if self._newest:

@@ -59,6 +59,8 @@ class Reporting(Protocol):
     def _is_new(self) -> bool: ...
     @property
     def _has_stepped(self) -> bool: ...
+    @property
+    def _is_sharded(self) -> bool: ...
     def _structure(self) -> tuple[str, ...]: ...
 
 
@@ -113,7 +115,7 @@ class Report:
             can_restore=can_restore,
             position=state._position,
             is_clean=state._is_clean,
-            is_new=state._is_new,
+            is_new=state._is_new or (can_restore and state._is_sharded),
             has_stepped=state._has_stepped,
             structure_hash=hashlib.blake2b(
                 "\n".join(state._structure()).encode(), digest_size=16

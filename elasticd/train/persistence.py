@@ -38,14 +38,22 @@ class Persistence:
         saving = self._saving
         return {"run": saving.run if saving is not None else 0, "can_restore": saving is not None}
 
-    def restore(self, group: Group, decision: Decision) -> Restored | None:
-        """Bring a state back that nobody has; None: somebody has it, or nothing is saved."""
+    def prepare(self, decision: Decision, world: World) -> bool:
+        """Build what a state is to be restored into; False: somebody has it, or nothing is saved.
+
+        What this raises the script's own functions raise.
+        """
+        if self._saving is None:
+            return False
+        self._saving.run = max(self._saving.run, decision.run)
+        if decision.is_fresh:
+            self._state._prebuild(world)
+        return decision.is_fresh
+
+    def restore(self, group: Group) -> Restored:
+        """Bring back a state that nobody has."""
         saving = self._saving
-        if saving is None:
-            return None
-        saving.run = max(saving.run, decision.run)
-        if not decision.is_fresh:
-            return None
+        assert saving is not None
         restored = restore(group, saving.client, self._state, self._staleness(group.generation))
         saving.run = restored.run
         if restored.snapshot is not None:
@@ -74,10 +82,17 @@ class Persistence:
         )
         return self._saving.committed
 
-    def end(self) -> None:
-        """The generation is over."""
-        if self._saving is not None:
-            self._saving.end()
+    def end(self, *, is_agreed: bool = False) -> None:
+        """The generation is over; `is_agreed`: all ranks leave it after this very step.
+
+        What is sharded nobody can give to others. So that nothing is lost by a planned change, they
+        go on from that step out of the memory of the nodes.
+        """
+        if self._saving is None:
+            return
+        if is_agreed and self._state._is_clean and self._state._is_sharded:
+            self._saving.take_last(self._state._position[0])
+        self._saving.end()
 
     def finish(self, generation: int) -> None:
         """Make the last state durable, so that the same job called again has nothing to do."""

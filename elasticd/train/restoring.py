@@ -33,6 +33,8 @@ __all__ = ["Restored", "divided", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
+SETTLE_S = 15.0
+"""How long a snapshot that is not whole in memory is given to become durable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ class Restorable(Protocol):
 
     _is_broken: bool
 
+    def _make_room(self) -> None: ...
     def _tree(self) -> Tree: ...
     def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
 
@@ -182,8 +185,16 @@ class _Restore:
             for rank, text in enumerate(listed)
             for one in json.loads(text)
         ]
-        stored = _age(found.snapshot) if found.snapshot is not None else (-1, -1, -1)
-        whole = sorted((s for s in {h.snapshot for _, h in every}), key=_age, reverse=True)
+        in_memory = {held.snapshot for _, held in every}
+        if any(
+            _age(each) > _age(found.snapshot) and _holders(each, every) is None
+            for each in in_memory
+        ):
+            # A node that has left may still be bringing its part.
+            question = ms.Find(below=below, settle_s=SETTLE_S)
+            found = self._client.ask(question, ms.Found)
+        stored = _age(found.snapshot)
+        whole = sorted(in_memory, key=_age, reverse=True)
         for snapshot in whole:
             holders = _holders(snapshot, every)
             if holders is not None and _age(snapshot) >= stored:
@@ -265,6 +276,7 @@ class _Restore:
     # --- into the state -------------------------------------------------------------------------
 
     def _load(self, source: _Source, provided: Sequence[_Provided], chosen: dict[str, Any]) -> None:
+        self._state._make_room()
         own = self._state._tree()
         places = [
             torch.empty(each.shape, dtype=dtype_of(each)) if place is None else place
@@ -364,5 +376,7 @@ def _holders(
     return [found[share] for share in range(shares)] if shares and len(found) == shares else None
 
 
-def _age(snapshot: Snapshot) -> tuple[int, int, int]:
+def _age(snapshot: Snapshot | None) -> tuple[int, int, int]:
+    if snapshot is None:
+        return (-1, -1, -1)
     return snapshot.run, snapshot.generation, snapshot.step

@@ -129,11 +129,12 @@ class _Run:
             is_done = self._finish(group, enter)
         except BaseException as exc:
             is_own = self._is_own(exc, group, enter.generation)
+            is_agreed = self._session.has_left_as_agreed
             # Others wait for this rank in a collective: they must hear of its end before anything
             # else, and nothing here may wait for them.
             group.abort()
             self._session.use(None)
-            self._persistence.end()
+            self._persistence.end(is_agreed=is_agreed)
             self._state._leave()
             if is_own:
                 # With an agent the process ends now, and whether it had a group is reported. In a
@@ -153,6 +154,17 @@ class _Run:
     def _form(self, group: Group, enter: Enter) -> tuple[World, Formed, str]:
         """Build the group, and give all ranks the newest state."""
         state = self._state
+        world = World(
+            rank=enter.rank,
+            size=enter.size,
+            local_rank=enter.local_rank,
+            local_size=enter.local_size,
+            node=enter.node,
+            node_rank=enter.node_rank,
+            nodes=enter.nodes,
+            generation=enter.generation,
+            device=device(),
+        )
         self._is_forming = True
         started_s = time.monotonic()
         group.form()
@@ -172,21 +184,14 @@ class _Run:
         )
         decision = agree(group, report, structure)
         agreed_s = time.monotonic()
-        restored = self._persistence.restore(group, decision)
+        # What is built for it is the script's too.
+        self._is_forming = False
+        is_lost = self._persistence.prepare(decision, world)
+        self._is_forming = True
+        restored = self._persistence.restore(group) if is_lost else None
         healed = Healed() if restored is not None else heal(group, decision, state)
         self._is_forming = False
         self._lineage = enter.generation
-        world = World(
-            rank=enter.rank,
-            size=enter.size,
-            local_rank=enter.local_rank,
-            local_size=enter.local_size,
-            node=enter.node,
-            node_rank=enter.node_rank,
-            nodes=enter.nodes,
-            generation=enter.generation,
-            device=device(),
-        )
         state._enter(world, self._session)
         entered_s = time.monotonic()
         self._watch_commits(group, world, decision, is_opened=restored is not None)

@@ -33,8 +33,6 @@ FINAL_LIMIT_S = 600.0
 REPLY_LIMIT_S = 5.0
 """A keeper that is silent for so long on a step's way is given up, and asked again later."""
 RETRY_S = 10.0
-STUCK_S = 120.0
-"""A snapshot that is on its way for longer does not keep a newer one from being taken."""
 
 
 class Savable(Protocol):
@@ -159,6 +157,11 @@ class Saving:
         if self._schedule is not None and self._schedule.is_due(step) and step > self.saved_step:
             self.take(step)
 
+    def take_last(self, step: int) -> None:
+        """Take a snapshot of the generation's last step, whether one is due or not."""
+        if self._schedule is not None and step > self.saved_step:
+            self.take(step, is_last=True)
+
     def finish(self, is_wanted: Callable[[], bool]) -> None:
         """Save the last state of a run; return when it is durable, or not wanted any more."""
         assert self._state is not None
@@ -189,8 +192,7 @@ class Saving:
             return False
         for note in asked.notes:
             self._say_once(note, is_important=True)
-        # One that is stuck, because a node was lost with a part of it, must not be the last.
-        return bool(asked.busy_s == 0.0 or asked.busy_s > STUCK_S)
+        return not asked.is_busy
 
     def take(self, step: int, *, is_last: bool = False) -> bool:
         """Begin a snapshot, copied at once if `is_last`; False: there is none of this rank."""

@@ -237,6 +237,12 @@ class AgentSession:
         if self._alarm is not None:
             self._alarm.disarm()
 
+    @property
+    def has_left_as_agreed(self) -> bool:
+        """All ranks leave this generation after the very step that this one applied last."""
+        departure = self._departure
+        return departure is not None and departure.is_agreed and departure.last == self.step
+
     # --- Pulse: read by the beating thread ------------------------------------------------------
 
     @property

@@ -8,7 +8,7 @@ import torch
 from elasticd.checkpoint.manifest import Piece
 from elasticd.errors import NotSupported
 
-__all__ = ["Local", "common", "local_part", "within"]
+__all__ = ["Local", "common", "local_part", "memory_of", "within"]
 
 
 class Local(NamedTuple):
@@ -53,6 +53,14 @@ def local_part(tensor: torch.Tensor) -> Local:
         for place, placement in zip(coordinate, tensor.placements, strict=True)
     )
     return Local(tensor.to_local().detach(), tuple(origin), is_whole=False, is_first=is_first)
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The ordinary tensor that holds what is here of this one; always the same object."""
+    if not _is_distributed(tensor):
+        return tensor
+    held: torch.Tensor = tensor._local_tensor  # type: ignore[attr-defined]
+    return held
 
 
 def _is_distributed(tensor: torch.Tensor) -> bool:

@@ -27,6 +27,10 @@ class Solo:
         self.on_commit: Callable[[int], None] | None = None
         self._group: Breakable | None = None
 
+    @property
+    def has_left_as_agreed(self) -> bool:
+        return False
+
     def check(self, step: int) -> None:
         pass
 

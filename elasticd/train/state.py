@@ -9,7 +9,7 @@ position. So after `_settle_back` what is live is what was committed, and may be
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -23,6 +23,8 @@ from elasticd.train.ledger import Ledger
 from elasticd.train.loader import Loader
 from elasticd.train.ownership import Ownership
 from elasticd.train.scalar import Scalars
+from elasticd.train.sharding import is_sharded, make_room
+from elasticd.train.totals import Totals, summary
 from elasticd.train.transfer import described, load, saved
 from elasticd.train.tree import Tree
 from elasticd.train.watch import Watch
@@ -33,14 +35,6 @@ __all__ = ["State", "Totals"]
 _ENTRIES = frozenset({Kind.MODULE, Kind.OPTIMIZER, Kind.SCALER, Kind.OBJECT})
 _NO_RANK = -1
 """What all ranks build alike is seeded alike."""
-
-
-class Totals(NamedTuple):
-    """What the loaders' ledgers counted, of all ranks, in committed steps."""
-
-    samples: int
-    repeated: int
-    skipped: int
 
 
 class State:
@@ -75,6 +69,8 @@ class State:
         self._built: dict[str, Any] = {}
         self._loaded: dict[str, Any] = {}
         """State that came for what is not built yet."""
+        self._is_prebuilt = False
+        """`_build` was done ahead of `_enter`, so that a state can be loaded in its place."""
         self._step = 0
         self._epoch = 0
         self._on_nan = "ignore"
@@ -145,14 +141,8 @@ class State:
 
     def summary(self) -> str:
         """Say in a sentence or two what the run did."""
-        text = f"{_counted(self._step, 'step')}, {_counted(self._epoch, 'epoch')}"
-        if self._ledgers:
-            samples, repeated, skipped = self._ledger
-            text += f", {_counted(samples, 'sample')} ({repeated} repeated, {skipped} skipped)"
-        if self._guard.skipped:
-            left_out = _counted(self._guard.skipped, "optimizer step")
-            text += f"; {left_out} left out for bad gradients"
-        return f"{text}."
+        totals = self._ledger if self._ledgers else None
+        return summary(self._step, self._epoch, totals, self._guard.skipped)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_"):
@@ -203,11 +193,8 @@ class State:
     @property
     def _ledger(self) -> Totals:
         every = self._ledgers.values()
-        return Totals(
-            sum(each.samples for each in every),
-            sum(each.repeated for each in every),
-            sum(each.skipped for each in every),
-        )
+        names = Totals._fields
+        return Totals(*(sum(getattr(each, name) for each in every) for name in names))
 
     @property
     def _consumed(self) -> int:
@@ -243,6 +230,21 @@ class State:
         self._guard.arm(watch, OnNan(self._on_nan))
         self._watch = watch
         self._reseed()
+
+    @property
+    def _is_sharded(self) -> bool:
+        """No rank has the whole, so none can give it to others."""
+        return is_sharded(self._of(torch.optim.Optimizer))
+
+    def _prebuild(self, world: World) -> None:
+        """Build what depends on the world, without the state of before: another one comes."""
+        self._built, self._loaded = {}, {}
+        self._build(world)
+        self._is_prebuilt = True
+
+    def _make_room(self) -> None:
+        """Have a place for each tensor of a sharded state that is going to be loaded."""
+        make_room(self._of(torch.optim.Optimizer))
 
     def _leave(self) -> None:
         """Train was left, in whatever way; nothing that is needed as a source is dropped."""
@@ -283,13 +285,16 @@ class State:
         self._keep.forget()
         self._loaded = {}
         for name, state in entries.items():
-            if name in self._builders:
+            if name in self._builders and not self._is_prebuilt:
                 self._loaded[name] = state
+            elif name in self._built:
+                load(self._built[name], state)
             elif name in self._values:
                 self._values[name] = load(self._values[name], state)
             else:
                 load((self._objects | self._loaders)[name], state)
-        self._built = {}
+        if not self._is_prebuilt:
+            self._built = {}
         self._step, self._epoch = position
         self._guard.reset()
         self._is_broken = self._is_new = False
@@ -347,6 +352,9 @@ class State:
 
     def _build(self, world: World) -> None:
         """Call the builders; what they return gets the state of what they returned before."""
+        if self._is_prebuilt:
+            self._is_prebuilt = False
+            return
         loaders = {name: each for name, each in self._loaders.items() if name in self._builders}
         before = {name: saved(value) for name, value in (self._built | loaders).items()}
         # Kept until all are built: a builder may be interrupted too.
@@ -393,7 +401,3 @@ class State:
         return [
             value for value in (self._objects | self._built).values() if isinstance(value, kind)
         ]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from elasticd.train.shard import memory_of
 from elasticd.train.snapshot import restored, snapshot
 
 __all__ = ["Undo", "parameters_of"]
@@ -74,13 +75,13 @@ class Undo:
 
     def _find(self) -> tuple[list[torch.Tensor], dict[Any, dict[Any, Any]]]:
         """Return the tensors to copy, and the state with those tensors in their places."""
-        tensors = list(parameters_of(self._optimizer))
+        tensors = [memory_of(each) for each in parameters_of(self._optimizer)]
         entries: dict[Any, dict[Any, Any]] = {}
         for key, entry in self._optimizer.state.items():
             kept = entries[key] = {}
             for name, value in entry.items():
                 if isinstance(value, torch.Tensor):
-                    tensors.append(value)
+                    tensors.append(memory_of(value))
                     kept[name] = value
                 else:
                     kept[name] = snapshot(value)

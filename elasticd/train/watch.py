@@ -56,6 +56,11 @@ class Session(Watch, Protocol):
 
     on_commit: Callable[[int], None] | None
     """Called with the step at the end of each commit."""
+
+    @property
+    def has_left_as_agreed(self) -> bool:
+        """All ranks leave this generation after the very step that this one applied last."""
+
     has_returned: bool
     """`train` returned, and the other ranks are waited for."""
 

@@ -86,8 +86,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    busy_s: float
-    """How long the newest snapshot has been on its way to storage; 0: none is."""
+    is_busy: bool
+    """A snapshot is on its way to storage."""
     durable_step: int
     """Of the newest checkpoint this keeper knows; -1: none."""
     notes: tuple[str, ...] = ()

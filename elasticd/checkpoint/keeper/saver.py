@@ -28,6 +28,8 @@ __all__ = ["Saver"]
 TURN_S = 5.0
 """How much later than the one before each keeper takes the commit upon itself."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
+STUCK_S = 30.0
+"""What is missing for so long is probably lost."""
 GIVE_UP_S = 900.0
 """A snapshot of which something is missing for so long is never going to be whole."""
 
@@ -44,6 +46,14 @@ class _Job:
     own: dict[int, Fragment] = field(default_factory=dict)
     outcome: Outcome | None = None
     why: str = ""
+    uploaded_s: float | None = None
+    """When nothing was left to upload here."""
+
+    def is_stuck(self, now_s: float) -> bool:
+        """Others take much longer than this node did: then a newer one need not wait."""
+        if self.uploaded_s is None:
+            return False
+        return now_s - self.uploaded_s > max(STUCK_S, 2 * (self.uploaded_s - self.begun_s))
 
 
 class Saver:
@@ -99,11 +109,13 @@ class Saver:
         Thread(target=self._save, args=(job,), name=f"save-{share.snapshot.step}").start()
 
     @property
-    def busy_s(self) -> float:
-        """How long the newest snapshot has been on its way; 0: none is."""
+    def is_busy(self) -> bool:
+        """A snapshot is on its way, and not stuck because a part of it was lost elsewhere."""
+        now_s = time.monotonic()
         with self._changed:
-            begun = [job.begun_s for job in self._jobs.values() if job.outcome is None]
-        return time.monotonic() - max(begun) if begun else 0.0
+            return any(
+                job.outcome is None and not job.is_stuck(now_s) for job in self._jobs.values()
+            )
 
     @property
     def durable_step(self) -> int:
@@ -157,6 +169,7 @@ class Saver:
     def _save(self, job: _Job) -> None:
         try:
             self._upload(job)
+            job.uploaded_s = time.monotonic()
             self._settle(job)
         except Abandoned:
             job.why = "A newer snapshot took its place before it was saved."
@@ -252,7 +265,7 @@ class Saver:
     def _is_settled(self, job: _Job) -> bool:
         """True if somebody committed this one, or a newer one."""
         ruling = self._committer.log.ruling()
-        if ruling.last is None or ruling.last.step < job.snapshot.step:
+        if ruling.run == job.snapshot.run and ruling.floor_step < job.snapshot.step:
             return False
         is_it = ruling.last == job.snapshot
         self._end(job, Outcome.ALREADY if is_it else Outcome.TOO_LATE)

@@ -105,7 +105,7 @@ class Service:
                 return ms.Done(), None
             case ms.Ask():
                 return ms.Standing(
-                    busy_s=self.saver.busy_s,
+                    is_busy=self.saver.is_busy,
                     durable_step=self.saver.durable_step,
                     notes=self.saver.take_notes(),
                 ), None

@@ -139,3 +139,21 @@ def test_storage_that_vanishes_does_not_stop_the_training(
     assert ended.code == 0, ended.err
     assert runs.weights() == reference
     assert "could not be saved" in runs.said() or "was not saved" in runs.said()
+
+
+def test_lost_shard_comes_from_the_newest_snapshot(tmp_path: Path) -> None:
+    """FSDP2: the survivors reshard what was saved, and end as a run that nothing happened to; a
+    change that was planned costs no step."""
+    weights = []
+    for name, die in (("calm", "-1"), ("run", "7")):
+        runs = SavedRuns(tmp_path / name, script="sharded.py")
+        ended = runs.run("--epochs", str(EPOCHS), "--die-at", die)
+        assert ended.code == 0, ended.err
+        weights.append(runs.weights())
+        assert_whole(runs.url)
+    assert is_close(*weights)
+    first, *others = re.findall(r"Restored step (\d+) \(run 1, generation (\d)\)", runs.said())
+    assert int(first[0]) <= 7 and first[1] == "1"
+    if others:  # The replacement came before the end.
+        assert "world sizes: 2 -> 1 -> 2" in ended.err
+        assert others[0][1] == "2" and int(others[0][0]) > int(first[0])

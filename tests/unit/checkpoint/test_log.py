@@ -18,7 +18,7 @@ from elasticd.errors import Fenced
 
 RULING = Ruling(
     run=2, generation=5, start_step=50, uid="u", job="j",
-    last=Snapshot(run=2, generation=4, step=40),
+    last=Snapshot(run=2, generation=4, step=40), floor_step=40,
 )  # fmt: skip
 
 
@@ -187,7 +187,9 @@ class Flipping(Remote):
     def read(self, name: str, limit_bytes: int) -> bytes:
         data = super().read(name, limit_bytes)
         self.calls += 1
-        return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:] if self.calls == self.call else data
+        at = len(data) // 2
+        flipped = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        return flipped if self.calls == self.call else data
 
 
 def test_bit_that_flips_on_the_way_hides_no_entry() -> None:
