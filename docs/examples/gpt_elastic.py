@@ -74,6 +74,9 @@ def train(
         state.schedule.step()
         state.optimizer.zero_grad()
         state.commit(loss=loss)
+        if args.losses and world.rank == 0:
+            with args.losses.open("a") as file:
+                file.write(f"{state.step} {loss.item().hex()}\n")
         time.sleep(args.step_sleep_s)
     evaluate(args, held_out, state, world)
     if world.rank == 0:
@@ -227,6 +230,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--evaluate-every", type=int, default=50, help="steps")
     parser.add_argument("--evaluate-on", type=int, default=256, help="pieces of held-out text")
     parser.add_argument("--step-sleep-s", type=float, default=0.0, help="makes time to watch")
+    parser.add_argument("--losses", type=Path, help="file for each step's loss, all of its bits")
     return parser.parse_args()
 
 

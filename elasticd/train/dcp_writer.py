@@ -215,7 +215,8 @@ class Writer(StorageWriter):
             tried = Snapshot(run=ruling.run, generation=generation, step=self._step)
             if last > self._step or _is_there(bucket, tried.manifest):
                 generation += 1  # Back to an earlier step, or a second try of one that failed.
-        run = committer.open(generation, self._step)
+        # It begins before what is to be saved: what a generation began with was committed before.
+        run = committer.open(generation, max(0, self._step - 1))
         return committer, Snapshot(run=run, generation=generation, step=self._step)
 
 

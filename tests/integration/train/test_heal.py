@@ -38,7 +38,7 @@ class Possession:
         self.entries["small"] = [torch.tensor(seed), float(seed)]
         self._is_new = position is None
         self._position = position or (0, 0)
-        self._is_broken = self._has_stepped = False
+        self._is_broken = self._has_stepped = self._is_sharded = False
 
     @property
     def _is_clean(self) -> bool:
