@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +19,7 @@ from chaos.history import History, Took
 from chaos.process import adopt_orphans
 from chaos.report import to_json
 from chaos.runner import RANKS_FILE, RUNNER_FILE, Runner, reference
+from chaos.saved import SAVED_FILE, examine, judged
 from chaos.scenario import Scenario, parse
 from chaos.schedule import draw
 from chaos.site import Site
@@ -27,7 +28,7 @@ from chaos.verdict import judge
 __all__ = ["rejudge", "run"]
 
 PLAN_FILE = "plan.json"
-KEPT = ("runs", RUNNER_FILE, PLAN_FILE, "records", "reference")
+KEPT = ("runs", RUNNER_FILE, PLAN_FILE, SAVED_FILE, "records", "reference")
 """Of a run's folder; and the agents' logs. etcd's data is of no use to anybody."""
 
 
@@ -52,6 +53,7 @@ def run(
             _make_reference(site, say)
         finally:
             site.close()
+        examine(folder)
         report = rejudge(folder)
         target = keep or (keep_broken if not report["holds"] else None)
         if target is not None:
@@ -75,6 +77,7 @@ def rejudge(folder: Path) -> dict[str, Any]:
     path = folder / "reference" / RANKS_FILE
     losses = _losses(path) if path.exists() else None
     judgement = judge(history, scenario.verdict, losses)
+    judgement = replace(judgement, findings=(*judgement.findings, *judged(folder)))
     return to_json(scenario, history, judgement, seed=plan["seed"], machine=_machine())
 
 

@@ -60,6 +60,8 @@ class JobPlan:
     isolation_limit_s: float = 60.0
     poison_at_step: int = 0
     """Every rank raises at this step; 0: none does."""
+    checkpoint_every: str = ""
+    """As in --checkpoint-every; empty: nothing is saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

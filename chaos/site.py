@@ -14,6 +14,7 @@ from chaos.etcd import Etcd
 from chaos.history import Status
 from chaos.network import Network
 from chaos.process import Mark, Process, boottime_s, send
+from chaos.saved import SAVED_FOLDER
 from chaos.scenario import Scenario
 from elasticd.errors import ElasticdError
 from elasticd.records.codec import decode
@@ -154,6 +155,9 @@ class Site:
         argv += ["--isolation-limit", f"{plan.isolation_limit_s:g}"]
         if plan.progress_timeout_s:
             argv += ["--progress-timeout", f"{plan.progress_timeout_s:g}"]
+        if plan.checkpoint_every:
+            argv += ["--checkpoint", str(self.folder / SAVED_FOLDER)]
+            argv += ["--checkpoint-every", plan.checkpoint_every, "--checkpoint-timeout", "10"]
         argv += [*self.script(self.records), "--step-sleep", f"{plan.step_sleep_s:g}"]
         if plan.poison_at_step:
             argv += ["--poison-at-step", str(plan.poison_at_step)]

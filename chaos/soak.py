@@ -13,6 +13,8 @@ from chaos.scenario import JobPlan, Random, Scenario, SitePlan, Verdict
 __all__ = ["SHARES", "soak"]
 
 OVERLAP_SHARE = 0.1
+CHECKPOINT_EVERY = "1s"
+"""Far more often than anybody would, so that most faults fall into a save."""
 SHARES: dict[Kind, float] = {
     # Back at full size after one or two seconds: these are the thousand.
     Kind.WORKER_KILL: 0.54,
@@ -59,7 +61,9 @@ def soak(
         about=f"{faults} faults of {len(shares)} kinds, one after the other; "
         f"{OVERLAP_SHARE:.0%} of them while the one before is not over.",
         site=SitePlan(nodes=nodes, workers=workers, has_network=has_network),
-        job=JobPlan(step_sleep_s=step_sleep_s, max_restarts=faults),
+        job=JobPlan(
+            step_sleep_s=step_sleep_s, max_restarts=faults, checkpoint_every=CHECKPOINT_EVERY
+        ),
         random=Random(quota=quota(faults, shares), overlap_share=OVERLAP_SHARE),
         # An overlap may fall together with the fault before it into one change of world.
         verdict=Verdict(least_changes=faults // 2),

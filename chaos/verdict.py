@@ -14,7 +14,7 @@ from chaos.lineage import Lineage, trace
 from chaos.recovery import Recovery, commits, goodput, recoveries
 from chaos.scenario import Verdict
 
-__all__ = ["Finding", "Judgement", "judge"]
+__all__ = ["Finding", "Judgement", "finding_of", "judge"]
 
 MOST_EVIDENCE = 5
 LATE_STEPS = 1
@@ -119,7 +119,7 @@ def _late(history: History) -> Counter[tuple[int, int]]:
 
 
 def _one_generation(history: History, late: Counter[tuple[int, int]]) -> Finding:
-    return _finding(
+    return finding_of(
         "I1",
         "at most one live generation commits steps",
         len(history.applied),
@@ -165,7 +165,7 @@ def _each_sample_once(history: History, lineage: Lineage) -> Finding:
         if epoch not in counts:
             wrong.append(f"epoch {epoch} is missing")
     checked = sum(counter.total() for counter in counts.values())
-    return _finding("I4", "each sample counts exactly once per epoch", checked, wrong)
+    return finding_of("I4", "each sample counts exactly once per epoch", checked, wrong)
 
 
 def _replicas_equal(lineage: Lineage) -> Finding:
@@ -195,7 +195,7 @@ def _replicas_equal(lineage: Lineage) -> Finding:
                 f"generation {each.generation} began from step {base} with another state than "
                 "that step had"
             )
-    return _finding("I6", "all replicas are equal after each commit", checked, wrong)
+    return finding_of("I6", "all replicas are equal after each commit", checked, wrong)
 
 
 def _generations_grow(history: History, lineage: Lineage) -> Finding:
@@ -224,11 +224,13 @@ def _generations_grow(history: History, lineage: Lineage) -> Finding:
                 f"process {record.pid} made steps as rank {record.rank} of generation "
                 f"{record.generation}, which it is not"
             )
-    return _finding("I7", "generations grow, each rank is one process", len(history.entered), wrong)
+    return finding_of(
+        "I7", "generations grow, each rank is one process", len(history.entered), wrong
+    )
 
 
 def _nobody_outlives(history: History, want: Verdict) -> Finding:
-    return _finding(
+    return finding_of(
         "I8",
         f"no worker outlives its agent by more than {want.outlive_s:g} s",
         len(history.outlived),
@@ -243,7 +245,7 @@ def _nobody_outlives(history: History, want: Verdict) -> Finding:
 def _progress(history: History, want: Verdict, recovered: Sequence[Recovery]) -> Finding:
     wrong = [one.why for one in history.gave_up]
     if want.end == "failed":
-        return _finding("I9", "progress resumes within the bound", 0, wrong)
+        return finding_of("I9", "progress resumes within the bound", 0, wrong)
     for number, one in enumerate(recovered):
         fault = one.fault
         bound_s = _bound_s(recovered, number)
@@ -261,7 +263,7 @@ def _progress(history: History, want: Verdict, recovered: Sequence[Recovery]) ->
             continue
         if one.full_s is None or one.full_s > want.full_s:
             wrong.append(f"not at full size {want.full_s:g} s after {_name(fault)} was over")
-    return _finding("I9", "progress resumes within the bound", len(recovered), wrong)
+    return finding_of("I9", "progress resumes within the bound", len(recovered), wrong)
 
 
 def _bound_s(recovered: Sequence[Recovery], number: int) -> float:
@@ -294,7 +296,7 @@ def _budget(history: History, want: Verdict) -> Finding:
     message = history.ended.message if history.ended is not None else ""
     if phase != want.end:
         wrong.append(f"the job ended {phase}, not {want.end}: {message}")
-    return _finding("I11", f"the restart budget is bounded, the job ends {want.end}", 1, wrong)
+    return finding_of("I11", f"the restart budget is bounded, the job ends {want.end}", 1, wrong)
 
 
 # --- what is promised beyond them -------------------------------------------------------------
@@ -312,7 +314,7 @@ def _lost(history: History, lineage: Lineage, want: Verdict) -> Finding:
             wrong.append(
                 f"{len(lineage.discarded)} applied steps were done again, at most {most} may be"
             )
-    return _finding("lost", "no committed step is lost", len(lineage.steps), wrong)
+    return finding_of("lost", "no committed step is lost", len(lineage.steps), wrong)
 
 
 def _parity(
@@ -320,7 +322,7 @@ def _parity(
 ) -> tuple[float | None, Finding]:
     claim = f"losses are those of an undisturbed run within {want.parity:g}"
     if reference is None or want.parity <= 0:
-        return None, _finding("parity", claim, 0, ())
+        return None, finding_of("parity", claim, 0, ())
     worst, checked = 0.0, 0
     wrong = []
     for step, each in lineage.steps.items():
@@ -336,7 +338,7 @@ def _parity(
         worst = max(worst, difference)
         if not difference <= want.parity:  # also what is not a number
             wrong.append(f"loss of step {step} is {loss!r}, undisturbed {reference[step]!r}")
-    return worst, _finding("parity", claim, checked, wrong)
+    return worst, finding_of("parity", claim, checked, wrong)
 
 
 def _schedule(history: History, lineage: Lineage, want: Verdict) -> Finding:
@@ -351,7 +353,7 @@ def _schedule(history: History, lineage: Lineage, want: Verdict) -> Finding:
         wrong.append(f"{changes} changes of world, at most {want.most_changes} are right")
     if not lineage.steps:
         wrong.append("there is no committed step")
-    return _finding("schedule", "every fault struck, and had the effect it has", wanted, wrong)
+    return finding_of("schedule", "every fault struck, and had the effect it has", wanted, wrong)
 
 
 def _goodput(want: Verdict, share: float | None) -> Finding:
@@ -359,11 +361,11 @@ def _goodput(want: Verdict, share: float | None) -> Finding:
     if want.least_goodput and (share is None or share < want.least_goodput):
         wrong.append(f"goodput {'unknown' if share is None else format(share, '.1%')}")
     checked = 1 if want.least_goodput else 0
-    return _finding("goodput", f"goodput is at least {want.least_goodput:.0%}", checked, wrong)
+    return finding_of("goodput", f"goodput is at least {want.least_goodput:.0%}", checked, wrong)
 
 
 def _clean(history: History) -> Finding:
-    return _finding(
+    return finding_of(
         "clean",
         "nothing is left running",
         1,
@@ -371,7 +373,8 @@ def _clean(history: History) -> Finding:
     )
 
 
-def _finding(rule: str, claim: str, checked: int, wrong: Iterable[str]) -> Finding:
+def finding_of(rule: str, claim: str, checked: int, wrong: Iterable[str]) -> Finding:
+    """What a rule came to, with a sentence for each case that broke it."""
     sentences = list(wrong)
     return Finding(
         rule=rule,

@@ -9,8 +9,9 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec
@@ -36,6 +37,8 @@ class KeeperProcess:
         self._name = f"elasticd-keeper-{spec.uid}-{secrets.token_hex(8)}"
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closing = Event()
+        self._starting = Lock()
+        """Held while one is started: what is closed meanwhile would never end."""
         if spec.checkpoint is not None:
             self._start()
             Thread(target=self._watch, name="keeper-watch", daemon=True).start()
@@ -56,9 +59,11 @@ class KeeperProcess:
     def close(self) -> None:
         """Let it end what is under way, and do not wait for that."""
         self._is_closing.set()
-        process = self._process
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
+        with self._starting:
+            process = self._process
+            if process is not None and process.stdin is not None:
+                with suppress(OSError):  # It has ended without reading.
+                    process.stdin.close()
 
     def _start(self) -> None:
         wanted = self._spec.checkpoint
@@ -85,11 +90,13 @@ class KeeperProcess:
             "parallel": wanted.parallel,
             "timeout_s": wanted.timeout_s,
             "linger_s": LINGER_S,
+            "metrics_path": str(path.with_suffix(".prom")),
             "retention": {"last": wanted.keep_last, "every_steps": wanted.keep_every_steps},
         }
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(settings).encode() + b"\n")
-        self._process.stdin.flush()
+        with suppress(OSError):  # It has ended already, and is started again.
+            self._process.stdin.write(json.dumps(settings).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _watch(self) -> None:
         """Thread: see its end, and start another unless that was meant."""
@@ -104,7 +111,10 @@ class KeeperProcess:
             if self._is_closing.wait(pause_s):
                 return
             pause_s = min(LAST_PAUSE_S, pause_s * 2)
-            try:
-                self._start()
-            except OSError as exc:
-                log.error("keeper.not_started", why=str(exc))
+            with self._starting:
+                if self._is_closing.is_set():
+                    return
+                try:
+                    self._start()
+                except OSError as exc:
+                    log.error("keeper.not_started", why=str(exc))

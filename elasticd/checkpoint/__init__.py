@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elasticd.train.dcp_reader import Reader
     from elasticd.train.dcp_writer import Writer
-    from elasticd.train.restart import load, save
+    from elasticd.train.restart import load, save, wait
 
-__all__ = ["Reader", "Writer", "load", "save"]
+__all__ = ["Reader", "Writer", "load", "save", "wait"]
 
 _HOMES = {
     "Reader": "dcp_reader",
     "Writer": "dcp_writer",
     "load": "restart",
     "save": "restart",
+    "wait": "restart",
 }
 """Modules of `elasticd.train`, a layer above: imported with the first use of a name."""
 

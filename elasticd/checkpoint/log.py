@@ -163,7 +163,10 @@ class Log:
         try:
             entry = self.entry(newest)
             numbers = {entry.opened, entry.committed} - {0}
-            return [self.entry(each) for each in sorted(numbers)] if entry.opened else None
+            # Where several generations began since the newest checkpoint, each of them counts.
+            if not entry.opened or entry.committed < entry.opened:
+                return None
+            return [self.entry(each) for each in sorted(numbers)]
         except (Damaged, Missing):
             return None
 

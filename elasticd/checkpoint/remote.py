@@ -17,6 +17,7 @@ from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.memory import MemoryFileSystem
 
 from elasticd.checkpoint.bucket import Data, Listed, Missing, Throttled
+from elasticd.checkpoint.s3_put import LARGE_BYTES, S3Put
 from elasticd.errors import (
     CallError,
     ElasticdError,
@@ -90,6 +91,10 @@ class Remote:
             {"chunksize": ONE_PUT_BYTES}
             if protocol in ("s3", "s3a") and "chunksize" in accepted else {}
         )  # fmt: skip
+        # A session that the user made is nothing that botocore's own could be made from.
+        self._is_s3 = protocol in ("s3", "s3a") and getattr(self._fs, "session", None) is None
+        self._put: S3Put | None = None
+        self._put_lock = threading.Lock()
         self._exclusive: dict[str, Any] = (
             {"mode": "create"} if "mode" in accepted else
             {"overwrite": False} if "overwrite" in accepted else {}
@@ -160,7 +165,21 @@ class Remote:
         return found
 
     def _write(self, name: str, data: Data, **more: Any) -> None:
+        put = self._large_put() if len(data) >= LARGE_BYTES else None
+        if put is not None:
+            bucket, _, folder = self._root.partition("/")
+            key = f"{folder}/{name}" if folder else name
+            put.put(bucket, key, data, is_exclusive=bool(more))
+            return
         self._call("pipe_file", name, _body(data), nbytes=len(data), **self._at_once, **more)
+
+    def _large_put(self) -> S3Put | None:
+        """The straight way for what is large, where there is one; made with the first use."""
+        with self._put_lock:
+            if self._is_s3 and self._put is None:
+                self._put = S3Put.of(self._fs)
+                self._is_s3 = self._put is not None
+            return self._put
 
     def _range(self, name: str, start: int, end: int) -> bytes:
         try:

@@ -58,10 +58,11 @@ def read_every(flag: str, text: str | None) -> Every:
         value = float(number)
     except ValueError:
         value = -1.0
-    if unit in ("step", "steps") and value >= 1 and value == int(value):
+    if unit in ("step", "steps") and value >= 1 and value.is_integer():
         return Every(steps=int(value))
-    if unit in _UNITS_S and 0 < value < float("inf"):
-        return Every(seconds=value * _UNITS_S[unit])
+    seconds = value * _UNITS_S.get(unit, 0.0)
+    if 0 < seconds < float("inf"):
+        return Every(seconds=seconds)
     raise CallError(
         f"{flag} {text} is neither a time (60s, 5m, 1h) nor a number of steps (100steps)."
     )

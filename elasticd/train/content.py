@@ -1,5 +1,6 @@
 """A state as a checkpoint describes it: names, types and shapes, and what is equal on all ranks."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -28,6 +29,12 @@ def described(tree: Tree) -> tuple[Tensor, ...]:
                 "type."
             )
         found.append(Tensor(path, name, tuple(tensor.shape)))
+    if len({each.name for each in found}) < len(found):
+        twice, _ = Counter(each.name for each in found).most_common(1)[0]
+        raise CallError(
+            f"Two tensors of the state are called {twice}: leave dots out of its keys, and do not "
+            "mix numbers and text."
+        )
     return tuple(found)
 
 

@@ -40,16 +40,19 @@ class Overlap:
     def __init__(self, pairs: Sequence[Pair], done: Callable[[bool], None]) -> None:
         """`done(is_good)` is called in a thread of its own when all is copied.
 
-        Not good: somebody wrote to what was being copied.
+        Not good: somebody wrote to what was being copied. Where the copy fails it is not called.
         """
         self._pairs = pairs
         self._done = done
         self._versions = self._sum()
         self.waited_s = 0.0
         """How long optimizers waited for it."""
-        self._hook = register_optimizer_step_pre_hook(self._hold)
-        self._thread = Thread(target=self._copy, name="elasticd-copy", daemon=True)
+        self.error: Exception | None = None
+        """What went wrong in the thread; to be looked at after `finish`."""
+        self._thread = Thread(target=self._run, name="elasticd-copy", daemon=True)
         self._thread.start()
+        # Last, so that nothing is left of a copy that could not begin.
+        self._hook = register_optimizer_step_pre_hook(self._hold)
 
     def finish(self) -> None:
         """Return when everything is copied."""
@@ -62,6 +65,12 @@ class Overlap:
             began_s = time.monotonic()
             self._thread.join()
             self.waited_s += time.monotonic() - began_s
+
+    def _run(self) -> None:
+        try:
+            self._copy()
+        except Exception as exc:  # The training goes on, and says so where it is seen.
+            self.error = exc
 
     def _copy(self) -> None:
         chunk: list[Pair] = []

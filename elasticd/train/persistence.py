@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from elasticd.checkpoint.keeper.client import Client
+from elasticd.errors import Unavailable
 from elasticd.train.agree import Decision, StateLost
 from elasticd.train.content import alike
 from elasticd.train.group import Group
+from elasticd.train.keeper import Keeper
+from elasticd.train.matching import CannotRestore
 from elasticd.train.restoring import Restored, restore
 from elasticd.train.saving import Saving
 from elasticd.train.setting import Setting
@@ -14,6 +16,12 @@ from elasticd.train.state import State
 from elasticd.train.world import World
 
 __all__ = ["Persistence"]
+
+
+class KeeperMissing(Unavailable):
+    """Without it nobody knows what is to be restored; it may be there at the next try."""
+
+    is_plain = True
 
 
 class Session(Protocol):
@@ -29,8 +37,9 @@ class Persistence:
     def __init__(self, setting: Setting, state: State, session: Session) -> None:
         self._state, self._session = state, session
         self._saving: Saving | None = None
+        self._keeper = Keeper(setting.keeper)
         if setting.keeper:
-            self._saving = Saving(lambda: Client(setting.keeper), setting.every, setting.copy)
+            self._saving = Saving(self._keeper.connect, setting.every, setting.copy)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -44,6 +53,11 @@ class Persistence:
         What this raises the script's own functions raise.
         """
         if self._saving is None:
+            if self._state._is_sharded and not self._state._is_new:
+                raise CannotRestore(
+                    "The state is sharded, so no rank can bring it into another world: start the "
+                    "job with --checkpoint URL, from where it is restored."
+                )
             return False
         self._saving.run = max(self._saving.run, decision.run)
         if decision.is_fresh:
@@ -54,11 +68,16 @@ class Persistence:
         """Bring back a state that nobody has."""
         saving = self._saving
         assert saving is not None
-        restored = restore(group, saving.client, self._state, self._staleness(group.generation))
+        is_stale = self._staleness(group.generation)
+        self._keeper.is_awaited = True
+        try:
+            restored = restore(group, saving.client, self._state, is_stale)
+        except Unavailable as exc:
+            raise KeeperMissing(str(exc)) from exc
+        self._keeper.is_awaited = False
         saving.run = restored.run
-        if restored.snapshot is not None:
-            saving.saved_step = restored.snapshot.step
-        elif not self._state._is_clean:
+        saving.saved_step = restored.snapshot.step if restored.snapshot is not None else -1
+        if restored.snapshot is None and not self._state._is_clean:
             raise StateLost(
                 "No rank has a state to go on from, and there is no checkpoint: start it again."
             )
@@ -99,6 +118,7 @@ class Persistence:
         if self._saving is None:
             return
         is_stale = self._staleness(generation)
+        self._keeper.is_awaited = True
         self._session.pause("the last state is being saved")
         try:
             self._saving.finish(lambda: not is_stale())

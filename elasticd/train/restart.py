@@ -21,12 +21,13 @@ from elasticd.checkpoint.read import Damaged
 from elasticd.errors import CallError
 from elasticd.records.checkpoint import Every
 from elasticd.train.content import described, dtype_of, views
+from elasticd.train.keeper import Keeper
 from elasticd.train.matching import matched
 from elasticd.train.saving import Saving
 from elasticd.train.shard import common, local_part
 from elasticd.train.tree import Tree, flatten, unflatten
 
-__all__ = ["load", "save"]
+__all__ = ["load", "save", "wait"]
 
 ROOT = "state"
 JOIN_LIMIT_S = 300.0
@@ -45,7 +46,7 @@ def save(state_dict: Mapping[str, Any], step: int) -> bool:
     """
     if type(step) is not int or step < 0:
         raise CallError(f"elasticd.checkpoint.save wants a step, a whole number, not {step!r}.")
-    return _job().save(dict(state_dict), step)
+    return _job().save(_checked("save", state_dict), step)
 
 
 def load(into: Mapping[str, Any] | None = None) -> tuple[Any, int] | None:
@@ -59,7 +60,18 @@ def load(into: Mapping[str, Any] | None = None) -> tuple[Any, int] | None:
         CallError: not started with `elasticd run --checkpoint URL`, the storage cannot be used, or
             the checkpoint is of another model.
     """
-    return _job().load(into)
+    return _job().load(into if into is None else _checked("load", into))
+
+
+def wait(timeout_s: float = 600.0) -> bool:
+    """Wait until what was saved last is durable; True if it is by then.
+
+    For the end of a script, and to save again what `save` had no room for.
+
+    Raises:
+        CallError: not started with `elasticd run --checkpoint URL`.
+    """
+    return _job().wait(timeout_s)
 
 
 class _Plain:
@@ -96,7 +108,7 @@ class _Job:
         self._generation = int(env.get("ELASTICD_GENERATION", "1"))
         self._state = _Plain()
         # What else than an optimizer changes tensors between two calls is not known here.
-        self._saving = Saving(lambda: Client(name), Every(), "blocking")
+        self._saving = Saving(Keeper(name).connect, Every(), "blocking")
         self._saving.use(
             self._state,
             _are_large,
@@ -113,11 +125,14 @@ class _Job:
                 f"elasticd.checkpoint.save was called with step {step} after step "
                 f"{self._saving.saved_step}: steps must grow."
             )
-        self._state.step, self._state.value = step, value
+        self._state.step, self._state.value = step, dict(value)
         try:
             return self._is_time(step) and self._saving.take(step, is_last=True)
         finally:
             self._state.value = None
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._saving.wait(timeout_s)
 
     def _is_time(self, step: int) -> bool:
         """Rank 0 decides, so that all take it or none; by the store of the process group."""
@@ -173,13 +188,14 @@ class _Job:
         manifest = Manifest.from_json(bytes(memory.view))
         header = manifest.header
         step = header.snapshot.step
-        self._saving.saved_step = step
         if into is None:
             tensors = [torch.empty(each.shape, dtype=dtype_of(each)) for each in header.tensors]
             self._copy(client, number, manifest, tensors)
+            self._saving.saved_step = step
             return unflatten(Tree(header.skeleton, tuple(tensors))), step
         own = flatten(ROOT, dict(into))
         self._copy(client, number, manifest, matched(own, header.tensors, header.snapshot))
+        self._saving.saved_step = step
         return into, step
 
     def _copy(
@@ -217,6 +233,15 @@ def _job() -> _Job:
     if _JOB is None:
         _JOB = _Job(os.environ)
     return _JOB
+
+
+def _checked(what: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(state, Mapping):
+        raise CallError(
+            f"elasticd.checkpoint.{what} wants a dict of what is to be saved, not a "
+            f"{type(state).__name__}: write {{'model': model.state_dict(), ...}}."
+        )
+    return state
 
 
 def _are_large(tree: Tree) -> list[bool]:

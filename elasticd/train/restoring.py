@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 
@@ -19,10 +19,11 @@ from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Manifest, Piece, Tensor
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, Unavailable
 from elasticd.records.codec import from_plain, to_plain
 from elasticd.train.await_keys import await_keys
 from elasticd.train.content import dtype_of, views
+from elasticd.train.holding import age_of, holders_of
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.matching import CannotRestore, matched
 from elasticd.train.passing import pass_on
@@ -140,13 +141,14 @@ class _Restore:
             failures = self._exchange("good", why)
             if any(failures):
                 below = chosen["number"] or below
-                self._is_memory_bad = True
+                self._is_memory_bad |= chosen["place"] == "memory"
                 self._notes += sorted({each for each in failures if each})[:NAMES_LIMIT]
                 continue
             assert provided is not None
             source = self._share(source)
             self._load(source, provided, chosen)
-            run = self._open(source.snapshot.step)
+            is_stored = chosen["place"] == "storage"
+            run = self._open(source.snapshot.step, 0 if is_stored else source.snapshot.run)
             return Restored(
                 run=run,
                 snapshot=source.snapshot,
@@ -179,25 +181,24 @@ class _Restore:
         return dict(chosen)
 
     def _chosen(self, below: int, listed: Sequence[str]) -> dict[str, Any]:
-        found = self._client.ask(ms.Find(below=below), ms.Found)
         every: list[tuple[int, ms.Held]] = [
             (rank, from_plain(ms.Held, one))
             for rank, text in enumerate(listed)
             for one in json.loads(text)
         ]
         in_memory = {held.snapshot for _, held in every}
+        found = self._find(ms.Find(below=below), every)
         if any(
-            _age(each) > _age(found.snapshot) and _holders(each, every) is None
+            age_of(each) > age_of(found.snapshot) and holders_of(each, every) is None
             for each in in_memory
         ):
             # A node that has left may still be bringing its part.
-            question = ms.Find(below=below, settle_s=SETTLE_S)
-            found = self._client.ask(question, ms.Found)
-        stored = _age(found.snapshot)
-        whole = sorted(in_memory, key=_age, reverse=True)
+            found = self._find(ms.Find(below=below, settle_s=SETTLE_S), every)
+        stored = age_of(found.snapshot)
+        whole = sorted(in_memory, key=age_of, reverse=True)
         for snapshot in whole:
-            holders = _holders(snapshot, every)
-            if holders is not None and _age(snapshot) >= stored:
+            holders = holders_of(snapshot, every)
+            if holders is not None and age_of(snapshot) >= stored:
                 return {
                     "place": "memory",
                     "number": 0,
@@ -206,6 +207,15 @@ class _Restore:
                 }
         place = "storage" if found.number else "none"
         return {"place": place, "number": found.number, "notes": found.notes}
+
+    def _find(self, question: ms.Find, every: Sequence[tuple[int, ms.Held]]) -> ms.Found:
+        """Ask what is stored; a storage that is away is no harm where memory has it all."""
+        try:
+            return self._client.ask(question, ms.Found)
+        except Unavailable as exc:
+            if all(holders_of(held.snapshot, every) is None for _, held in every):
+                raise
+            return ms.Found(number=0, notes=(f"Storage was not asked: {exc}",))
 
     # --- what this rank brings ------------------------------------------------------------------
 
@@ -279,7 +289,7 @@ class _Restore:
         self._state._make_room()
         own = self._state._tree()
         places = [
-            torch.empty(each.shape, dtype=dtype_of(each)) if place is None else place
+            place if _is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
             for each, place in zip(
                 source.tensors, matched(own, source.tensors, source.snapshot), strict=True
             )
@@ -302,12 +312,15 @@ class _Restore:
                 f"The checkpoint of {source.snapshot} does not load into this model: {exc}"
             ) from exc
 
-    def _open(self, step: int) -> int:
-        """Begin to write: from here on no other job and no older generation may."""
+    def _open(self, step: int, run: int = 0) -> int:
+        """Begin to write: from here on no other job and no older generation may.
+
+        With a run that is known this is written down as soon as the storage answers.
+        """
         if self._group.rank == 0:
             try:
                 opened = self._client.ask(
-                    ms.Open(generation=self._group.generation, step=step), ms.Opened
+                    ms.Open(generation=self._group.generation, step=step, run=run), ms.Opened
                 )
                 self._say("run", json.dumps([opened.run, ""]))
             except ElasticdError as exc:
@@ -363,20 +376,10 @@ def divided(manifest: Manifest, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def _holders(
-    snapshot: Snapshot, every: Iterable[tuple[int, ms.Held]]
-) -> list[tuple[int, ms.Held]] | None:
-    """One rank for each share that can bring it; None: a share is missing."""
-    found: dict[int, tuple[int, ms.Held]] = {}
-    shares = 0
-    for rank, held in every:
-        if held.snapshot == snapshot:
-            shares = held.shares
-            found.setdefault(held.share, (rank, held))
-    return [found[share] for share in range(shares)] if shares and len(found) == shares else None
-
-
-def _age(snapshot: Snapshot | None) -> tuple[int, int, int]:
-    if snapshot is None:
-        return (-1, -1, -1)
-    return snapshot.run, snapshot.generation, snapshot.step
+def _is_place(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
+    """True if it can be written to: no two of its elements are one, as in an expanded tensor."""
+    if tensor is None:
+        return False
+    here = local_part(tensor).tensor
+    rows = zip(here.stride(), here.shape, strict=True)
+    return not any(stride == 0 and size > 1 for stride, size in rows)

@@ -22,8 +22,8 @@ from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.records.checkpoint import Every
 from elasticd.train.copying import Choice, Overlap, Pair, copy_now
 from elasticd.train.schedule import Schedule
-from elasticd.train.shard import local_part
-from elasticd.train.shares import Part, Parts
+from elasticd.train.shard import Local, local_part
+from elasticd.train.shares import Address, Part, Parts, addresses
 from elasticd.train.tree import Tree
 
 __all__ = ["Saving"]
@@ -50,6 +50,8 @@ class _Buffers:
         self.plan, self.part = plan, part
         self.memories: dict[int, Memory] = {}
         self.places: dict[int, list[torch.Tensor]] = {}
+        self.pairs: dict[int, tuple[list[Pair], list[Pair]]] = {}
+        """What is copied now and later, while the state's tensors stay where they are."""
 
 
 class Saving:
@@ -83,6 +85,7 @@ class Saving:
         self._nodes: Sequence[int] = ()
         self._parts: Parts | None = None
         self._buffers: list[_Buffers] = []
+        self._addresses: list[Address] = []
         self._overlap: Overlap | None = None
         self._stepped_s = 0.0
         self._step_s: float | None = None
@@ -118,6 +121,7 @@ class Saving:
             board,
             self._every,
             rank=rank,
+            size=len(nodes),
             step=step,
             saved_at_s=self._saved_at_s,
             is_free=self.is_free,
@@ -146,6 +150,7 @@ class Saving:
         """The generation is over; nothing reads the state's memory when this returns."""
         self._schedule = None
         self._finish_copy()
+        self._forget_pairs()
 
     def committed(self, step: int) -> None:
         """Take a snapshot of this commit if one is due; on every rank at every commit.
@@ -167,21 +172,28 @@ class Saving:
         assert self._state is not None
         step = self._state._position[0]
         self._finish_copy()
+        self._retry_s = 0.0  # There is no later time.
         if step > self.saved_step and not self.take(step, is_last=True):
             return
-        snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
-        deadline_s = time.monotonic() + FINAL_LIMIT_S
-        if self._snapshots == 0:
-            return
-        question = ms.Await(snapshot=snapshot, timeout_s=1.0)
+        if self._snapshots:
+            self.wait(FINAL_LIMIT_S, is_wanted)
+
+    def wait(self, timeout_s: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until the newest snapshot is durable; says why where it is not."""
+        if self.saved_step < 0:
+            return False
+        snapshot = Snapshot(run=self.run, generation=self._generation, step=self.saved_step)
+        deadline_s = time.monotonic() + timeout_s
+        question = ms.Await(snapshot=snapshot, timeout_s=min(1.0, timeout_s))
         while time.monotonic() < deadline_s and is_wanted():
             said = self._try(lambda: self.client.ask(question, ms.Awaited, timeout_s=30.0))
             if said is None or said.is_durable:
-                return
+                return said is not None
             if said.why and not said.why.startswith("It takes"):
                 self._say_once(f"The last state was not saved: {said.why}", is_important=True)
-                return
+                return False
         self._say_once("The last state was not durable in time.", is_important=True)
+        return False
 
     # --- a snapshot -------------------------------------------------------------------------------
 
@@ -206,19 +218,14 @@ class Saving:
         client = self.client
         tree = self._state._tree()
         self._plan(client, tree)
-        here = [local_part(tensor) for tensor in tree.tensors]
-        now: list[Pair] = []
-        later: list[Pair] = []
         claimed: list[tuple[_Buffers, int]] = []
-        assert self._parts is not None
         for buffers in self._buffers:
             buffer = self._claim(client, buffers)
             if buffer < 0:
+                self._say_once("Nothing is saved at the moment: no memory.", is_important=True)
                 return False
             claimed.append((buffers, buffer))
-            places, part = buffers.places[buffer], buffers.part
-            now += part.pairs(part.now, here, places)
-            later += part.pairs(part.later, here, places)
+        now, later = self._pairs(tree, claimed)
         snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
         epoch = self._state._position[1]
         is_overlapped = self._choice.is_overlapped and not is_last
@@ -234,10 +241,36 @@ class Saving:
             self._overlap = Overlap(later, told)
         else:
             copy_now(later)
+            if is_last:  # Whoever gave this state may want to be rid of it.
+                self._forget_pairs()
             told(True)
-            self._choice.took(is_overlapped=False, stall_s=time.monotonic() - began_s)
+            self._stepped_s = time.monotonic()  # It is no part of the step that begins now.
+            self._choice.took(is_overlapped=False, stall_s=self._stepped_s - began_s)
         self._is_costly = is_overlapped
         return True
+
+    def _pairs(
+        self, tree: Tree, claimed: Sequence[tuple[_Buffers, int]]
+    ) -> tuple[list[Pair], list[Pair]]:
+        """What is copied now and what later; made anew only where a tensor has moved."""
+        found = addresses(tree)
+        if found != self._addresses:
+            self._forget_pairs()
+            self._addresses = found
+        here: list[Local] = []
+        now: list[Pair] = []
+        later: list[Pair] = []
+        for buffers, buffer in claimed:
+            if buffer not in buffers.pairs:
+                here = here or [local_part(tensor) for tensor in tree.tensors]
+                places, part = buffers.places[buffer], buffers.part
+                buffers.pairs[buffer] = (
+                    part.pairs(part.now, here, places),
+                    part.pairs(part.later, here, places),
+                )
+            now += buffers.pairs[buffer][0]
+            later += buffers.pairs[buffer][1]
+        return now, later
 
     def _tell(
         self,
@@ -251,6 +284,7 @@ class Saving:
         fail_point("save.copied")
         if not is_good:
             self._choice.broke()
+            self.saved_step = snapshot.step - 1
         for buffers, buffer in claimed:
             question: object = ms.Dropped(plan=buffers.plan, buffer=buffer)
             if is_good:
@@ -262,7 +296,8 @@ class Saving:
                     world_size=len(self._nodes),
                     skeleton=skeleton if buffers.part.share == 0 else "",
                 )
-            self._try(partial(self.client.ask, question, ms.Done, timeout_s=REPLY_LIMIT_S))
+            # Its answer is not waited for: the keeper has begun to upload, and is slow to say so.
+            self._try(partial(self.client.tell, question, timeout_s=REPLY_LIMIT_S))
         fail_point("save.told")
 
     def _claim(self, client: Client, buffers: _Buffers) -> int:
@@ -280,12 +315,12 @@ class Saving:
         """Plan anew where the structure is another one: the first step makes optimizers' states."""
         if self._parts is not None and self._parts.fits(tree):
             return
-        self._parts = Parts.of(tree, self._is_alike(tree), rank=self._rank, nodes=self._nodes)
-        self._buffers = [
-            _Buffers(self._plans + number, part)
-            for number, part in enumerate(self._parts.parts, start=1)
+        self._forget_plans()
+        parts = Parts.of(tree, self._is_alike(tree), rank=self._rank, nodes=self._nodes)
+        every = [
+            _Buffers(self._plans + number, part) for number, part in enumerate(parts.parts, start=1)
         ]
-        self._plans += len(self._buffers)
+        self._plans += len(every)
         plans = tuple(
             ms.Plan(
                 id=each.plan,
@@ -293,19 +328,29 @@ class Saving:
                 shares=len(self._nodes),
                 holder=each.part.holder,
                 layout=each.part.layout,
-                tensors=self._parts.tensors if each.part.share == 0 else (),
+                tensors=parts.tensors if each.part.share == 0 else (),
             )
-            for each in self._buffers
+            for each in every
         )
         client.ask(ms.Plans(plans=plans), ms.Done, timeout_s=REPLY_LIMIT_S)
+        self._parts, self._buffers = parts, every
 
     def _forget_plans(self) -> None:
-        self._parts, self._buffers = None, []
+        self._parts, self._buffers, self._addresses = None, [], []
+
+    def _forget_pairs(self) -> None:
+        self._addresses = []
+        for buffers in self._buffers:
+            buffers.pairs.clear()
 
     def _finish_copy(self) -> None:
         if self._overlap is not None:
             self._overlap.finish()
-            self._overlap = None
+            error, self._overlap = self._overlap.error, None
+            if error is not None:
+                self.saved_step -= 1
+                said = f"A snapshot was not taken: {type(error).__name__}: {error}"
+                self._say_once(said, is_important=True)
 
     # --- what it costs, and words -----------------------------------------------------------------
 
@@ -331,6 +376,7 @@ class Saving:
             return ask()
         except Unavailable as exc:
             self._client = None
+            self.saved_step = -1  # What it had in memory has gone with it.
             self._retry_s = time.monotonic() + RETRY_S
             self._say_once(f"Nothing is saved at the moment: {exc}", is_important=True)
         except EnvironmentProblem as exc:

@@ -27,6 +27,7 @@ class Board(Protocol):
     def set(self, key: str, value: str, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
     def check(self, keys: list[str], /) -> bool: ...
+    def add(self, key: str, amount: int, /) -> int: ...
     def delete_key(self, key: str, /) -> bool: ...
 
 
@@ -36,8 +37,8 @@ def next_look(every: Every, step: int, left_s: float, step_s: float) -> int:
         return step + every.steps - step % every.steps
     if step_s <= 0:
         return step + 1
-    steps = left_s / step_s
-    return step + max(1, min(LOOK_LIMIT, int(steps if steps < 3 else AHEAD * steps)))
+    steps = min(left_s / step_s, LOOK_LIMIT / AHEAD)
+    return step + max(1, int(steps if steps < 3 else AHEAD * steps))
 
 
 class Schedule:
@@ -49,13 +50,14 @@ class Schedule:
         every: Every,
         *,
         rank: int,
+        size: int,
         step: int,
         saved_at_s: float,
         is_free: Callable[[], bool],
         is_stale: Callable[[], bool],
     ) -> None:
         """`is_free`, asked on rank 0 alone: there is room for another snapshot."""
-        self._board, self._every, self._rank = board, every, rank
+        self._board, self._every, self._rank, self._size = board, every, rank, size
         self._is_free, self._is_stale = is_free, is_stale
         self.saved_at_s = saved_at_s
         self._look_at = next_look(every, step, 0.0, 0.0)
@@ -75,13 +77,23 @@ class Schedule:
             is_due = self._decide(step)
             self._board.set(key, json.dumps([is_due, self._look_at]))
             self._old_keys.append(key)
-            if len(self._old_keys) > 2:  # All others have passed the one before the last.
-                self._board.delete_key(self._old_keys.pop(0))
+            self._tidy()
             return is_due
         if not await_keys(self._board, [key], self._is_stale):
             raise Interrupted
         is_due, self._look_at = json.loads(self._board.get(key))
+        self._board.add(f"{key}/read", 1)
         return bool(is_due)
+
+    def _tidy(self) -> None:
+        """Take away what all have read. Ranks may be many steps apart: not all sum gradients."""
+        while len(self._old_keys) > 1:
+            key = self._old_keys[0]
+            if self._board.add(f"{key}/read", 0) < self._size - 1:
+                return
+            for each in (key, f"{key}/read"):
+                self._board.delete_key(each)
+            del self._old_keys[0]
 
     def _decide(self, step: int) -> bool:
         now_s = time.monotonic()

@@ -22,6 +22,8 @@ class Local(NamedTuple):
 
     def has_any_of(self, piece: Piece) -> bool:
         """True if an element of a piece is here."""
+        if not self.tensor.numel() or 0 in piece.shape:
+            return False
         rows = zip(self.origin, self.tensor.shape, piece.offsets, piece.shape, strict=True)
         return all(a < b + t and b < a + s for a, s, b, t in rows)
 
@@ -46,8 +48,12 @@ def local_part(tensor: torch.Tensor) -> Local:
                 "torch.distributed.checkpoint and elasticd.checkpoint.Writer."
             )
     mesh = tensor.device_mesh
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:  # Other ranks have all of it.
+        zeros = (0,) * tensor.dim()
+        nothing = tensor.to_local().detach().new_empty(zeros or (0,))
+        return Local(nothing, zeros, is_whole=False, is_first=False)
     _, origin = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
-    coordinate = mesh.get_coordinate() or [0] * mesh.ndim
     is_first = all(
         place == 0 or not isinstance(placement, Replicate)
         for place, placement in zip(coordinate, tensor.placements, strict=True)
@@ -87,6 +93,8 @@ def common(
     `values` are those of the box that begins at `offsets`. Returns views: (here, of the values).
     """
     here, given = part.tensor, values
+    if not here.numel():
+        return None
     rows = zip(part.origin, offsets, strict=True)
     for dimension, (origin, first) in enumerate(rows):
         low = max(origin, first)

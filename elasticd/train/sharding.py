@@ -37,7 +37,9 @@ def _step_in_place(optimizer: torch.optim.Optimizer) -> None:
         group.update(dict.fromkeys(names, 0.0))
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for group, names in zip(optimizer.param_groups, kept, strict=True):
-        group.update(names)
-    optimizer.zero_grad(set_to_none=True)
+    try:
+        optimizer.step()
+    finally:
+        for group, names in zip(optimizer.param_groups, kept, strict=True):
+            group.update(names)
+        optimizer.zero_grad(set_to_none=True)

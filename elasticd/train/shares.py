@@ -14,17 +14,20 @@ from elasticd.checkpoint.manifest import Tensor
 from elasticd.checkpoint.plan import Layout, Slab, laid_out, shares
 from elasticd.train.content import described, views
 from elasticd.train.copying import Pair
-from elasticd.train.shard import Local, local_part, within
-from elasticd.train.tree import Tree
+from elasticd.train.shard import Local, local_part, memory_of, within
+from elasticd.train.tree import Tree, paths
 
-__all__ = ["Part", "Parts", "spare_of"]
+__all__ = ["Address", "Part", "Parts", "addresses", "spare_of"]
+
+Address = tuple[int, tuple[int, ...]]
+"""Where a tensor's elements stand: the first byte, and the strides."""
 
 
 def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
     """Return the rank whose share this one holds a second time; None: there is one node only.
 
     `nodes` has the number of each rank's node. Each share has exactly one such holder, on the node
-    after its own, unless nodes have different numbers of ranks: then some have more.
+    after its own; where that has fewer ranks, some shares have none.
     """
     others = sorted(set(nodes))
     if len(others) < 2:
@@ -34,6 +37,11 @@ def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
     theirs = [each for each, node in enumerate(nodes) if node == before]
     turn = own.index(rank)
     return theirs[turn] if turn < len(theirs) else None
+
+
+def addresses(tree: Tree) -> list[Address]:
+    """Say where each tensor is: equal ones need no new views if the structure is the same too."""
+    return [(held.data_ptr(), held.stride()) for held in (memory_of(each) for each in tree.tensors)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ class Parts:
     """What this rank copies of a state of this structure."""
 
     tensors: tuple[Tensor, ...]
+    spreads: tuple[object, ...]
+    """How each tensor is spread over ranks."""
     parts: tuple[Part, ...]
 
     @classmethod
@@ -98,11 +108,23 @@ class Parts:
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
             later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
             parts.append(Part(share, holder, layout, now, later))
-        return cls(tensors, tuple(parts))
+        return cls(tensors, tuple(map(_spread, tree.tensors)), tuple(parts))
 
     def fits(self, tree: Tree) -> bool:
         """True if the state has still this structure: cheap, and asked before each snapshot."""
-        return len(tree.tensors) == len(self.tensors) and all(
-            tuple(live.shape) == known.shape and str(live.dtype) == f"torch.{known.dtype}"
-            for live, known in zip(tree.tensors, self.tensors, strict=True)
-        )
+        if len(tree.tensors) != len(self.tensors):
+            return False
+        rows = zip(tree.tensors, self.tensors, self.spreads, strict=True)
+        return all(
+            tuple(live.shape) == known.shape
+            and str(live.dtype) == f"torch.{known.dtype}"
+            and _spread(live) == spread
+            for live, known, spread in rows
+        ) and paths(tree) == tuple(each.name for each in self.tensors)
+
+
+def _spread(tensor: torch.Tensor) -> object:
+    """None of an ordinary tensor."""
+    if memory_of(tensor) is tensor:
+        return None
+    return tensor.placements, tensor.device_mesh  # type: ignore[attr-defined]

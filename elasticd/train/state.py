@@ -192,16 +192,12 @@ class State:
 
     @property
     def _ledger(self) -> Totals:
-        every = self._ledgers.values()
-        names = Totals._fields
-        return Totals(*(sum(getattr(each, name) for each in every) for name in names))
+        return Totals.of(self._ledgers.values())
 
     @property
     def _consumed(self) -> int:
         """Samples of the present epoch in applied steps; of the first loader."""
-        for loader in self._loaders.values():
-            return loader.consumed
-        return 0
+        return next((each.consumed for each in self._loaders.values()), 0)
 
     def _scalars(self) -> dict[str, float]:
         """What the last commit was given, where it is known without waiting; any thread."""

@@ -1,6 +1,9 @@
 """What a run did, in numbers and in a sentence."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from elasticd.train.ledger import Ledger
 
 __all__ = ["Totals", "summary"]
 
@@ -11,6 +14,11 @@ class Totals(NamedTuple):
     samples: int
     repeated: int
     skipped: int
+
+    @classmethod
+    def of(cls, ledgers: Iterable[Ledger]) -> "Totals":
+        every = tuple(ledgers)
+        return cls(*(sum(getattr(each, name) for each in every) for name in cls._fields))
 
 
 def summary(step: int, epoch: int, totals: Totals | None, skipped_steps: int) -> str:

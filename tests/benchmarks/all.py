@@ -35,6 +35,12 @@ QUICK = {
     "storm": 20,
     "healing": 2,
     "loading": 3,
+    "snapshot_stall": 2,
+    "snapshot_overlap": 2,
+    "snapshot_cost": 2,
+    "durable_save": 2,
+    "object_save": 2,
+    "restore": 2,
 }
 BENCHMARKS = tuple(QUICK)
 LIMIT_S = 3600.0

@@ -83,6 +83,16 @@ def test_created_object_is_never_written_over(bucket: Bucket) -> None:
     assert bucket.read("log/1.json", 100) == b"first"
 
 
+def test_large_object_is_created_as_a_small_one_is(bucket: Bucket) -> None:
+    """What S3 gets goes another way from a certain size on."""
+    data = memoryview(secrets.token_bytes(3 << 20))[1:]
+    assert bucket.create("steps/a/large.bin", data)
+    assert not bucket.create("steps/a/large.bin", bytes(2 << 20))
+    assert bucket.read("steps/a/large.bin", 4 << 20) == data
+    bucket.replace("steps/a/large.bin", data[5:])
+    assert bucket.read("steps/a/large.bin", 4 << 20) == data[5:]
+
+
 @pytest.mark.parametrize("bucket", ATOMIC, indirect=True)
 def test_of_many_writers_one_creates_the_object(bucket: Bucket) -> None:
     """At the same time, and what stands there afterwards is the winner's."""

@@ -7,22 +7,30 @@ import gc
 import json
 import os
 import sys
+from concurrent.futures import Future
 from threading import Thread
 
-from elasticd.checkpoint.keeper.keeping import Keeping, keep
+from elasticd.checkpoint.keeper.keeping import Keeping, Kept, keep
 from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
+
+SWITCH_S = 0.0005
+"""For so long a thread that uploads or deletes keeps the interpreter from one that answers."""
 
 
 def main() -> None:
     keeping = from_plain(Keeping, json.loads(sys.stdin.buffer.readline()))
     configure()
+    sys.setswitchinterval(SWITCH_S)
+    made: Future[Kept] = Future()
+    # Threads inherit: who answers the workers stays prompt, since a step may be waiting for that.
+    Thread(target=lambda: made.result().service.listen(keeping.socket), daemon=True).start()
     os.nice(keeping.niceness)
     kept = keep(keeping)
     # Nothing here makes cycles by the million, and a collection would look through all of fsspec.
     gc.collect()
     gc.freeze()
-    Thread(target=kept.service.listen, args=(keeping.socket,), daemon=True).start()
+    made.set_result(kept)
     sys.stdin.buffer.read()
     kept.saver.close(keeping.linger_s)
     sys.stdout.flush()

@@ -3,7 +3,8 @@
 import os
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TypeVar
 
@@ -48,6 +49,8 @@ class Client:
             time.sleep(pause_s)
             pause_s = min(0.5, pause_s * 2)
         self._line = Line(sock, ms.ANSWERS)
+        self._owed = 0
+        """Answers to what was told, which nobody has waited for."""
         os.register_at_fork(after_in_child=self._forget)
 
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
@@ -62,6 +65,18 @@ class Client:
             os.close(memory)
         return answer
 
+    def tell(self, question: object, *, timeout_s: float | None = None) -> None:
+        """Ask what is answered by Done, and do not wait for that.
+
+        Where the answer is an error, the next question raises it instead of being asked.
+
+        Raises:
+            Unavailable: the keeper is gone.
+        """
+        with self._lock, self._guarded(timeout_s):
+            self._line.send(question)
+            self._owed += 1
+
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None
     ) -> tuple[A, Memory | None]:
@@ -75,24 +90,46 @@ class Client:
     def _ask(
         self, question: object, kind: type[A], timeout_s: float | None
     ) -> tuple[A, int | None]:
-        with self._lock:
-            try:
-                self._line.socket.settimeout(timeout_s)
+        with self._lock, self._guarded(timeout_s):
+            files: list[int] = []
+            answer = self._settle()
+            if answer is None:
                 self._line.send(question)
                 answer, files = self._line.receive()
-            except (OSError, EOFError, InvariantBroken) as exc:
-                self._line.close()  # An answer that comes late must not be taken for another's.
-                raise Unavailable(
-                    f"The process that keeps this node's checkpoints has gone ({exc})."
-                ) from exc
         for extra in files[1:]:
             os.close(extra)
         file = files[0] if files else None
+        if isinstance(answer, kind):
+            return answer, file
+        if file is not None:
+            os.close(file)
         if isinstance(answer, ms.Failed):
             raise error_of(answer)
-        if not isinstance(answer, kind):
-            raise InvariantBroken(f"the keeper answered {type(answer).__name__}")
-        return answer, file
+        raise InvariantBroken(f"the keeper answered {type(answer).__name__}")
+
+    def _settle(self) -> ms.Failed | None:
+        """Take the answers that are owed; returns the first error among them."""
+        failed = None
+        while self._owed:
+            answer, files = self._line.receive()
+            self._owed -= 1
+            for each in files:
+                os.close(each)
+            if isinstance(answer, ms.Failed):
+                failed = failed or answer
+        return failed
+
+    @contextmanager
+    def _guarded(self, timeout_s: float | None) -> Iterator[None]:
+        """Translate what goes wrong with the line, which then is of no use any more."""
+        try:
+            self._line.socket.settimeout(timeout_s)
+            yield
+        except (OSError, EOFError, InvariantBroken) as exc:
+            self._line.close()  # An answer that comes late must not be taken for another's.
+            raise Unavailable(
+                f"The process that keeps this node's checkpoints has gone ({exc})."
+            ) from exc
 
     def _forget(self) -> None:
         with suppress(OSError):

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
+from threading import Lock, Timer
 
 from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Committer, read_manifest
@@ -21,6 +22,8 @@ from elasticd.errors import Fenced, Unavailable
 __all__ = ["Finder"]
 
 POLL_S = 0.2
+SHARED_S = 30.0
+"""How long what was fetched is kept for the other ranks of this node."""
 
 
 class Finder:
@@ -29,6 +32,8 @@ class Finder:
     def __init__(self, bucket: Bucket, committer: Committer, *, parallel: int) -> None:
         self._bucket, self._committer = bucket, committer
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="fetch")
+        self._turn = Lock()
+        self._newest: tuple[float, tuple[int, tuple[int, ...]], Memory] | None = None
         self._manifest = lru_cache(maxsize=4)(self._read)
 
     def find(self, below: int) -> Found:
@@ -69,6 +74,8 @@ class Finder:
             newest = log.newest_number()
             ruling = log.ruling(newest)
             self._committer.check_owner(ruling)
+            if self._committer.uid in ruling.former:
+                raise Fenced(f"A later run of {ruling.job} has begun to write to the same URL.")
             if ruling.uid == self._committer.uid:
                 if ruling.generation > generation:
                     raise Fenced(f"Generation {generation} is over, {ruling.generation} began.")
@@ -98,6 +105,26 @@ class Finder:
             Damaged: something is gone or not as it was written.
             EnvironmentProblem: there is no memory for them.
         """
+        # All ranks of a node that is started again want the same, one a moment after the other.
+        with self._turn:
+            kept = self._newest
+            now_s = time.monotonic()
+            if kept is not None and kept[1] == (number, pieces) and now_s - kept[0] < SHARED_S:
+                return kept[2]
+            self._newest = None
+            memory = self._fetch(number, pieces)
+            self._newest = now_s, (number, pieces), memory
+            timer = Timer(SHARED_S, self._forget, (memory,))
+            timer.daemon = True  # It holds up nobody's end.
+            timer.start()
+            return memory
+
+    def _forget(self, memory: Memory) -> None:
+        with self._turn:
+            if self._newest is not None and self._newest[2] is memory:
+                self._newest = None
+
+    def _fetch(self, number: int, pieces: tuple[int, ...]) -> Memory:
         manifest = self._manifest(number)
         every, _, size = extents(manifest, pieces)
         memory = Memory.new(size, touch=False)
@@ -114,7 +141,11 @@ class Finder:
 
 
 def _origin(log: Log, newest: int, ruling: Ruling) -> int:
-    """Number of the checkpoint that the ruling generation went on from; 0: it began."""
+    """Number of the checkpoint that the ruling generation went on from; 0: it began.
+
+    Raises:
+        Damaged: its entry cannot be read. The ranks must not go on from different states.
+    """
     is_before = False
     for entry in log.back_from(newest):
         made = entry.snapshot
@@ -125,4 +156,6 @@ def _origin(log: Log, newest: int, ruling: Ruling) -> int:
             return entry.number
         elif is_before and not ruling.start_step:
             return 0
+    if ruling.start_step:
+        raise Damaged(f"No entry of the log names the checkpoint of step {ruling.start_step}.")
     return 0

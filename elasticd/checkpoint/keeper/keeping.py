@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Committer
 from elasticd.checkpoint.keeper.finder import Finder
 from elasticd.checkpoint.keeper.housekeeping import Housekeeping
+from elasticd.checkpoint.keeper.metrics import Metrics
 from elasticd.checkpoint.keeper.saver import Saver
 from elasticd.checkpoint.keeper.service import Service
 from elasticd.checkpoint.keeper.vault import Vault
@@ -13,6 +15,8 @@ from elasticd.checkpoint.location import open_bucket
 from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.retention import Retention
 from elasticd.checkpoint.retry import Policy
+from elasticd.checkpoint.unusable import Unusable
+from elasticd.errors import ElasticdError
 
 __all__ = ["Keeping", "Kept", "keep"]
 
@@ -36,9 +40,11 @@ class Keeping:
     timeout_s: float = 120.0
     """How long a request that fails is tried again."""
     niceness: int = 5
-    """Uploading must not take processor time from training."""
+    """Of what uploads and deletes: it must not take processor time from training."""
     linger_s: float = 60.0
     """How long to go on with what is under way when the agent has gone."""
+    metrics_path: str = ""
+    """A file for Prometheus' textfile collector, `*.prom`; empty: none."""
     retention: Retention = field(default_factory=Retention)
 
 
@@ -49,23 +55,31 @@ class Kept:
 
 
 def keep(keeping: Keeping) -> Kept:
-    """Build a keeper's parts; connects to nothing yet.
-
-    Raises:
-        CallError, EnvironmentProblem: what is missing here.
-    """
+    """Build a keeper's parts; connects to nothing yet."""
     options = dict(keeping.options)
-    bucket = open_bucket(keeping.url, options, policy=Policy(limit_s=keeping.timeout_s))
+    bucket = _opened(keeping.url, options, Policy(limit_s=keeping.timeout_s))
     committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
     vault = Vault()
     housekeeping = Housekeeping(bucket, keeping.retention)
     saver = Saver(
-        bucket, committer, vault, parallel=keeping.parallel, committed=housekeeping.committed
+        bucket,
+        committer,
+        vault,
+        parallel=keeping.parallel,
+        niceness=keeping.niceness,
+        committed=housekeeping.committed,
+        metrics=Metrics(keeping.job, keeping.metrics_path),
     )
     # Whoever waits for a restore is a person, or a job that may be told at once.
     prompt = Policy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
-    finder = Finder(
-        open_bucket(keeping.url, options, policy=prompt), committer, parallel=keeping.parallel
-    )
+    finder = Finder(_opened(keeping.url, options, prompt), committer, parallel=keeping.parallel)
     service = Service(vault=vault, saver=saver, finder=finder, job=keeping.job, uid=keeping.uid)
     return Kept(service=service, saver=saver)
+
+
+def _opened(url: str, options: dict[str, object], policy: Policy) -> Bucket:
+    """Open a bucket; one that cannot be used here answers every question with the reason."""
+    try:
+        return open_bucket(url, options, policy=policy)
+    except ElasticdError as exc:
+        return Unusable(url, exc)

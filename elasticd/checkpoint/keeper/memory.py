@@ -1,12 +1,19 @@
-"""Memory that two processes share and that has no name: a memfd, and its mapping here."""
+"""Memory that two processes share and that has no name: a memfd, and its mapping here.
+
+A process that this one forks gets neither: a data loader's would keep the memory as long as they
+live, which may be the whole run.
+"""
 
 import mmap
 import os
 from contextlib import suppress
 
+from elasticd.checkpoint.keeper.room import room_bytes
 from elasticd.errors import EnvironmentProblem
 
 __all__ = ["Memory"]
+
+NAME = "elasticd-checkpoint"
 
 
 class Memory:
@@ -30,16 +37,21 @@ class Memory:
                 "memory on this machine."
             ) from exc
         if self._map is not None:
-            # The processes that a data loader forks must not keep it alive.
             self._map.madvise(mmap.MADV_DONTFORK)
 
     @classmethod
-    def new(cls, size: int, *, name: str = "elasticd-checkpoint", touch: bool = True) -> "Memory":
+    def new(cls, size: int, *, name: str = NAME, touch: bool = True) -> "Memory":
         """Take fresh memory; with `touch` all of it now, so that the first copy is not slower.
 
         Raises:
             EnvironmentProblem: there is not so much.
         """
+        room = room_bytes()
+        if room is not None and size > room:
+            raise EnvironmentProblem(
+                f"{size} bytes of shared memory cannot be had (there are {room}): free some memory "
+                "on this machine, or raise the container's limit."
+            )
         file = os.memfd_create(name, os.MFD_CLOEXEC)
         try:
             os.ftruncate(file, size)
@@ -68,3 +80,22 @@ class Memory:
             with suppress(OSError):
                 os.close(self.file)
             self.file = -1
+
+
+def _let_go() -> None:
+    """In a process that was forked: hold none of the memory, neither here nor in `mmap`'s copies.
+
+    The numbers stay taken, by nothing: whoever closes one later must not hit another's file.
+    """
+    with suppress(OSError):
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for each in os.listdir("/proc/self/fd"):
+                with suppress(OSError):
+                    if os.readlink(f"/proc/self/fd/{each}").startswith(f"/memfd:{NAME}"):
+                        os.dup2(nothing, int(each), inheritable=False)
+        finally:
+            os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -6,6 +6,7 @@ share that nobody uploaded brings it. All that keepers know of each other stands
 there is no connection between them that could break.
 """
 
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from threading import Condition, Thread
 from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Committer, Outcome, fragment_of
 from elasticd.checkpoint.fail_point import fail_point
+from elasticd.checkpoint.keeper.metrics import Metrics
 from elasticd.checkpoint.keeper.vault import Record, Vault
+from elasticd.checkpoint.keeper.wanted import Wanted
 from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.log import may_commit
 from elasticd.checkpoint.manifest import Fragment
 from elasticd.checkpoint.upload import Abandoned, upload
 from elasticd.errors import ElasticdError, Refused
@@ -43,17 +47,23 @@ class _Job:
     snapshot: Snapshot
     shares: int
     begun_s: float
+    uploaded_s: float
+    """When nothing was left to upload here."""
     own: dict[int, Fragment] = field(default_factory=dict)
     outcome: Outcome | None = None
     why: str = ""
-    uploaded_s: float | None = None
-    """When nothing was left to upload here."""
+    missing_s: float | None = None
+    """Since when nothing is left to do here, but a share of others is missing."""
 
-    def is_stuck(self, now_s: float) -> bool:
-        """Others take much longer than this node did: then a newer one need not wait."""
-        if self.uploaded_s is None:
+    @property
+    def took_s(self) -> float:
+        return self.uploaded_s - self.begun_s
+
+    def is_missing(self, now_s: float, least_s: float) -> bool:
+        """Others take longer than that, and much longer than this node did."""
+        if self.missing_s is None:
             return False
-        return now_s - self.uploaded_s > max(STUCK_S, 2 * (self.uploaded_s - self.begun_s))
+        return now_s - self.missing_s > max(least_s, 2 * self.took_s)
 
 
 class Saver:
@@ -66,12 +76,19 @@ class Saver:
         vault: Vault,
         *,
         parallel: int,
+        niceness: int = 0,
         committed: Callable[[], None] = lambda: None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """`committed` is called after each commit of ours, and returns at once."""
+        """`niceness` is that of the threads that upload, added to the process's.
+
+        `committed` is called after each commit of ours, and returns at once.
+        """
         self._bucket, self._committer, self._vault = bucket, committer, vault
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="upload")
+        self._niceness = niceness
         self._committed = committed
+        self._metrics = metrics or Metrics(committer.job, "")
         self._writer = secrets.token_hex(4)
         self._changed = Condition()
         self._jobs: dict[Snapshot, _Job] = {}
@@ -80,7 +97,6 @@ class Saver:
         self._durable: Snapshot | None = None
         self._notes: list[str] = []
         self._is_closing = False
-        self._is_refused = False
 
     # --- for the connections' threads -----------------------------------------------------------
 
@@ -104,9 +120,13 @@ class Saver:
         with self._changed:
             if share.snapshot in self._jobs:
                 return
-            job = _Job(snapshot=share.snapshot, shares=share.shares, begun_s=time.monotonic())
+            now_s = time.monotonic()
+            job = _Job(
+                snapshot=share.snapshot, shares=share.shares, begun_s=now_s, uploaded_s=now_s
+            )
             self._jobs[share.snapshot] = job
-        Thread(target=self._save, args=(job,), name=f"save-{share.snapshot.step}").start()
+        name = f"save-{share.snapshot.step}"
+        Thread(target=self._save, args=(job,), name=name, daemon=True).start()
 
     @property
     def is_busy(self) -> bool:
@@ -114,7 +134,8 @@ class Saver:
         now_s = time.monotonic()
         with self._changed:
             return any(
-                job.outcome is None and not job.is_stuck(now_s) for job in self._jobs.values()
+                job.outcome is None and not job.is_missing(now_s, STUCK_S)
+                for job in self._jobs.values()
             )
 
     @property
@@ -137,6 +158,11 @@ class Saver:
             self._changed.wait_for(lambda: job.outcome is not None or job.why, timeout_s)
             return job if job.outcome is not None or job.why else None
 
+    def is_known(self, snapshot: Snapshot) -> bool:
+        """It was added here, and not long ago."""
+        with self._changed:
+            return snapshot in self._jobs
+
     def wait_idle(self, timeout_s: float) -> None:
         """Wait until nothing is on its way."""
         with self._changed:
@@ -149,6 +175,7 @@ class Saver:
             self._is_closing = True
             self._changed.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._metrics.write()
 
     @property
     def _is_saving(self) -> bool:
@@ -167,9 +194,10 @@ class Saver:
                 log.warning("generation.not_opened", generation=generation, why=str(exc))
 
     def _save(self, job: _Job) -> None:
+        os.nice(
+            self._niceness
+        )  # On Linux that is this thread, and those of the pool that it starts.
         try:
-            self._upload(job)
-            job.uploaded_s = time.monotonic()
             self._settle(job)
         except Abandoned:
             job.why = "A newer snapshot took its place before it was saved."
@@ -178,14 +206,15 @@ class Saver:
             self._note(str(exc))
         except ElasticdError as exc:
             job.why = str(exc)
-            self._note(f"The checkpoint of step {job.snapshot.step} could not be saved: {exc}")
+            self._note_failed(job)
         except Exception as exc:
             log.exception("checkpoint.save_broke", step=job.snapshot.step)
             job.why = f"{type(exc).__name__}: {exc}"
-            self._note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
+            self._note_failed(job)
         with self._changed:
             if job.outcome is None:
                 job.outcome = Outcome.TOO_LATE
+                self._metrics.failed()
                 log.warning("checkpoint.given_up", step=job.snapshot.step, why=job.why)
             for old in [s for s, j in self._jobs.items() if j.outcome is not None][:-8]:
                 del self._jobs[old]
@@ -194,18 +223,24 @@ class Saver:
     def _upload(self, job: _Job) -> None:
         """Upload all shares that this node is the first holder of."""
         while mine := [r for r in self._held(job) if r.share.holder == 0 and not r.is_uploaded]:
+            job.missing_s = None
             for record in mine:
                 self._upload_one(job, record)
+                job.uploaded_s = time.monotonic()
 
     def _upload_one(self, job: _Job, record: Record) -> None:
         fail_point("upload.begun")
+
+        def is_wanted() -> bool:
+            return record.is_wanted and not self._is_closing
+
         job.own[record.share.share] = upload(
-            self._bucket,
+            Wanted(self._bucket, is_wanted),
             record.share,
             record.memory.view,
             writer=self._writer,
             pool=self._pool,
-            is_wanted=lambda: record.is_wanted and not self._is_closing,
+            is_wanted=is_wanted,
         )
         record.is_uploaded = True
         fail_point("upload.fragment")
@@ -215,18 +250,23 @@ class Saver:
         pause_s = FIRST_PAUSE_S
         while not self._is_closing:
             self._upload(job)  # Another worker of this node may be later.
-            waited_s = time.monotonic() - job.begun_s
+            waited_s = time.monotonic() - job.uploaded_s
             first = min(job.own, default=job.shares)
             turn = 0 if first == 0 else 1 + first % 16
-            if waited_s >= max(1, turn) * TURN_S:
+            # The first holder may take as long as this node did.
+            if waited_s >= max(1, turn) * TURN_S + job.took_s:
                 self._stand_in(job)
             if waited_s >= turn * TURN_S:
                 if self._try_commit(job):
                     return
             elif self._is_settled(job):
                 return
-            if waited_s > GIVE_UP_S:
+            now_s = time.monotonic()
+            if job.missing_s is None:
+                job.missing_s = now_s
+            if job.is_missing(now_s, GIVE_UP_S):
                 job.why = "A part of it never came."
+                self._note_failed(job)
                 return
             with self._changed:
                 self._changed.wait(pause_s)
@@ -246,12 +286,14 @@ class Saver:
         manifest = self._committer.gather(job.snapshot, job.shares, job.own.values())
         if manifest is None:
             return self._is_settled(job)
+        job.missing_s = None
         fail_point("commit.gathered")
         took_s = time.monotonic() - job.begun_s
         outcome = self._committer.commit(manifest)
         fail_point("commit.entry")
         self._end(job, outcome)
         if outcome is Outcome.COMMITTED:
+            self._metrics.saved(manifest.nbytes, took_s)
             log.info(
                 "checkpoint.committed",
                 step=job.snapshot.step,
@@ -263,20 +305,39 @@ class Saver:
         return True
 
     def _is_settled(self, job: _Job) -> bool:
-        """True if somebody committed this one, or a newer one."""
+        """True if somebody committed this one, or it may not be committed any more."""
         ruling = self._committer.log.ruling()
-        if ruling.run == job.snapshot.run and ruling.floor_step < job.snapshot.step:
+        if may_commit(ruling, job.snapshot):
             return False
         is_it = ruling.last == job.snapshot
         self._end(job, Outcome.ALREADY if is_it else Outcome.TOO_LATE)
+        if ruling.last is not None:
+            self._vault.forget_before(ruling.last)
         return True
 
     def _end(self, job: _Job, outcome: Outcome) -> None:
         with self._changed:
             job.outcome = outcome
-            if outcome is not Outcome.TOO_LATE:
+            if outcome is Outcome.TOO_LATE:
+                job.why = "A newer checkpoint or generation came before it."
+                self._note_other_run()
+            else:
                 self._durable = job.snapshot
+                self._metrics.durable(job.snapshot.step)
+                self._vault.forget_before(job.snapshot)
             self._changed.notify_all()
+
+    def _note_failed(self, job: _Job) -> None:
+        self._note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
+
+    def _note_other_run(self) -> None:
+        """Tell if it is another run of the job that saves to this URL now; the lock is held."""
+        ruling = self._committer.log.ruling()
+        if ruling.uid and ruling.uid != self._committer.uid:
+            self._notes.append(
+                f"Another run of {ruling.job} saves to {self._bucket.url} now, and nothing of this "
+                "one is saved any more: stop one of the two."
+            )
 
     def _held(self, job: _Job) -> list[Record]:
         return [
@@ -287,4 +348,5 @@ class Saver:
 
     def _note(self, sentence: str) -> None:
         with self._changed:
-            self._notes = [*self._notes[-20:], sentence]
+            if sentence not in self._notes:
+                self._notes = [*self._notes[-20:], sentence]

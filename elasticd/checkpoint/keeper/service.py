@@ -26,6 +26,10 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["Service", "error_of"]
 
 _CREDENTIALS = struct.Struct("3i")
+_LONGER = "It takes longer than that."
+_LOST = "The process that keeps this node's checkpoints does not have it, or not any more."
+ACCEPT_PAUSE_S = 0.5
+"""Without a free descriptor nobody can be let in; soon one may be free."""
 
 log = get_logger()
 
@@ -50,7 +54,12 @@ class Service:
             listener.listen(128)
             worker = 0
             while True:
-                sock, _ = listener.accept()
+                try:
+                    sock, _ = listener.accept()
+                except OSError as exc:
+                    log.warning("worker.not_accepted", why=str(exc))
+                    time.sleep(ACCEPT_PAUSE_S)
+                    continue
                 worker += 1
                 # Any process of the machine can connect; the kernel says whose it is.
                 _, user, _ = _CREDENTIALS.unpack(
@@ -64,15 +73,21 @@ class Service:
 
     def _serve(self, sock: socket.socket, worker: int) -> None:
         line = Line(sock, ms.QUESTIONS)
-        with suppress(EOFError, OSError, InvariantBroken):
-            while True:
-                question, files = line.receive()
-                for each in files:
-                    os.close(each)  # Nobody gives us any.
-                answer, memory = self._answer(worker, question)
-                line.send(answer, () if memory is None else (memory.file,))
-        line.close()
-        self.vault.leave(worker)
+        try:
+            with suppress(EOFError, OSError, InvariantBroken):
+                while True:
+                    self._serve_one(line, worker)
+        finally:
+            line.close()
+            self.vault.leave(worker)
+
+    def _serve_one(self, line: Line, worker: int) -> None:
+        """Answer one question; what was sent is not held until the next comes."""
+        question, files = line.receive()
+        for each in files:
+            os.close(each)  # Nobody gives us any.
+        answer, memory = self._answer(worker, question)
+        line.send(answer, () if memory is None else (memory.file,))
 
     def _answer(self, worker: int, question: Any) -> Answer:
         try:
@@ -112,7 +127,8 @@ class Service:
             case ms.Await():
                 job = self.saver.wait(question.snapshot, question.timeout_s)
                 if job is None:
-                    return ms.Awaited(is_durable=False, why="It takes longer than that."), None
+                    is_known = self.saver.is_known(question.snapshot)
+                    return ms.Awaited(is_durable=False, why=_LONGER if is_known else _LOST), None
                 is_durable = job.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
                 return ms.Awaited(is_durable=is_durable, why=job.why), None
             case ms.Find():
@@ -177,9 +193,12 @@ class Service:
 
 def error_of(failed: ms.Failed) -> ElasticdError:
     """The error that an answer tells of."""
-    kind = Damaged if failed.kind == "Damaged" else getattr(errors, failed.kind, ElasticdError)
-    made: ElasticdError = kind(failed.why)
-    return made
+    kinds: dict[str, type[ElasticdError]] = {
+        "Damaged": Damaged,
+        "Missing": errors.NotFound,
+        "Throttled": errors.Unavailable,
+    }
+    return kinds.get(failed.kind, getattr(errors, failed.kind, ElasticdError))(failed.why)
 
 
 def _shared(memory: Memory) -> Answer:

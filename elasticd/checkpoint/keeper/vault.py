@@ -55,7 +55,7 @@ class Vault:
         self._lock = Lock()
         self._places: dict[tuple[int, int], _Place] = {}
         self._orphans: list[Record] = []
-        """Of workers that are gone, until newer ones are whole."""
+        """Of workers that are gone, until a newer snapshot is durable."""
 
     def plan(self, worker: int, plans: Iterable[Plan]) -> None:
         """Take note of a worker's plans; its earlier ones are over."""
@@ -107,12 +107,13 @@ class Vault:
                 raise InvariantBroken("a buffer was filled that was not claimed")
             place.claimed = -1
             place.records[buffer] = record
-            snapshot = record.share.snapshot
-            # A worker that is gone is stood in for by whoever has a newer snapshot.
+
+    def forget_before(self, durable: Snapshot) -> None:
+        """What workers that are gone left is of no use any more if it is older than this."""
+        with self._lock:
             for orphan in self._orphans:
-                if _age(orphan.share.snapshot) < _age(snapshot) and orphan.is_uploaded:
-                    orphan.is_wanted = False
-            self._orphans = [each for each in self._orphans if each.is_wanted][-_ORPHANS_LIMIT:]
+                orphan.is_wanted = _age(orphan.share.snapshot) >= _age(durable)
+            self._orphans = [each for each in self._orphans if each.is_wanted]
 
     def memory(self, worker: int, plan: int, buffer: int) -> Memory:
         with self._lock:

@@ -101,7 +101,8 @@ def test_killed_rank_is_done_without(agent: FakeAgent, reference: list[float], r
     for worker in survivors:
         assert worker.wait_formed(2).step >= applied
         assert worker.wait_stepped(2).lost_steps <= 1
-        assert not worker.all_of(Broken)
+        # Of the generation that is over it may be told, where the word of the new one comes later.
+        assert all(broken.generation == 1 for broken in worker.all_of(Broken))
     assert_ends_as(reference, survivors)
 
 

@@ -1,0 +1,213 @@
+"""The agent's hold of a keeper's process: started, started again, let go; no secret in sight."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from elasticd.checkpoint.keeper import message as ms
+from elasticd.checkpoint.keeper.client import Client
+from elasticd.errors import Unavailable
+from elasticd.records.checkpoint import CheckpointSpec, Every
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import EntryKind, JobSpec
+from elasticd_agent import keeper_process
+from elasticd_agent.keeper_process import KeeperProcess
+from tests.fixtures.cluster import until
+
+LIMIT_S = 20.0
+SECRET = "canary-7be1"
+
+
+def spec_of(url: str, **options: object) -> JobSpec:
+    wanted = CheckpointSpec(url=url, owner="owner", options=options, every=Every(steps=7))
+    return JobSpec(
+        name=JobName("job"), uid="uid", entry_kind=EntryKind.SCRIPT, entry="t.py",
+        checkpoint=wanted, env={"NAMED": "yes"},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def children() -> set[int]:
+    return set()
+
+
+Make = Callable[[JobSpec], KeeperProcess]
+
+
+@pytest.fixture
+def make(tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Start keepers; all of them have ended when the test has."""
+    monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", SECRET)
+    monkeypatch.setenv("ELASTICD_ETCD", f"https://{SECRET}@host")
+    made: list[KeeperProcess] = []
+
+    def start(spec: JobSpec) -> KeeperProcess:
+        made.append(KeeperProcess(spec, NodeId("node"), tmp_path / "run", children))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+    until(lambda: not children, lambda: children)
+
+
+def answers(keeper: KeeperProcess) -> bool:
+    """It listens and answers, by the name that workers are told."""
+    client = Client(keeper.env["ELASTICD_KEEPER"], limit_s=LIMIT_S)
+    try:
+        client.ask(ms.Ask(), ms.Standing, timeout_s=LIMIT_S)
+    except Unavailable:
+        return False
+    client.close()
+    return True
+
+
+def shown(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_bytes().replace(b"\0", b"\n").decode()
+
+
+def test_job_without_checkpoints_has_no_keeper(make: Make, children: set[int]) -> None:
+    """Neither a process nor anything that workers are told."""
+    keeper = make(JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py"))
+    assert keeper.env == {}
+    assert children == set()
+    keeper.close()
+
+
+def test_secrets_are_where_they_are_needed_and_nowhere_else(
+    make: Make, children: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What opens etcd is not the keeper's; its settings nobody sees in its command line; what
+    opens the storage is in its own environment, and in nothing that the agent tells workers."""
+    monkeypatch.setenv("STORE_KEY", "storage-canary")
+    keeper = make(spec_of("memory://somewhere", key="env:STORE_KEY"))
+    (pid,) = children
+    assert answers(keeper)
+    environ, command = shown(pid, "environ"), shown(pid, "cmdline")
+    assert SECRET not in environ and "ELASTICD_ETCD" not in environ
+    assert "NAMED=yes" in environ and "STORE_KEY=storage-canary" in environ
+    assert command.splitlines()[1:] == ["-m", "elasticd.checkpoint.keeper"]
+    told = str(keeper.env)
+    assert "canary" not in told and "STORE_KEY" not in told
+    assert keeper.env["ELASTICD_CHECKPOINT"] == "memory://somewhere"
+    assert keeper.env["ELASTICD_CHECKPOINT_EVERY"] == "7steps"
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or "canary" not in path.read_text(), path
+
+
+def test_killed_keeper_is_started_again_under_its_name(
+    make: Make, children: set[int], tmp_path: Path
+) -> None:
+    """Workers that ask again reach the new one."""
+    keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
+    assert answers(keeper)
+    (first,) = children
+    os.kill(first, signal.SIGKILL)
+    until(lambda: children - {first}, lambda: children)
+    assert answers(keeper)
+    (second,) = children
+    assert second != first
+
+
+class Pauses(Event):
+    """Remembers for how long it was waited on, and does not wait; ends after some."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+        self._limit = limit
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.seen.append(timeout)
+        return len(self.seen) >= self._limit
+
+
+def test_keeper_that_cannot_live_is_started_with_growing_pauses(
+    tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each twice as long, up to a limit; also where no process can be made."""
+    pauses = Pauses(12)
+    monkeypatch.setattr(keeper_process, "Event", lambda: pauses)
+    popen: Any = subprocess.Popen
+    started = []
+
+    def failing(args: list[str], **options: Any) -> Any:
+        started.append(args)
+        if len(started) % 3 == 2:
+            raise OSError(11, "no process can be made")
+        return popen(["false"], **options)
+
+    monkeypatch.setattr("elasticd_agent.keeper_process.subprocess.Popen", failing)
+    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children)
+    until(lambda: len(pauses.seen) >= 12, lambda: pauses.seen)
+    assert pauses.seen[:4] == [0.2, 0.4, 0.8, 1.6]
+    assert pauses.seen[-3:] == [30.0] * 3
+    until(lambda: not children, lambda: children)
+
+
+def test_closed_keeper_ends_by_itself_and_stays_so(
+    make: Make, children: set[int], tmp_path: Path
+) -> None:
+    """With exit code 0, and no other takes its place; closing twice is no harm."""
+    keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
+    assert answers(keeper)
+    process = keeper._process
+    assert process is not None
+    keeper.close()
+    keeper.close()
+    assert process.wait(LIMIT_S) == 0
+    until(lambda: not children, lambda: children)
+    with pytest.raises(Unavailable):
+        Client(keeper.env["ELASTICD_KEEPER"], limit_s=0.0)
+
+
+def test_keeper_that_is_started_while_it_is_closed_ends_too(
+    tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one, after a kill, just when the job is over: nobody else would end it."""
+    monkeypatch.setattr(keeper_process, "FIRST_PAUSE_S", 0.0)
+    popen: Any = subprocess.Popen
+    processes: list[subprocess.Popen[bytes]] = []
+    is_starting, go_on = Event(), Event()
+
+    def slow(args: list[str], **options: Any) -> Any:
+        if processes:
+            is_starting.set()
+            assert go_on.wait(LIMIT_S)
+        processes.append(popen(["cat"], **options))
+        return processes[-1]
+
+    monkeypatch.setattr("elasticd_agent.keeper_process.subprocess.Popen", slow)
+    keeper = KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children)
+    processes[0].kill()
+    assert is_starting.wait(LIMIT_S)
+    closing = threading.Thread(target=keeper.close)
+    closing.start()
+    until(keeper._is_closing.is_set, lambda: "not closing")
+    go_on.set()
+    closing.join(LIMIT_S)
+    assert len(processes) == 2
+    assert processes[1].wait(LIMIT_S) == 0, "the end of its input is its end"
+    until(lambda: not children, lambda: children)
+
+
+def test_end_of_the_agent_is_the_keepers_end(
+    make: Make, children: set[int], tmp_path: Path
+) -> None:
+    """Nothing but the pipe holds it: whoever dies with it open closes it."""
+    keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
+    assert answers(keeper)
+    (pid,) = children
+    assert keeper._process is not None and keeper._process.stdin is not None
+    own = os.readlink(f"/proc/self/fd/{keeper._process.stdin.fileno()}")
+    held = [os.readlink(f"/proc/{pid}/fd/{each}") for each in os.listdir(f"/proc/{pid}/fd")]
+    assert held.count(own) == 1, "its reading end, and no writing end of its own"
+    assert os.getsid(pid) == pid

@@ -1,0 +1,139 @@
+"""Keepers over one bucket, snapshots of a few bytes for them, and buckets that wait for a test."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+from elasticd.checkpoint.bucket import Bucket
+from elasticd.checkpoint.commit import Committer, read_manifest
+from elasticd.checkpoint.entry import Entry, Kind
+from elasticd.checkpoint.folder import Folder
+from elasticd.checkpoint.keeper.message import Plan
+from elasticd.checkpoint.keeper.saver import Saver
+from elasticd.checkpoint.keeper.vault import Record, Vault
+from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.log import Log
+from elasticd.checkpoint.manifest import Piece, Tensor
+from elasticd.checkpoint.plan import Layout, Slab, laid_out
+from elasticd.checkpoint.upload import Share
+from tests.unit.checkpoint.meddling import Meddling
+from tests.unit.checkpoint.records import header
+
+__all__ = ["PATIENCE_S", "Gate", "Node", "a_plan", "a_snapshot", "committed", "memfds", "open_fds"]
+
+PATIENCE_S = 20.0
+"""Only a bound for a hang."""
+SHARE_BYTES = 100
+
+
+def a_snapshot(step: int = 10, generation: int = 1, run: int = 1) -> Snapshot:
+    return Snapshot(run=run, generation=generation, step=step)
+
+
+def tensors(shares: int) -> tuple[Tensor, ...]:
+    """One for each share."""
+    return tuple(Tensor(f"w{index}", "uint8", (SHARE_BYTES,)) for index in range(shares))
+
+
+def a_plan(share: int = 0, shares: int = 1, holder: int = 0, *, parts: int = 1) -> Plan:
+    """The ids of a worker's plans are of its shares and holders."""
+    layout = laid_out(tensors(shares), [Slab(share, (0,), (SHARE_BYTES,))])
+    if parts > 1:
+        size = SHARE_BYTES // parts
+        layout = Layout(
+            SHARE_BYTES,
+            tuple((size * index, size) for index in range(parts)),
+            tuple(Piece(share, (size * index,), (size,), index, 0) for index in range(parts)),
+        )
+    return Plan(
+        id=2 * share + holder, share=share, shares=shares, holder=holder, layout=layout,
+        tensors=tensors(shares) if share == 0 else (),
+    )  # fmt: skip
+
+
+def record_of(vault: Vault, worker: int, plan: Plan, buffer: int, made: Snapshot) -> Record:
+    head = None
+    if plan.share == 0:
+        head = replace(header(plan.shares), snapshot=made, tensors=plan.tensors)
+    share = Share(
+        snapshot=made, share=plan.share, shares=plan.shares, holder=plan.holder,
+        layout=plan.layout, header=head,
+    )  # fmt: skip
+    return Record(share=share, memory=vault.memory(worker, plan.id, buffer), epoch=0)
+
+
+class Node:
+    """A keeper's vault and saver, and workers that copy into it."""
+
+    def __init__(self, bucket: Bucket, *, uid: str = "uid", parallel: int = 2) -> None:
+        self.bucket, self.vault = bucket, Vault()
+        self.committer = Committer(bucket=bucket, log=Log(bucket), uid=uid, job="job")
+        self.commits = 0
+        self.saver = Saver(
+            bucket, self.committer, self.vault, parallel=parallel, committed=self._count
+        )
+
+    def take(self, made: Snapshot, *plans: Plan, worker: int = 1, is_new: bool = True) -> None:
+        """Copy a snapshot; `is_new`: with plans that are told now, instead of those before."""
+        if is_new:
+            self.vault.plan(worker, plans)
+        for plan in plans:
+            buffer, _ = self.vault.claim(worker, plan.id)
+            memory = self.vault.memory(worker, plan.id, buffer)
+            memory.view[:] = bytes([made.step % 256]) * memory.size
+            record = record_of(self.vault, worker, plan, buffer, made)
+            self.vault.keep(worker, plan.id, buffer, record)
+            self.saver.add(record)
+
+    def _count(self) -> None:
+        self.commits += 1
+
+
+class Gate:
+    """`before` of a `Meddling`: requests of one kind wait here until it is opened."""
+
+    def __init__(self, verb: str, end: str) -> None:
+        self._verb, self._end = verb, end
+        self.names: list[str] = []
+        self.reached, self.opened = Event(), Event()
+
+    def __call__(self, verb: str, name: str) -> None:
+        if verb == self._verb and name.endswith(self._end):
+            self.names.append(name)
+            self.reached.set()
+            assert self.opened.wait(PATIENCE_S)
+
+    def over(self, folder: Path) -> Meddling:
+        return Meddling(Folder(str(folder)), self)
+
+    def wait_reached(self) -> None:
+        assert self.reached.wait(PATIENCE_S)
+
+
+def committed(bucket: Bucket) -> list[Entry]:
+    """All entries of the log that are checkpoints, oldest first; each can be read."""
+    log = Log(bucket)
+    numbers = range(1, log.newest_number() + 1)
+    found = [each for each in map(log.entry, numbers) if each.kind is Kind.COMMITTED]
+    for entry in found:
+        manifest = read_manifest(bucket, entry)
+        for part in manifest.parts:
+            data = bucket.read(f"{entry.snapshot.folder}/{part.name}", part.size)
+            assert data == bytes([entry.snapshot.step % 256]) * part.size
+    return found
+
+
+def open_fds(is_wanted: Callable[[str], bool] = lambda target: True) -> int:
+    """How many files are open in this process."""
+    count = 0
+    for each in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            count += is_wanted(os.readlink(f"/proc/self/fd/{each}"))
+    return count
+
+
+def memfds() -> int:
+    return open_fds(lambda target: target.startswith("/memfd:elasticd-checkpoint"))

@@ -1,0 +1,211 @@
+"""What is in memory: which buffer may be overwritten, and what dead workers leave."""
+
+from pathlib import Path
+
+import pytest
+
+from elasticd.checkpoint.folder import Folder
+from elasticd.checkpoint.keeper import vault as vault_module
+from elasticd.checkpoint.keeper.message import Plan
+from elasticd.checkpoint.keeper.vault import BUFFERS, Record, Vault, held_of
+from elasticd.errors import InvariantBroken
+from tests.unit.checkpoint.keeper.site import (
+    Gate,
+    Node,
+    a_plan,
+    a_snapshot,
+    memfds,
+    record_of,
+)
+
+PLAN = a_plan()
+
+
+def kept(vault: Vault, step: int, *, worker: int = 1, plan: Plan = PLAN, gen: int = 1) -> Record:
+    buffer, _ = vault.claim(worker, plan.id)
+    record = record_of(vault, worker, plan, buffer, a_snapshot(step, gen))
+    vault.keep(worker, plan.id, buffer, record)
+    return record
+
+
+def steps(vault: Vault) -> list[int]:
+    return sorted(each.share.snapshot.step for each in vault.records())
+
+
+def planned() -> Vault:
+    vault = Vault()
+    vault.plan(1, [PLAN])
+    return vault
+
+
+def test_newest_whole_one_is_never_given_away() -> None:
+    """Whatever is claimed, dropped or filled: each claim leaves it as it is."""
+    vault = planned()
+    for step in range(10, 20):
+        newest = kept(vault, step)
+        for _ in range(3):
+            buffer, _ = vault.claim(1, PLAN.id)
+            assert vault.memory(1, PLAN.id, buffer) is not newest.memory
+            assert newest.is_wanted and newest in vault.records()
+            vault.drop(1, PLAN.id)
+
+
+def test_newest_is_told_by_generation_before_step() -> None:
+    """A later generation may have gone back to an earlier step."""
+    vault = planned()
+    kept(vault, 50, gen=1)
+    newest = kept(vault, 40, gen=2)
+    vault.claim(1, PLAN.id)
+    assert newest.is_wanted
+    assert steps(vault) == [40]
+
+
+def test_older_one_is_told_that_its_memory_is_given_away() -> None:
+    """Whoever reads it must stop; the record is not found any more."""
+    vault = planned()
+    older, newer = kept(vault, 1), kept(vault, 2)
+    assert older.is_wanted
+    vault.claim(1, PLAN.id)
+    assert (older.is_wanted, newer.is_wanted) == (False, True)
+    assert vault.find(held_of(older)) is None
+    assert vault.find(held_of(newer)) is newer
+
+
+def test_memory_is_taken_when_it_is_needed_and_told_once() -> None:
+    """Two for each plan, and the worker that has mapped it needs no second file."""
+    before = memfds()
+    vault = planned()
+    assert memfds() == before
+    given = []
+    for step in range(6):
+        buffer, memory = vault.claim(1, PLAN.id)
+        given.append(memory is not None)
+        vault.keep(1, PLAN.id, buffer, record_of(vault, 1, PLAN, buffer, a_snapshot(step)))
+    assert given == [True] * BUFFERS + [False] * 4
+
+
+def test_buffer_that_was_not_claimed_cannot_be_filled() -> None:
+    """Not before a claim, not twice, not another one, not after a drop or in another's name."""
+    vault = planned()
+    record = kept(vault, 1)
+    buffer, _ = vault.claim(1, PLAN.id)
+    for wrong in (1 - buffer, -1):
+        with pytest.raises(InvariantBroken):
+            vault.keep(1, PLAN.id, wrong, record)
+    vault.drop(1, PLAN.id)
+    with pytest.raises(InvariantBroken):
+        vault.keep(1, PLAN.id, buffer, record)
+    for worker, plan in ((2, PLAN.id), (1, 77)):
+        with pytest.raises(InvariantBroken):
+            vault.claim(worker, plan)
+
+
+def test_what_a_worker_finished_outlives_it_and_what_it_did_not_does_not() -> None:
+    """Both whole ones stay; a claim that nothing came of leaves nothing."""
+    vault = planned()
+    kept(vault, 1)
+    kept(vault, 2)
+    vault.leave(1)
+    assert steps(vault) == [1, 2]
+    vault.plan(2, [PLAN])
+    vault.claim(2, PLAN.id)
+    vault.leave(2)
+    vault.leave(2)
+    assert steps(vault) == [1, 2]
+
+
+def test_plans_that_are_over_leave_what_is_whole() -> None:
+    """The worker lives on in another generation, with other memory."""
+    vault = planned()
+    first = kept(vault, 1)
+    vault.plan(1, [PLAN])
+    second = kept(vault, 2, gen=2)
+    assert steps(vault) == [1, 2]
+    assert second.memory is not first.memory
+    for _ in range(3):
+        kept(vault, 3, gen=2)
+    assert first.is_wanted and first in vault.records()
+
+
+def test_orphans_stay_until_a_newer_snapshot_is_durable() -> None:
+    """Uploaded or not, second copies too; one of the same age can still be restored from here."""
+    vault = Vault()
+    plans = [a_plan(0, 2), a_plan(1, 2, holder=1)]
+    vault.plan(1, plans)
+    for plan in plans:
+        kept(vault, 10, plan=plan).is_uploaded = True
+        kept(vault, 20, plan=plan)
+    old = vault.records()
+    vault.leave(1)
+    vault.plan(2, plans)
+    kept(vault, 30, worker=2, plan=plans[0])
+    vault.forget_before(a_snapshot(10))
+    assert steps(vault) == [10, 10, 20, 20, 30]
+    vault.forget_before(a_snapshot(20))
+    assert steps(vault) == [20, 20, 30]
+    assert [each.is_wanted for each in old] == [each.share.snapshot.step == 20 for each in old]
+    vault.forget_before(a_snapshot(5, generation=2))
+    assert steps(vault) == [30], "what a worker that lives may still write to is not an orphan"
+
+
+def test_orphans_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the world changes while nothing becomes durable."""
+    monkeypatch.setattr(vault_module, "_ORPHANS_LIMIT", 6)
+    before = memfds()
+    vault = Vault()
+    for step in range(0, 40, 2):
+        vault.plan(1, [PLAN])
+        kept(vault, step)
+        kept(vault, step + 1)
+    vault.leave(1)
+    assert steps(vault) == list(range(34, 40))
+    assert memfds() - before == 2 * 6, "each memory has its file and its mapping's"
+
+
+def test_memory_is_freed_with_the_last_record() -> None:
+    """Of workers that left, of plans that are over, of claims that came to nothing."""
+    before = memfds()
+    vault = planned()
+    for step in range(5):
+        kept(vault, step)
+    vault.plan(1, [PLAN])
+    kept(vault, 9)
+    vault.claim(1, PLAN.id)
+    assert memfds() > before
+    vault.leave(1)
+    vault.forget_before(a_snapshot(10))
+    assert vault.records() == []
+    assert memfds() == before
+
+
+def test_commits_free_what_dead_workers_left(tmp_path: Path) -> None:
+    """A world that changes at each snapshot costs no more memory at its end than at its start."""
+    node = Node(Folder(str(tmp_path)))
+    node.committer.open(1, 0)
+    counts = []
+    for step in range(1, 6):
+        # The second holder's copy is never uploaded: the first has done it.
+        node.take(a_snapshot(step), a_plan(0, 2), a_plan(1, 2), a_plan(1, 2, holder=1))
+        job = node.saver.wait(a_snapshot(step), 20.0)
+        assert job is not None and not job.why
+        counts.append(len(node.vault.records()))
+    assert counts == [3] * 5
+
+
+def test_part_that_was_read_too_late_gets_no_name(tmp_path: Path) -> None:
+    """The buffer is given away while its part is on the way: it may hold anything, so no fragment
+    names it, and what took its place is saved."""
+    gate = Gate("create", ".bin")
+    node = Node(gate.over(tmp_path))
+    node.committer.open(1, 0)
+    node.take(a_snapshot(1), PLAN)
+    gate.wait_reached()
+    node.take(a_snapshot(2), PLAN, is_new=False)
+    buffer, _ = node.vault.claim(1, PLAN.id)
+    node.vault.memory(1, PLAN.id, buffer).view[:] = b"x" * 100
+    gate.opened.set()
+    job = node.saver.wait(a_snapshot(1), 20.0)
+    assert job is not None and "newer snapshot took its place" in job.why
+    assert not list(tmp_path.glob(f"{a_snapshot(1).folder}/*.json"))
+    node.saver.wait(a_snapshot(2), 20.0)
+    assert node.saver.durable_step == 2

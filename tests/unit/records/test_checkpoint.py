@@ -1,0 +1,118 @@
+"""What a job says of its checkpoints: how often, where, and how that is written down."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.errors import CallError
+from elasticd.records.checkpoint import CheckpointSpec, Every, read_every
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import JobName
+from elasticd.records.job import EntryKind, JobSpec
+
+FLAG = "--checkpoint-every"
+
+SPEC = CheckpointSpec(
+    url="s3://bucket/run",
+    owner="train.py",
+    options={"endpoint_url": "http://host:9000", "config_kwargs": {"max": [1, 2.5, None, True]}},
+    every=Every(steps=100),
+    keep_last=0,
+    keep_every_steps=1000,
+    copy="overlapped",
+    parallel=3,
+    timeout_s=7.5,
+)
+
+
+def job(checkpoint: CheckpointSpec | None) -> JobSpec:
+    return JobSpec(
+        name=JobName("j"), uid="1", entry_kind=EntryKind.SCRIPT, entry="x.py", checkpoint=checkpoint
+    )
+
+
+@pytest.mark.parametrize("spec", [None, SPEC, CheckpointSpec(url="file:///a", owner="o")], ids=str)
+def test_job_with_checkpoints_survives_the_way_to_bytes_and_back(
+    spec: CheckpointSpec | None,
+) -> None:
+    """With every field, with all defaults, and without."""
+    assert decode(JobSpec, encode(job(spec))) == job(spec)
+
+
+def test_record_of_before_there_were_checkpoints_has_none() -> None:
+    """An agent that is newer than the submitter saves nothing that nobody asked for."""
+    plain = json.loads(encode(job(SPEC)))
+    del plain["checkpoint"]
+    assert decode(JobSpec, json.dumps(plain).encode()) == job(None)
+
+
+def test_field_of_a_newer_schema_does_not_make_a_job_unreadable() -> None:
+    """What is not known is left out, what is missing is as it is by default."""
+    plain = json.loads(encode(job(SPEC)))
+    plain["checkpoint"] = {"url": "file:///a", "owner": "o", "colour": "of tomorrow"}
+    found = decode(JobSpec, json.dumps(plain).encode()).checkpoint
+    assert found == CheckpointSpec(url="file:///a", owner="o")
+    assert found.every == Every(seconds=60.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "every"),
+    [
+        (None, Every(seconds=60.0)),
+        ("45", Every(seconds=45.0)),
+        ("60s", Every(seconds=60.0)),
+        ("0.5s", Every(seconds=0.5)),
+        ("1.5m", Every(seconds=90.0)),
+        ("5min", Every(seconds=300.0)),
+        ("2 h", Every(seconds=7200.0)),
+        (" 10s ", Every(seconds=10.0)),
+        ("1e3s", Every(seconds=1000.0)),
+        ("100steps", Every(steps=100)),
+        ("100 steps", Every(steps=100)),
+        ("1step", Every(steps=1)),
+        ("1e3steps", Every(steps=1000)),
+    ],
+)
+def test_times_and_numbers_of_steps_are_read(text: str | None, every: Every) -> None:
+    """A number alone is seconds; nothing at all is a minute."""
+    assert read_every(FLAG, text) == every
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "s", "steps", "often", "0", "0s", "0steps", "-1", "-5s", "-3steps", "0.5steps",
+        "1.5steps", "5d", "5 s s", "5steps5", "nan", "NaN", "NaNs", "NaNsteps", "inf", "INF",
+        "INFs", "INFsteps", "1e999", "1e999s", "1e999steps", "1e308h", "1e-400s", "5S", "1:00",
+        "5m30s", "100 Steps", "五s", "9" * 400 + "s",
+    ],
+)  # fmt: skip
+def test_what_is_neither_is_refused_in_one_sentence(text: str) -> None:
+    """It names the flag, shows what was written, and what could be."""
+    with pytest.raises(CallError) as caught:
+        read_every(FLAG, text)
+    said = str(caught.value)
+    assert said.startswith(f"{FLAG} {text} ") and "100steps" in said and "60s" in said
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """And what is read is one of the two, and finite."""
+    try:
+        every = read_every(FLAG, text)
+    except CallError:
+        return
+    assert (every.steps > 0) != (0 < every.seconds < float("inf"))
+
+
+@given(
+    st.one_of(
+        st.integers(1, 10**9).map(lambda steps: Every(steps=steps)),
+        st.integers(1, 999_999).map(lambda tenths: Every(seconds=tenths / 10)),
+    )
+)
+def test_what_is_shown_can_be_given_again(every: Every) -> None:
+    """`elasticd status` shows what `--checkpoint-every` takes."""
+    assert read_every(FLAG, str(every)) == every

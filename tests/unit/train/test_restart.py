@@ -1,0 +1,254 @@
+"""`save` and `load` of scripts that are started again."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from elasticd.checkpoint.keeper import message as ms
+from elasticd.errors import CallError
+from elasticd.train import keeper as way
+from elasticd.train import restart
+from elasticd.train.matching import CannotRestore
+from elasticd.train.restart import load, save
+from tests.unit.train.restoring_case import Stock, snapshot_of, state_of
+from tests.unit.train.saving_case import Keeper, same
+
+
+class Node:
+    """A keeper with storage and memory, as a client sees it."""
+
+    def __init__(self) -> None:
+        self.keeper, self.stock = Keeper(), Stock()
+        self.joined = ms.Joined(run=5, number=0)
+        self.asked: list[Any] = []
+
+    def ask(self, question: Any, kind: type, *, timeout_s: float | None = None) -> Any:
+        self.asked.append(question)
+        if type(question) is ms.Join:
+            return self.joined
+        if type(question) is ms.Find:
+            return self.stock.ask(question, kind)
+        return self.keeper.answer(question)[0]
+
+    def tell(self, question: Any, *, timeout_s: float | None = None) -> None:
+        self.ask(question, ms.Done)
+
+    def ask_memory(self, question: Any, kind: type, *, timeout_s: float | None = None) -> Any:
+        self.asked.append(question)
+        if type(question) is ms.Claim:
+            return self.keeper.answer(question)
+        return self.stock.ask_memory(question, kind)
+
+    def of(self, kind: type) -> list[Any]:
+        return [each for each in self.asked if type(each) is kind]
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Node:
+    """This process is the only rank of a job with checkpoints."""
+    node = Node()
+    monkeypatch.setattr(restart, "_JOB", None)
+    monkeypatch.setattr(way, "Client", lambda name, limit_s: node)
+    for name, value in {
+        "ELASTICD_KEEPER": "k", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": "0", "ELASTICD_GENERATION": "2",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    return node
+
+
+def test_save_without_load_opens_the_generation_at_its_start(node: Node) -> None:
+    """Once, whatever is saved later."""
+    assert save(state_of(3), 3) and save(state_of(4), 4)
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=0)]
+    assert node.of(ms.Find) == []
+    assert [each.snapshot for each in node.keeper.taken] == [
+        snapshot_of(3, generation=2), snapshot_of(4, generation=2)
+    ]  # fmt: skip
+
+
+def test_what_was_saved_is_the_state_at_that_time(node: Node) -> None:
+    """It may be changed as soon as `save` returns, and is not held."""
+    state = state_of(3)
+    assert save(state, 3)
+    state["w"].zero_()
+    assert same(node.keeper.state(node.keeper.taken[0]), state_of(3))
+    assert restart._job()._state.value is None
+
+
+def test_first_step_may_be_zero(node: Node) -> None:
+    """Some count so."""
+    assert save(state_of(0), 0)
+    assert save(state_of(1), 1)
+
+
+@pytest.mark.parametrize("step", [5, 4, 0])
+def test_steps_must_grow(node: Node, step: int) -> None:
+    """A checkpoint of a smaller step would be older than what it was made from."""
+    assert save(state_of(5), 5)
+    with pytest.raises(CallError, match=f"step {step} after step 5: steps must grow"):
+        save(state_of(step), step)
+
+
+def test_step_that_was_not_saved_may_be_given_again(node: Node) -> None:
+    """The keeper was busy."""
+    node.keeper.is_busy = True
+    assert not save(state_of(5), 5)
+    node.keeper.is_busy = False
+    assert save(state_of(5), 5)
+
+
+def test_training_goes_on_without_memory(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    """False, and one sentence."""
+    node.keeper.is_full = True
+    assert not save(state_of(5), 5) and not save(state_of(6), 6)
+    assert capsys.readouterr().err == (
+        "elasticd: Nothing is saved at the moment: there is no memory\n"
+    )
+
+
+@pytest.mark.parametrize("step", [-1, 1.0, "1", None, True, torch.tensor(1)], ids=repr)
+def test_step_that_is_no_whole_number_is_refused(node: Node, step: Any) -> None:
+    """By its value."""
+    with pytest.raises(CallError, match="wants a step"):
+        save(state_of(1), step)
+    assert node.asked == []
+
+
+@pytest.mark.parametrize("state", [None, 5, [1], "model", torch.nn.Linear(1, 1)], ids=str)
+def test_state_that_is_no_dict_is_refused(node: Node, state: Any) -> None:
+    """With what to write; a module in the place of its state_dict is a common mistake."""
+    with pytest.raises(CallError, match=r"model\.state_dict\(\)"):
+        save(state, 1)
+    if state is not None:
+        with pytest.raises(CallError, match=r"model\.state_dict\(\)"):
+            load(state)
+
+
+def test_what_cannot_be_saved_is_named(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its path, and the training goes on."""
+    assert not save({"model": torch.nn.Linear(1, 1)}, 1)
+    assert "state.model is a torch.nn.modules.linear.Linear" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("ELASTICD_KEEPER", "--checkpoint URL"), ("RANK", r"in elasticd\.run the state is saved")],
+)
+def test_process_that_has_no_keeper_or_rank_is_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch, missing: str, said: str
+) -> None:
+    """Started without the flag, or within `elasticd.run`."""
+    monkeypatch.delenv(missing)
+    with pytest.raises(CallError, match=said):
+        load()
+    with pytest.raises(CallError, match=said):
+        save({}, 1)
+
+
+# --- load ---------------------------------------------------------------------------------------
+
+
+def test_load_of_nothing_is_none(node: Node) -> None:
+    """And the generation is open."""
+    assert load() is None
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=0)]
+    assert save(state_of(1), 1)
+
+
+def test_load_gives_the_newest(node: Node) -> None:
+    """Whole tensors of its own, and the step; the generation begins there."""
+    node.stock.store(5, 7)
+    loaded = load()
+    assert loaded is not None and loaded[1] == 7
+    assert same(loaded[0], state_of(7))
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=7)]
+    with pytest.raises(CallError, match="steps must grow"):
+        save(state_of(7), 7)
+    assert save(state_of(8), 8)
+
+
+def test_load_into_fills_what_is_given_and_reads_no_more(node: Node) -> None:
+    """In place; what a checkpoint has more of is left there."""
+    node.stock.store(5)
+    into = {"w": torch.zeros(10, 6), "count": torch.tensor(0)}
+    held = into["w"]
+    loaded = load(into)
+    assert loaded is not None and loaded[0] is into and loaded[1] == 5
+    assert held is into["w"] and torch.equal(held, state_of(5)["w"])
+    assert into["count"] == 5
+    (question,) = [each for each in node.asked if type(each) is ms.Fetch]
+    assert len(question.pieces) == 2, "one small tensor, one of no dimension"
+
+
+def test_load_into_another_model_is_refused_by_name(node: Node) -> None:
+    """Before anything is written."""
+    node.stock.store(5)
+    into = {"w": torch.zeros(10, 6), "b": torch.zeros(9), "v": torch.zeros(2)}
+    with pytest.raises(CannotRestore) as caught:
+        load(into)
+    assert "state.b is int64 [7] in the checkpoint and float32 [9] here" in str(caught.value)
+    assert "state.v is not in the checkpoint" in str(caught.value)
+    assert not into["w"].any()
+
+
+def test_damaged_checkpoint_falls_back(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said, and steps go on from the one that was loaded."""
+    node.stock.store(5, 9)
+    node.stock.damaged = {19}
+    loaded = load()
+    assert loaded is not None and loaded[1] == 5
+    assert same(loaded[0], state_of(5))
+    assert node.of(ms.Open) == [ms.Open(generation=2, step=5)]
+    assert capsys.readouterr().err == "elasticd: checkpoint 19 is damaged\n"
+    assert save(state_of(6), 6)
+
+
+def test_all_damaged_begins_anew(node: Node) -> None:
+    """And may save any step from the first on."""
+    node.stock.store(9)
+    node.stock.damaged = {19}
+    assert load() is None
+    assert save(state_of(1), 1)
+
+
+def test_other_ranks_load_what_rank_0_has_written_down(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though there is a newer one by now."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    node.stock.store(5, 9)
+    node.joined = ms.Joined(run=5, number=15)
+    loaded = load()
+    assert loaded is not None and loaded[1] == 5
+    assert node.of(ms.Find) == node.of(ms.Open) == []
+    assert save(state_of(6), 6)
+    assert node.keeper.taken[0].snapshot == snapshot_of(6, run=5, generation=2)
+
+
+def test_other_ranks_that_only_save_learn_of_the_run(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 opens the generation for all."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert save(state_of(1), 1)
+    assert node.of(ms.Open) == [] and node.of(ms.Join)[0].generation == 2
+
+
+@pytest.mark.parametrize(
+    ("local", "group", "rank", "size", "nodes"),
+    [
+        ("2", "1", 2, 4, [0, 0, 1, 1]),
+        ("1", "0", 0, 3, [0, 1, 2]),
+        ("3", "0", 1, 4, [0, 0, 0, 0]),
+        ("2", "0", 2, 4, [0, 0, 0, 0]),
+    ],
+)
+def test_nodes_of_ranks_are_known_where_all_have_as_many(
+    local: str, group: str, rank: int, size: int, nodes: list[int]
+) -> None:
+    """Else there are no second copies: which node has which rank is not to be guessed."""
+    assert restart._nodes({"LOCAL_WORLD_SIZE": local, "GROUP_RANK": group}, rank, size) == nodes

@@ -1,0 +1,302 @@
+"""What is restored is the newest state that is whole, and nothing is restored by halves."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from elasticd.checkpoint.fetch import size_of
+from elasticd.checkpoint.keeper import message as ms
+from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.manifest import Manifest, Part, Piece, Tensor
+from elasticd.records.codec import to_plain
+from elasticd.train.interrupt import Interrupted
+from elasticd.train.matching import CannotRestore
+from elasticd.train.restoring import SETTLE_S, Restored, _Restore, divided, restore
+from tests.unit.checkpoint.records import header
+from tests.unit.train.restoring_case import EPOCH, Group, Plain, Stock, snapshot_of, state_of
+from tests.unit.train.saving_case import same
+
+
+def alone(
+    stock: Stock, state: Plain | None = None, *, is_stale: bool = False
+) -> tuple[Restored, Plain]:
+    """Restore on one rank that is alone."""
+    state = state or Plain(state_of(0))
+    group = Group(0, 1, HashStore())
+    return restore(group, stock, state, lambda: is_stale), state  # type: ignore[arg-type]
+
+
+def chosen(stock: Stock, *nodes: Stock) -> tuple[str, int]:
+    """What rank 0 chooses from its own keeper's storage, and the memory of all nodes."""
+    every = nodes or (stock,)
+    listed = [json.dumps(to_plain(tuple(each.held))) for each in every]
+    restoring = _Restore(
+        Group(0, len(every), HashStore()),
+        stock,  # type: ignore[arg-type]
+        Plain({}),
+        lambda: False,
+    )
+    said = restoring._chosen(0, listed)
+    if said["place"] != "memory":
+        found = stock.stored.get(said["number"])
+        return said["place"], found.step if found is not None else 0
+    steps = {plain["snapshot"]["step"] for _, plain in said["holders"]}
+    assert sorted(plain["share"] for _, plain in said["holders"]) == list(range(stock.holders))
+    for rank, plain in said["holders"]:
+        assert plain in to_plain(tuple(every[rank].held)), "whoever is to bring it has it"  # type: ignore[operator]
+    (step,) = steps
+    return "memory", step
+
+
+# --- which one ----------------------------------------------------------------------------------
+
+
+def test_nothing_anywhere_is_nothing() -> None:
+    """The training begins."""
+    assert chosen(Stock()) == ("none", 0)
+
+
+def test_memory_counts_only_if_all_shares_are_there() -> None:
+    """On any nodes together."""
+    first, second = Stock(), Stock()
+    first.store(5)
+    first.hold(9, 0)
+    assert chosen(first, first, second) == ("storage", 5)
+    second.hold(9, 1)
+    assert chosen(first, first, second) == ("memory", 9)
+
+
+def test_newest_whole_one_in_memory_wins() -> None:
+    """Not one that is newer and lacks a share."""
+    stock = Stock()
+    stock.hold(7, 0, 1)
+    stock.hold(9, 0, 1)
+    stock.hold(11, 1)
+    assert chosen(stock) == ("memory", 9)
+
+
+def test_shares_of_two_snapshots_make_no_whole() -> None:
+    """Though they are of one step: a newer generation has done it again."""
+    stock = Stock()
+    stock.hold(9, 0, generation=1)
+    stock.hold(9, 1, generation=2)
+    assert chosen(stock) == ("none", 0)
+
+
+def test_newer_generation_wins_over_more_steps() -> None:
+    """What an older one did beyond it was given up."""
+    stock = Stock()
+    stock.hold(20, 0, 1, generation=1)
+    stock.hold(9, 0, 1, generation=2)
+    assert chosen(stock) == ("memory", 9)
+
+
+@pytest.mark.parametrize(
+    ("held", "stored", "wanted"),
+    [(9, 8, ("memory", 9)), (9, 9, ("memory", 9)), (9, 10, ("storage", 10))],
+)
+def test_newer_of_memory_and_storage_wins(held: int, stored: int, wanted: tuple[str, int]) -> None:
+    """Memory where they are equal: it costs no request."""
+    stock = Stock()
+    stock.hold(held, 0, 1)
+    stock.store(stored)
+    assert chosen(stock) == wanted
+
+
+def test_newer_one_that_is_not_whole_is_waited_for() -> None:
+    """A node that has left may still be bringing its part to the storage."""
+    stock = Stock()
+    stock.store(5)
+    stock.hold(9, 0)
+    stock.settling = {19: snapshot_of(9)}
+    assert chosen(stock) == ("storage", 9)
+    assert [each.settle_s for each in stock.of(ms.Find)] == [0.0, SETTLE_S]
+
+
+def test_older_one_that_is_not_whole_is_not_waited_for() -> None:
+    """Nor one that is whole."""
+    stock = Stock()
+    stock.store(9)
+    stock.hold(7, 0)
+    stock.hold(11, 0, 1)
+    assert chosen(stock) == ("memory", 11)
+    assert [each.settle_s for each in stock.of(ms.Find)] == [0.0]
+
+
+# --- of one rank --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["memory", "storage"])
+def test_state_is_filled_and_its_position_is_set(place: str) -> None:
+    """All of it, in place where there is a place, and the generation is opened at its step."""
+    stock = Stock(holders=3)
+    stock.store(5)
+    if place == "memory":
+        stock.hold(5, 0, 1, 2)
+    state = Plain(state_of(0))
+    before = state.entries["w"]
+    restored, _ = alone(stock, state)
+    assert same(state.entries, state_of(5))
+    assert state.entries["w"] is not before and torch.equal(before, state_of(5)["w"])
+    assert state.position == (5, EPOCH) and state.is_room_made and not state._is_broken
+    assert (restored.run, restored.snapshot, restored.place) == (9, snapshot_of(5), place)
+    assert restored.epoch == EPOCH and restored.nbytes > 1_600_000
+    # With a run that memory knows, nobody waits for the storage.
+    run = 1 if place == "memory" else 0
+    assert stock.of(ms.Open) == [ms.Open(generation=2, step=5, run=run)]
+    assert restored.sentence.startswith(f"Restored step 5 (run 1, generation 1) from {place}: 1.5")
+
+
+def test_what_is_not_here_yet_is_made() -> None:
+    """Optimizers' state before the first step."""
+    stock = Stock()
+    stock.store(5)
+    state = Plain({"w": torch.zeros(10, 6)})
+    alone(stock, state)
+    assert same(state.entries, state_of(5))
+
+
+def test_tensor_whose_elements_share_memory_is_replaced() -> None:
+    """An expanded one cannot be written to."""
+    stock = Stock()
+    stock.store(5)
+    state = Plain(state_of(0) | {"w": torch.zeros(1, 6).expand(10, 6)})
+    alone(stock, state)
+    assert same(state.entries, state_of(5))
+
+
+def test_without_a_checkpoint_the_generation_is_opened_at_the_start() -> None:
+    """And nothing is written to the state."""
+    stock = Stock()
+    restored, state = alone(stock)
+    assert restored.snapshot is None and restored.run == 9 and restored.sentence == ""
+    assert same(state.entries, state_of(0)) and state.position == (0, 0)
+    assert stock.of(ms.Open) == [ms.Open(generation=2, step=0)]
+
+
+def test_damaged_checkpoint_falls_back_and_says_so() -> None:
+    """As far as it takes."""
+    stock = Stock()
+    stock.store(5, 6, 7)
+    stock.damaged = {16, 17}
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(5))
+    assert restored.sentence.startswith("checkpoint 17 is damaged checkpoint 16 is damaged Restor")
+
+
+def test_memory_that_vanished_falls_back_to_storage() -> None:
+    """It was overwritten between two questions, say."""
+    stock = Stock()
+    stock.store(5)
+    stock.hold(9, 0, 1)
+    stock.damaged = {9}
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(5)) and restored.place == "storage"
+
+
+def test_damaged_checkpoint_falls_back_to_memory_that_is_newer_than_the_one_before() -> None:
+    """What fails in storage says nothing against the memory."""
+    stock = Stock()
+    stock.store(5, 9)
+    stock.hold(8, 0, 1)
+    stock.damaged = {19}
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(8)) and restored.place == "memory"
+
+
+def test_all_damaged_ends_in_a_beginning_that_is_told() -> None:
+    """Whoever reads it decides."""
+    stock = Stock()
+    stock.store(5)
+    stock.damaged = {15}
+    restored, _ = alone(stock)
+    assert restored.snapshot is None and restored.sentence == "checkpoint 15 is damaged"
+
+
+def test_storage_that_refuses_ends_the_job() -> None:
+    """No world of it would do better."""
+    stock = Stock()
+    stock.refuses = "the bucket is another job's"
+    with pytest.raises(CannotRestore, match="another job's") as caught:
+        alone(stock)
+    assert caught.value.ends_job and caught.value.is_plain
+
+
+def test_other_model_is_refused_before_anything_is_written() -> None:
+    """The state is what it was."""
+    stock = Stock()
+    stock.store(5)
+    state = Plain(state_of(0) | {"w": torch.zeros(6, 10)})
+    with pytest.raises(CannotRestore, match=r"state\.w is float32 \[10, 6\] in the checkpoint"):
+        alone(stock, state)
+    assert not state._is_broken
+    assert same(state.entries["large"], state_of(0)["large"])
+
+
+def test_state_that_does_not_take_it_is_said_in_a_sentence() -> None:
+    """A module's own load_state_dict may find something."""
+
+    class Stubborn(Plain):
+        def _load(self, source: Any, position: tuple[int, int], /) -> None:
+            raise RuntimeError("size mismatch for w")
+
+    stock = Stock()
+    stock.store(5)
+    state = Stubborn(state_of(0))
+    with pytest.raises(CannotRestore, match="does not load into this model: size mismatch for w"):
+        alone(stock, state)
+    assert state._is_broken
+
+
+def test_generation_that_ends_interrupts() -> None:
+    """Whoever waits for a word of another."""
+    stock = Stock()
+    group = Group(1, 2, HashStore())
+    with pytest.raises(Interrupted):
+        restore(group, stock, Plain({}), lambda: True)  # type: ignore[arg-type]
+
+
+# --- pure ---------------------------------------------------------------------------------------
+
+
+def manifest(sizes: list[int]) -> Manifest:
+    """One piece of so many bytes for each."""
+    tensors = tuple(Tensor(str(i), "uint8", (size,)) for i, size in enumerate(sizes))
+    pieces = tuple(Piece(i, (0,), (size,), 0, 0) for i, size in enumerate(sizes))
+    whole = header()
+    found = {name: getattr(whole, name) for name in type(whole).__slots__}
+    return Manifest(
+        header=type(whole)(**found | {"tensors": tensors}),
+        parts=(Part("p", 0, ()),),
+        pieces=pieces,
+    )
+
+
+@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 9))
+def test_pieces_are_divided_once_and_about_equally(sizes: list[int], count: int) -> None:
+    """Every stored byte is read by one rank; none has more than its part and one piece."""
+    found = manifest(sizes)
+    every = divided(found, count)
+    assert len(every) == count
+    taken = [index for first, number in every for index in range(first, first + number)]
+    assert taken == list(range(len(sizes)))
+    for first, number in every:
+        nbytes = sum(size_of(found, piece) for piece in found.pieces[first : first + number])
+        assert nbytes <= sum(sizes) / count + max(sizes, default=0)
+
+
+def test_sentence_says_what_was_passed_over_first() -> None:
+    """And how large and how long it was."""
+    said = Restored(
+        run=1, snapshot=Snapshot(run=1, generation=2, step=3), nbytes=3 << 19, place="storage",
+        seconds=0.25, notes=("One was damaged.",),
+    ).sentence  # fmt: skip
+    assert said == (
+        "One was damaged. Restored step 3 (run 1, generation 2) from storage: 1.5 MiB in 0.25 s."
+    )
+    assert Restored(run=1, snapshot=None).sentence == ""
