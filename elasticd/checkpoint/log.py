@@ -125,15 +125,17 @@ class Log:
         Raises:
             Missing, Damaged: it is not there, or not as it was written.
         """
-        if number not in self._entries:
-            if len(self._entries) >= REMEMBERED:
-                self._entries.clear()
-            self._entries[number] = again(
+        entry = self._entries.get(number)  # Another thread may clear it at any moment.
+        if entry is None:
+            entry = again(
                 lambda: Entry.from_json(
                     self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
                 )
             )
-        return self._entries[number]
+            if len(self._entries) >= REMEMBERED:
+                self._entries.clear()
+            self._entries[number] = entry
+        return entry
 
     def back_from(self, number: int) -> Iterator[Entry]:
         """Iterate over the entries from this number down; damaged ones are passed over."""

@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
+from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.plan import PART_BYTES
 from elasticd.train.restoring import restore
@@ -59,9 +60,7 @@ def measure(trials: int) -> Result:
         torch.save(plain, folder / "one.pt")
         dcp_save(plain, checkpoint_id=str(folder / "dcp"))
         write_bare(folder / "many", bare.memory.view, THREADS)
-        # One that has nothing in memory.
-        keepers.append(Keeper(url, folder / "other.log"))
-        other = Client(keepers[1].name)
+        other = job.client
         forms: dict[str, Callable[[], object]] = {
             "copy": bare.once,
             "memory": lambda: _restore(job.client, trained, "memory"),
@@ -73,11 +72,18 @@ def measure(trials: int) -> Result:
         }
         try:
             for number in range(WARM_UP + trials):
+                # One that has nothing in memory: what it read once it keeps for a while.
+                fresh = Keeper(url, folder / "other.log")
+                keepers.append(fresh)
+                other = Client(fresh.name)
+                other.ask(ms.List(), ms.Listed)
                 for name, form in forms.items():
                     began_s = time.perf_counter()
                     form()
                     if number >= WARM_UP:
                         took[name].append(time.perf_counter() - began_s)
+                other.close()
+                keepers.pop().close()
                 if number >= WARM_UP:
                     print(", ".join(f"{n} {s[-1]:.2f} s" for n, s in took.items()), flush=True)
             for tensor, before in zip(trained.state._tree().tensors, expected, strict=True):

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from threading import Lock, Timer
@@ -22,7 +22,7 @@ from elasticd.errors import Fenced, Unavailable
 __all__ = ["Finder"]
 
 POLL_S = 0.2
-SHARED_S = 30.0
+SHARED_S = 10.0
 """How long what was fetched is kept for the other ranks of this node."""
 
 
@@ -33,7 +33,7 @@ class Finder:
         self._bucket, self._committer = bucket, committer
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="fetch")
         self._turn = Lock()
-        self._newest: tuple[float, tuple[int, tuple[int, ...]], Memory] | None = None
+        self._fetching: dict[tuple[int, tuple[int, ...]], Future[Memory]] = {}
         self._manifest = lru_cache(maxsize=4)(self._read)
 
     def find(self, below: int) -> Found:
@@ -106,23 +106,25 @@ class Finder:
             EnvironmentProblem: there is no memory for them.
         """
         # All ranks of a node that is started again want the same, one a moment after the other.
+        key = number, pieces
         with self._turn:
-            kept = self._newest
-            now_s = time.monotonic()
-            if kept is not None and kept[1] == (number, pieces) and now_s - kept[0] < SHARED_S:
-                return kept[2]
-            self._newest = None
-            memory = self._fetch(number, pieces)
-            self._newest = now_s, (number, pieces), memory
-            timer = Timer(SHARED_S, self._forget, (memory,))
-            timer.daemon = True  # It holds up nobody's end.
+            task = self._fetching.get(key)
+            is_first = task is None
+            if task is None:
+                task = self._fetching[key] = Future()
+        if is_first:
+            try:
+                task.set_result(self._fetch(number, pieces))
+            except BaseException as exc:
+                task.set_exception(exc)
+            timer = Timer(SHARED_S, self._forget, (key,))
+            timer.daemon = True
             timer.start()
-            return memory
+        return task.result()
 
-    def _forget(self, memory: Memory) -> None:
+    def _forget(self, key: tuple[int, tuple[int, ...]]) -> None:
         with self._turn:
-            if self._newest is not None and self._newest[2] is memory:
-                self._newest = None
+            self._fetching.pop(key, None)
 
     def _fetch(self, number: int, pieces: tuple[int, ...]) -> Memory:
         manifest = self._manifest(number)

@@ -224,6 +224,8 @@ def test_other_ranks_load_what_rank_0_has_written_down(
     loaded = load()
     assert loaded is not None and loaded[1] == 5
     assert node.of(ms.Find) == node.of(ms.Open) == []
+    with pytest.raises(CallError, match="steps must grow"):
+        save(state_of(5), 5)
     assert save(state_of(6), 6)
     assert node.keeper.taken[0].snapshot == snapshot_of(6, run=5, generation=2)
 

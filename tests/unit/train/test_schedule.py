@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -157,6 +158,18 @@ def test_steps_that_get_longer_are_looked_at_in_time(clock: Clock) -> None:
         if alone.is_due(step):
             break
     assert 160.0 <= clock.now_s <= 160.0 + 2 * took
+
+
+def test_pace_is_that_of_the_last_steps(clock: Clock) -> None:
+    """Not of the whole run: after a fast beginning, looks would come far too late for ever."""
+    (alone,) = ranks(Board(), Every(seconds=60.0), size=1)
+    due_s = []
+    for step in range(1, 1300):
+        clock.now_s += 0.1 if step <= 600 else 10.0
+        due_s += [clock.now_s] if alone.is_due(step) else []
+    apart = [after - before for before, after in pairwise(due_s)]
+    assert apart[1:] == [60.0] * (len(apart) - 1)
+    assert len(apart) > 10
 
 
 def test_snapshots_are_a_number_of_steps_apart(clock: Clock) -> None:
