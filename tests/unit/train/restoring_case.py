@@ -13,7 +13,7 @@ from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import BLOCK_BYTES, Header, Manifest, Part, Piece
 from elasticd.checkpoint.plan import Layout, laid_out, shares
 from elasticd.checkpoint.read import Damaged
-from elasticd.errors import ElasticdError, NotFound
+from elasticd.errors import ElasticdError, NotFound, Unavailable
 from elasticd.train.content import described, views
 from elasticd.train.tree import Tree, flatten, unflatten
 
@@ -87,6 +87,7 @@ class Stock:
         self.damaged: set[int] = set()
         """Numbers whose bytes are bad, of those in memory the steps."""
         self.refuses: str = ""
+        self.is_away = False
         self.notes: tuple[str, ...] = ()
         self.asked: list[Any] = []
 
@@ -110,6 +111,8 @@ class Stock:
             case ms.List():
                 return ms.Listed(held=tuple(self.held))
             case ms.Find():
+                if self.is_away:
+                    raise Unavailable("the storage does not answer")
                 if self.refuses:
                     raise ElasticdError(self.refuses)
                 if question.settle_s:

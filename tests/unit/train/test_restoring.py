@@ -13,6 +13,7 @@ from elasticd.checkpoint.fetch import size_of
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Manifest, Part, Piece, Tensor
+from elasticd.errors import ElasticdError
 from elasticd.records.codec import to_plain
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.matching import CannotRestore
@@ -225,6 +226,19 @@ def test_storage_that_refuses_ends_the_job() -> None:
     with pytest.raises(CannotRestore, match="another job's") as caught:
         alone(stock)
     assert caught.value.ends_job and caught.value.is_plain
+
+
+def test_storage_that_is_away_is_no_harm_where_memory_has_it_all() -> None:
+    """It is said; where memory lacks a share there is nothing to go on from."""
+    stock = Stock()
+    stock.is_away = True
+    stock.hold(9, 0)
+    with pytest.raises(ElasticdError, match="does not answer"):
+        alone(stock)
+    stock.hold(9, 1)
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(9)) and restored.place == "memory"
+    assert restored.sentence.startswith("Storage was not asked: the storage does not answer")
 
 
 def test_other_model_is_refused_before_anything_is_written() -> None:
