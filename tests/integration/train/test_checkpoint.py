@@ -67,7 +67,8 @@ def test_all_workers_at_once_cost_no_more_than_since_the_last_snapshot(
     found = re.search(r"Restored step (\d+) \(run 1, generation 1\) from memory", runs.said())
     assert found is not None, runs.said()
     assert 2 <= int(found[1]) <= 12
-    assert runs.weights() == reference
+    # One is killed a moment before the other, which may take a step alone, summed in another order.
+    assert is_close(runs.weights(), reference)
     assert_whole(runs.url)
     runs.place.mark.wait_none_left()
 
