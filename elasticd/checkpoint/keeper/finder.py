@@ -135,6 +135,9 @@ class Finder:
         return memory
 
     def close(self) -> None:
+        """End; what was fetched is let go of."""
+        with self._turn:
+            self._fetching.clear()
         with contextlib.suppress(RuntimeError):
             self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -225,7 +225,7 @@ def test_descriptors_are_given_back(path: Path, sleeper: int, tmp_path: Path) ->
         made.collect(path, [standing(sleeper, is_frozen=True)], lambda: None)
         while made._running:
             time.sleep(0.005)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_interpreters_own_py_spy_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Keepers over one bucket, snapshots of a few bytes for them, and buckets that wait for a test."""
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -127,7 +128,11 @@ def committed(bucket: Bucket) -> list[Entry]:
 
 
 def open_fds(is_wanted: Callable[[str], bool] = lambda target: True) -> int:
-    """How many files are open in this process."""
+    """How many files are open in this process; what only cycles keep open does not count.
+
+    Others' may be closed at any moment, by threads of earlier tests: only more is a leak.
+    """
+    gc.collect()
     count = 0
     for each in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -83,7 +83,7 @@ def test_nobody_there_is_told_in_one_sentence() -> None:
     before = open_fds()
     with pytest.raises(Unavailable, match=r"does not answer .*: see agents/\*.keeper.log"):
         Client(f"elasticd-test-{secrets.token_hex(8)}", limit_s=0.05)
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_answers_and_errors_come_back(keepers: Make) -> None:
@@ -115,7 +115,7 @@ def test_files_are_closed_on_every_path(keepers: Make) -> None:
             client.ask_memory(ms.Read(number=1), ms.Done, timeout_s=PATIENCE_S)
         client.ask(ms.Plans(plans=()), ms.Done, timeout_s=PATIENCE_S)
         counts.append(open_fds())
-    assert set(counts) == {counts[0]}
+    assert max(counts) == counts[0]
     client.close()
 
 

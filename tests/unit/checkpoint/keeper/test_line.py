@@ -87,7 +87,7 @@ def test_what_is_no_message_is_told_and_its_files_are_closed(data: bytes, error:
         with other, pytest.raises(error):
             Line(other, ms.ANSWERS).receive()
     del memory
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_peer_that_hangs_up_between_messages_is_told_from_trouble(ends: tuple[Line, Line]) -> None:
@@ -112,7 +112,7 @@ def test_silent_peer_is_given_up_in_the_sockets_time(ends: tuple[Line, Line]) ->
     sent_raw(one, struct.pack("<Q", 50), (memory.file,))
     with pytest.raises(TimeoutError):
         other.receive()
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_more_files_than_allowed_do_not_stay_open(ends: tuple[Line, Line]) -> None:
@@ -125,4 +125,4 @@ def test_more_files_than_allowed_do_not_stay_open(ends: tuple[Line, Line]) -> No
     assert len(files) == FILES_LIMIT
     for each in files:
         os.close(each)
-    assert open_fds() == before
+    assert open_fds() <= before

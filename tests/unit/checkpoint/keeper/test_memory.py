@@ -50,7 +50,7 @@ def test_file_is_closed_with_the_last_reference() -> None:
         view[:2] = b"ab"
         del view
     gc.collect()
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_memory_that_cannot_be_had_is_told_and_leaves_nothing() -> None:
@@ -64,7 +64,7 @@ def test_memory_that_cannot_be_had_is_told_and_leaves_nothing() -> None:
     os.ftruncate(file, 1 << 62)
     with pytest.raises(EnvironmentProblem, match="cannot be mapped"):
         Memory(file)
-    assert open_fds() == before
+    assert open_fds() <= before
 
 
 def test_room_is_the_least_that_machine_and_groups_have(tmp_path: Path) -> None:
