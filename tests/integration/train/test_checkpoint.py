@@ -67,8 +67,12 @@ def test_all_workers_at_once_cost_no_more_than_since_the_last_snapshot(
     found = re.search(r"Restored step (\d+) \(run 1, generation 1\) from memory", runs.said())
     assert found is not None, runs.said()
     assert 2 <= int(found[1]) <= 12
-    # One is killed a moment before the other, which may take a step alone, summed in another order.
-    assert is_close(runs.weights(), reference)
+    sizes = re.search(r"world sizes: ([\d >-]+)", ended.err)
+    assert sizes is not None
+    if "1" in sizes[1]:  # One was killed a moment before the other, which took steps alone.
+        assert is_close(runs.weights(), reference)
+    else:
+        assert runs.weights() == reference
     assert_whole(runs.url)
     runs.place.mark.wait_none_left()
 

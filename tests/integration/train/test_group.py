@@ -59,17 +59,11 @@ def in_use() -> tuple[int, int]:
 
 
 def in_use_after(before: tuple[int, int]) -> tuple[int, int]:
-    """What is in use once threads that were joined have left the kernel too: join is earlier.
-
-    Less than before is no leak: threads and files of earlier tests may end at any moment.
-    """
+    """What is in use once threads that were joined have left the kernel too: join is earlier."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        now = in_use()
-        if all(one <= other for one, other in zip(now, before, strict=True)):
-            return before
+    while (now := in_use()) != before and time.monotonic() < deadline_s:
         time.sleep(0.005)
-    return in_use()
+    return now
 
 
 # --- plays: what a rank's process does --------------------------------------------------------

@@ -15,6 +15,7 @@ from elasticd.channel.worker import Dump, ToWorker
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent import stacks
 from elasticd_agent.stacks import StackCollector, Standing, stacks_path
+from tests.fixtures.open_files import open_files
 
 WAIT_S = 30.0
 GONE = 2**22 + 1
@@ -220,12 +221,12 @@ def test_folder_that_cannot_be_written_is_no_harm(tmp_path: Path) -> None:
 def test_descriptors_are_given_back(path: Path, sleeper: int, tmp_path: Path) -> None:
     """However often it happens."""
     made = collector(py_spy=fake_spy(tmp_path, "echo x"))
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(20):
         made.collect(path, [standing(sleeper, is_frozen=True)], lambda: None)
         while made._running:
             time.sleep(0.005)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_files() <= before
 
 
 def test_interpreters_own_py_spy_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,6 @@
 """Keepers over one bucket, snapshots of a few bytes for them, and buckets that wait for a test."""
 
-import gc
-import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -20,10 +17,11 @@ from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.manifest import Piece, Tensor
 from elasticd.checkpoint.plan import Layout, Slab, laid_out
 from elasticd.checkpoint.upload import Share
+from tests.fixtures.open_files import open_files
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.records import header
 
-__all__ = ["PATIENCE_S", "Gate", "Node", "a_plan", "a_snapshot", "committed", "memfds", "open_fds"]
+__all__ = ["PATIENCE_S", "Gate", "Node", "a_plan", "a_snapshot", "committed", "memfds"]
 
 PATIENCE_S = 20.0
 """Only a bound for a hang."""
@@ -127,18 +125,6 @@ def committed(bucket: Bucket) -> list[Entry]:
     return found
 
 
-def open_fds(is_wanted: Callable[[str], bool] = lambda target: True) -> int:
-    """How many files are open in this process; what only cycles keep open does not count.
-
-    Others' may be closed at any moment, by threads of earlier tests: only more is a leak.
-    """
-    gc.collect()
-    count = 0
-    for each in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            count += is_wanted(os.readlink(f"/proc/self/fd/{each}"))
-    return count
-
-
-def memfds() -> int:
-    return open_fds(lambda target: target.startswith("/memfd:elasticd-checkpoint"))
+def memfds() -> Counter[tuple[int, int]]:
+    """Descriptors of keepers' memory."""
+    return open_files(lambda target: target.startswith("/memfd:elasticd-checkpoint"))

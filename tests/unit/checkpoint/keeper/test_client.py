@@ -14,7 +14,8 @@ from elasticd.checkpoint.keeper.line import Line
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.read import Damaged
 from elasticd.errors import ElasticdError, EnvironmentProblem, InvariantBroken, Unavailable
-from tests.unit.checkpoint.keeper.site import PATIENCE_S, open_fds
+from tests.fixtures.open_files import open_files
+from tests.unit.checkpoint.keeper.site import PATIENCE_S
 
 Script = Callable[[Line], None]
 
@@ -80,10 +81,10 @@ def answering(*answers: object, file: bool = False) -> Script:
 
 def test_nobody_there_is_told_in_one_sentence() -> None:
     """With the place to look at; and nothing stays open of the tries."""
-    before = open_fds()
+    before = open_files()
     with pytest.raises(Unavailable, match=r"does not answer .*: see agents/\*.keeper.log"):
         Client(f"elasticd-test-{secrets.token_hex(8)}", limit_s=0.05)
-    assert open_fds() <= before
+    assert open_files() <= before
 
 
 def test_answers_and_errors_come_back(keepers: Make) -> None:
@@ -114,8 +115,8 @@ def test_files_are_closed_on_every_path(keepers: Make) -> None:
         with pytest.raises(InvariantBroken, match="answered Shared"):
             client.ask_memory(ms.Read(number=1), ms.Done, timeout_s=PATIENCE_S)
         client.ask(ms.Plans(plans=()), ms.Done, timeout_s=PATIENCE_S)
-        counts.append(open_fds())
-    assert max(counts) == counts[0]
+        counts.append(open_files())
+    assert all(each == counts[0] for each in counts)
     client.close()
 
 
@@ -156,12 +157,12 @@ def test_keeper_that_dies_while_asked_is_told_in_one_sentence(keepers: Make) -> 
 
     for script in (dies, half, garbage):
         client = Client(keepers(script))
-        before = open_fds()
+        before = open_files()
         with pytest.raises(Unavailable) as caught:
             client.ask(ms.Ask(), ms.Standing, timeout_s=PATIENCE_S)
         assert str(caught.value).startswith("The process that keeps this node's checkpoints has")
         assert "\n" not in str(caught.value)
-        assert open_fds() < before
+        assert open_files() < before
         with pytest.raises(Unavailable):
             client.tell(ms.Ask(), timeout_s=PATIENCE_S)
 

@@ -14,7 +14,7 @@ from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.line import FILES_LIMIT, Line
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.errors import InvariantBroken
-from tests.unit.checkpoint.keeper.site import open_fds
+from tests.fixtures.open_files import open_files
 
 LIMIT_S = 10.0
 
@@ -78,7 +78,7 @@ def test_message_longer_than_the_sockets_buffer_arrives(ends: tuple[Line, Line])
 )
 def test_what_is_no_message_is_told_and_its_files_are_closed(data: bytes, error: type) -> None:
     """A hundred of each, with two files beside it; nothing is read into memory first."""
-    before = open_fds()
+    before = open_files()
     memory = Memory.new(10)
     for _ in range(100):
         one, other = socket.socketpair()
@@ -87,7 +87,7 @@ def test_what_is_no_message_is_told_and_its_files_are_closed(data: bytes, error:
         with other, pytest.raises(error):
             Line(other, ms.ANSWERS).receive()
     del memory
-    assert open_fds() <= before
+    assert open_files() <= before
 
 
 def test_peer_that_hangs_up_between_messages_is_told_from_trouble(ends: tuple[Line, Line]) -> None:
@@ -108,21 +108,21 @@ def test_silent_peer_is_given_up_in_the_sockets_time(ends: tuple[Line, Line]) ->
     with pytest.raises(TimeoutError):
         other.receive()
     memory = Memory.new(10)
-    before = open_fds()
+    before = open_files()
     sent_raw(one, struct.pack("<Q", 50), (memory.file,))
     with pytest.raises(TimeoutError):
         other.receive()
-    assert open_fds() <= before
+    assert open_files() <= before
 
 
 def test_more_files_than_allowed_do_not_stay_open(ends: tuple[Line, Line]) -> None:
     """The kernel closes what has no place."""
     one, other = ends
     memory = Memory.new(10)
-    before = open_fds()
+    before = open_files()
     one.send(ms.Done(), [memory.file] * (FILES_LIMIT + 5))
     _, files = other.receive()
     assert len(files) == FILES_LIMIT
     for each in files:
         os.close(each)
-    assert open_fds() <= before
+    assert open_files() <= before

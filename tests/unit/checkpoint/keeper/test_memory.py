@@ -12,7 +12,8 @@ from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.room import room_bytes
 from elasticd.errors import EnvironmentProblem, Unavailable
-from tests.unit.checkpoint.keeper.site import memfds, open_fds
+from tests.fixtures.open_files import open_files
+from tests.unit.checkpoint.keeper.site import memfds
 
 
 def in_a_fork(look: Callable[[], bytes]) -> bytes:
@@ -42,7 +43,7 @@ def test_what_one_writes_the_other_reads() -> None:
 
 def test_file_is_closed_with_the_last_reference() -> None:
     """A hundred times; a view that somebody has keeps the bytes, not for ever."""
-    before = open_fds()
+    before = open_files()
     for _ in range(100):
         memory = Memory.new(4096)
         view = memory.view
@@ -50,13 +51,13 @@ def test_file_is_closed_with_the_last_reference() -> None:
         view[:2] = b"ab"
         del view
     gc.collect()
-    assert open_fds() <= before
+    assert open_files() <= before
 
 
 def test_memory_that_cannot_be_had_is_told_and_leaves_nothing() -> None:
     """More than there is, which Linux would give, and kill somebody later; more than there are
     addresses."""
-    before = open_fds()
+    before = open_files()
     for is_touched in (True, False):
         with pytest.raises(EnvironmentProblem, match="cannot be had"):
             Memory.new(1 << 50, touch=is_touched)
@@ -64,7 +65,7 @@ def test_memory_that_cannot_be_had_is_told_and_leaves_nothing() -> None:
     os.ftruncate(file, 1 << 62)
     with pytest.raises(EnvironmentProblem, match="cannot be mapped"):
         Memory(file)
-    assert open_fds() <= before
+    assert open_files() <= before
 
 
 def test_room_is_the_least_that_machine_and_groups_have(tmp_path: Path) -> None:
@@ -89,12 +90,12 @@ def test_room_is_the_least_that_machine_and_groups_have(tmp_path: Path) -> None:
 def test_forked_process_has_neither_the_memory_nor_its_file() -> None:
     """A data loader's process would keep it as long as it lives."""
     memory = Memory.new(1 << 16)
-    assert memfds() > 0
+    assert memfds()
 
     def look() -> bytes:
         with open("/proc/self/maps") as maps:
             mapped = maps.read().count("memfd:elasticd-checkpoint")
-        return f"{memfds()} {mapped}".encode()
+        return f"{memfds().total()} {mapped}".encode()
 
     assert in_a_fork(look) == b"0 0"
     memory.view[:1] = b"x"

@@ -20,6 +20,7 @@ from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.service import Service
 from elasticd.errors import InvariantBroken, NotFound, Unavailable
 from tests.fixtures.cluster import until
+from tests.fixtures.open_files import open_files
 from tests.unit.checkpoint.keeper.site import (
     PATIENCE_S,
     Gate,
@@ -28,7 +29,6 @@ from tests.unit.checkpoint.keeper.site import (
     a_snapshot,
     committed,
     memfds,
-    open_fds,
 )
 
 PLAN = a_plan()
@@ -194,27 +194,27 @@ def test_nonsense_ends_a_connection_and_nothing_else(place: Place, data: bytes) 
     """A hundred rounds: no file stays open, and others are served."""
     client = place.worker()
     planned(client)
-    before = open_fds()
+    before = open_files()
     for _ in range(100):
         with stranger(place.name) as sock:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
             with suppress(ConnectionResetError):  # Some of it was not even read.
                 assert sock.recv(10) == b""
-    until(lambda: open_fds() <= before, open_fds)
+    until(lambda: open_files() <= before, open_files)
     taken(client, 10)
     client.close()
 
 
 def test_workers_that_come_and_go_leave_no_file_open(place: Place) -> None:
     """A hundred that claim and vanish in the middle, without a word."""
-    before = open_fds()
+    before = open_files()
     for _ in range(100):
         client = place.worker()
         planned(client)
         client.ask(ms.Claim(plan=PLAN.id), ms.Claimed, timeout_s=PATIENCE_S)
         client.close()
-    until(lambda: open_fds() <= before, open_fds)
+    until(lambda: open_files() <= before, open_files)
     assert place.node.vault.records() == []
 
 

@@ -159,7 +159,7 @@ def test_orphans_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyP
         kept(vault, step + 1)
     vault.leave(1)
     assert steps(vault) == list(range(34, 40))
-    assert memfds() - before <= 2 * 6, "each memory has its file and its mapping's"
+    assert (memfds() - before).total() == 2 * 6, "each memory has its file and its mapping's"
 
 
 def test_memory_is_freed_with_the_last_record() -> None:
@@ -171,7 +171,7 @@ def test_memory_is_freed_with_the_last_record() -> None:
     vault.plan(1, [PLAN])
     kept(vault, 9)
     vault.claim(1, PLAN.id)
-    assert memfds() > before
+    assert memfds() - before
     vault.leave(1)
     vault.forget_before(a_snapshot(10))
     assert vault.records() == []
