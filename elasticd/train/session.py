@@ -387,8 +387,11 @@ class AgentSession:
     def _end_process(self) -> None:
         """Die, so that another process can take this one's place at once.
 
-        Gloo loses a send whose connection breaks while its own thread answers the other side; who
-        waits for it waits until the timeout of the collective, whatever is done to the sockets.
+        Gloo loses a send whose write fails: its pair keeps it to try again (`Pair::sendAsyncMode`),
+        and `Pair::signalException` tells those that wait for a receive or for the peer, but not
+        those whose bytes wait to be written. Who waits for it waits until the timeout of the
+        collective, whatever is done to the sockets. It takes a peer that dies with unread data
+        between its asking for the bytes and our writing them.
         A rank that would go on alone waits for that, rather than lose the only copy of the state.
         """
         self.broken("the training thread is stuck in a call that the end of the group did not wake")

@@ -23,6 +23,10 @@ from tests.fixtures.scripts.points import Parts, dataset, loader
 FULL = 3
 SCRIPT = SCRIPTS / "points.py"
 REL = 1e-9
+MOST_STUCK = 2
+"""Of a case. With four processes for each core it was one in four cases, on a quiet machine none."""
+
+STUCK = "this rank is stuck and ends"
 
 Share = tuple[float, list[int]]
 
@@ -65,6 +69,10 @@ class Story:
     pids: list[set[int]]
     """Of each generation."""
     ends: list[dict[str, Any]]
+    stuck: int = 0
+    """Survivors that ended themselves, because Gloo lost a send (`Session._end_process`)."""
+    said: str = ""
+    """What the command said: which process ended, and why."""
 
     @classmethod
     def read(cls, folder: Path) -> "Story":
@@ -81,9 +89,10 @@ class Story:
                     pids.setdefault(told["generation"], set()).add(told["pid"])
                 elif kind == "P":
                     ends.append(json.loads(rest))
+        stuck = sum(STUCK in path.read_text() for path in folder.glob("gen-*/rank-*.err"))
         assert sorted(lines) == list(range(len(lines)))
         steps = [_that_counted(lines[step]) for step in sorted(lines)]
-        return cls(steps=steps, pids=[pids[each] for each in sorted(pids)], ends=ends)
+        return cls(steps=steps, pids=[pids[each] for each in sorted(pids)], ends=ends, stuck=stuck)
 
 
 def _that_counted(attempts: Mapping[int, Mapping[int, dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -118,6 +127,7 @@ def story(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Story:
     place.mark.wait_none_left()
     assert ended.code == 0, ended.err
     story = Story.read(place.runs / "points")
+    story.said = ended.err
     samples = sum(len(set(each)) for step in story.steps for each in _batches(step))
     trained = rf"trained: {len(story.steps)} steps, .*\b{samples} samples, 0 repeated, 0 skipped"
     assert re.search(trained, ended.err), ended.err
@@ -127,9 +137,13 @@ def story(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Story:
 @pytest.mark.timeout(400)
 @pytest.mark.slow
 def test_survivors_keep_their_processes(case: Case, story: Story) -> None:
-    """Each death costs one process, and is followed by a smaller world and a full one."""
-    deaths = len(case.points.split(","))
-    assert len(set().union(*story.pids)) == FULL + deaths
+    """Each death costs one process, and is followed by a smaller world and a full one.
+
+    On a machine that is loaded Gloo now and then loses a send of a survivor; it says so and ends.
+    """
+    deaths = len(case.points.split(",")) + story.stuck
+    assert len(set().union(*story.pids)) == FULL + deaths, story.said
+    assert story.stuck <= MOST_STUCK, story.said
     for before, after in zip(story.pids, story.pids[1:], strict=False):
         assert len(before & after) >= min(len(before), len(after)) - 1
 
