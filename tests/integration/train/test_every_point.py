@@ -24,7 +24,7 @@ FULL = 3
 SCRIPT = SCRIPTS / "points.py"
 REL = 1e-9
 MOST_STUCK = 2
-"""Of a case. With four processes for each core it was one in four cases, on a quiet machine none."""
+"""Of a case. With four processes a core it was one in four cases, on a quiet machine none."""
 
 STUCK = "this rank is stuck and ends"
 
