@@ -11,28 +11,27 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-import torch
-
 from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.client import Client
-from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
 from elasticd.records.checkpoint import Every
+from elasticd.train.buffers import REPLY_LIMIT_S, Ahead, Buffers, Planned, plan
 from elasticd.train.copying import Choice, Overlap, Pair, copy_now
+from elasticd.train.mirroring import Mirroring
 from elasticd.train.schedule import Schedule
-from elasticd.train.shard import Local, local_part
-from elasticd.train.shares import Address, Part, Parts, addresses
+from elasticd.train.shard import Local, local_part, memory_of
+from elasticd.train.shares import Address, Parts, addresses
 from elasticd.train.tree import Tree
 
 __all__ = ["Saving"]
 
 FINAL_LIMIT_S = 600.0
 """How long the end of a run waits until its last state is durable."""
-REPLY_LIMIT_S = 5.0
-"""A keeper that is silent for so long on a step's way is given up, and asked again later."""
 RETRY_S = 10.0
+AHEAD_BYTES = 32 << 20
+"""Memory for a smaller state is there at once; it is taken with the first snapshot."""
 
 
 class Savable(Protocol):
@@ -41,17 +40,6 @@ class Savable(Protocol):
     @property
     def _position(self) -> tuple[int, int]: ...
     def _tree(self) -> Tree: ...
-
-
-class _Buffers:
-    """The memory of one part: what was claimed so far, and tensors over it."""
-
-    def __init__(self, plan: int, part: Part) -> None:
-        self.plan, self.part = plan, part
-        self.memories: dict[int, Memory] = {}
-        self.places: dict[int, list[torch.Tensor]] = {}
-        self.pairs: dict[int, tuple[list[Pair], list[Pair]]] = {}
-        """What is copied now and later, while the state's tensors stay where they are."""
 
 
 class Saving:
@@ -77,14 +65,16 @@ class Saving:
         self.saved_step = -1
         self._saved_at_s = time.monotonic()
         self._snapshots = 0
-        self._plans = 0
         self._schedule: Schedule | None = None
         self._state: Savable | None = None
         self._is_alike: Callable[[Tree], Sequence[bool]] = _none_alike
         self._rank, self._generation = 0, 0
         self._nodes: Sequence[int] = ()
-        self._parts: Parts | None = None
-        self._buffers: list[_Buffers] = []
+        self.mirroring: Mirroring | None = None
+        self._planned: Planned | None = None
+        self._ahead: Ahead | None = None
+        self._is_ahead = False
+        """The memory for this generation was asked for, or a snapshot did so."""
         self._addresses: list[Address] = []
         self._overlap: Overlap | None = None
         self._stepped_s = 0.0
@@ -117,6 +107,7 @@ class Saving:
         step = state._position[0]
         self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
         self._step_s, self._stepped_s = None, 0.0
+        self.mirroring = Mirroring(board, rank=rank, generation=generation, nodes=self._nodes)
         self._schedule = Schedule(
             board,
             self._every,
@@ -144,6 +135,7 @@ class Saving:
         self._state, self._is_alike = state, is_alike
         self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
         self._is_speaker = rank == 0
+        self._is_ahead = False
         self._forget_plans()
 
     def end(self) -> None:
@@ -159,8 +151,19 @@ class Saving:
             Interrupted: the generation ended meanwhile.
         """
         self._measure()
-        if self._schedule is not None and self._schedule.is_due(step) and step > self.saved_step:
+        if self._schedule is None:
+            return
+        if not self._schedule.is_due(step):
+            self._take_memory()
+        elif step > self.saved_step:
             self.take(step)
+        self.mirror()
+
+    def mirror(self) -> None:
+        """Have the next node hold what only this one has; called on all ranks, waits for none."""
+        one, client, plan = self.mirroring, self._client, self._planned
+        if one is not None and client is not None and plan is not None and plan.parts.is_mirrored:
+            self._try(lambda: one.look(client, plan, self._snapshots))
 
     def take_last(self, step: int) -> None:
         """Take a snapshot of the generation's last step, whether one is due or not."""
@@ -199,6 +202,8 @@ class Saving:
 
     def is_free(self) -> bool:
         """Ask the keeper, on rank 0: one snapshot at a time is on its way to storage."""
+        if self._ahead is not None and self._ahead.is_running:
+            return False
         asked = self._try(lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S))
         if asked is None:
             return False
@@ -217,10 +222,9 @@ class Saving:
         began_s = time.monotonic()
         client = self.client
         tree = self._state._tree()
-        self._plan(client, tree)
-        claimed: list[tuple[_Buffers, int]] = []
-        for buffers in self._buffers:
-            buffer = self._claim(client, buffers)
+        claimed: list[tuple[Buffers, int]] = []
+        for buffers in self._plan(client, tree).buffers:
+            buffer = buffers.claim(client)
             if buffer < 0:
                 self._say_once("Nothing is saved at the moment: no memory.", is_important=True)
                 return False
@@ -250,7 +254,7 @@ class Saving:
         return True
 
     def _pairs(
-        self, tree: Tree, claimed: Sequence[tuple[_Buffers, int]]
+        self, tree: Tree, claimed: Sequence[tuple[Buffers, int]]
     ) -> tuple[list[Pair], list[Pair]]:
         """What is copied now and what later; made anew only where a tensor has moved."""
         found = addresses(tree)
@@ -274,7 +278,7 @@ class Saving:
 
     def _tell(
         self,
-        claimed: Sequence[tuple[_Buffers, int]],
+        claimed: Sequence[tuple[Buffers, int]],
         snapshot: Snapshot,
         epoch: int,
         skeleton: str,
@@ -286,10 +290,10 @@ class Saving:
             self._choice.broke()
             self.saved_step = snapshot.step - 1
         for buffers, buffer in claimed:
-            question: object = ms.Dropped(plan=buffers.plan, buffer=buffer)
+            question: object = ms.Dropped(plan=buffers.id, buffer=buffer)
             if is_good:
                 question = ms.Taken(
-                    plan=buffers.plan,
+                    plan=buffers.id,
                     buffer=buffer,
                     snapshot=snapshot,
                     epoch=epoch,
@@ -300,47 +304,42 @@ class Saving:
             self._try(partial(self.client.tell, question, timeout_s=REPLY_LIMIT_S))
         fail_point("save.told")
 
-    def _claim(self, client: Client, buffers: _Buffers) -> int:
-        assert self._parts is not None
-        said, memory = client.ask_memory(
-            ms.Claim(plan=buffers.plan), ms.Claimed, timeout_s=REPLY_LIMIT_S
-        )
-        if memory is not None:
-            memory.populate()
-            buffers.memories[said.buffer] = memory
-            buffers.places[said.buffer] = buffers.part.places(memory.view, self._parts.tensors)
-        return said.buffer
-
-    def _plan(self, client: Client, tree: Tree) -> None:
+    def _plan(self, client: Client, tree: Tree) -> Planned:
         """Plan anew where the structure is another one: the first step makes optimizers' states."""
-        if self._parts is not None and self._parts.fits(tree):
+        self._is_ahead = True
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            self._planned = ahead.result()
+        if self._planned is None or not self._planned.parts.fits(tree):
+            self._forget_plans()
+            self._planned = plan(client, self._split(tree)(), len(self._nodes))
+        return self._planned
+
+    def _split(self, tree: Tree) -> Callable[[], Parts]:
+        """What plans for this state, in any thread: the optimizers are looked at now."""
+        is_alike = self._is_alike(tree)
+        return partial(Parts.of, tree, is_alike, rank=self._rank, nodes=self._nodes)
+
+    def _take_memory(self) -> None:
+        """Have the memory ready when the first snapshot of this generation is due."""
+        if self._is_ahead or self._state is None:
             return
-        self._forget_plans()
-        parts = Parts.of(tree, self._is_alike(tree), rank=self._rank, nodes=self._nodes)
-        every = [
-            _Buffers(self._plans + number, part) for number, part in enumerate(parts.parts, start=1)
-        ]
-        self._plans += len(every)
-        plans = tuple(
-            ms.Plan(
-                id=each.plan,
-                share=each.part.share,
-                shares=len(self._nodes),
-                holder=each.part.holder,
-                layout=each.part.layout,
-                tensors=parts.tensors if each.part.share == 0 else (),
-            )
-            for each in every
-        )
-        client.ask(ms.Plans(plans=plans), ms.Done, timeout_s=REPLY_LIMIT_S)
-        self._parts, self._buffers = parts, every
+        self._is_ahead = True
+        tree = self._try(self._state._tree)
+        if tree is None or sum(memory_of(each).nbytes for each in tree.tensors) < AHEAD_BYTES:
+            return
+        client = self._try(lambda: self.client)
+        if client is not None:
+            self._ahead = Ahead(client, self._split(tree), len(self._nodes))
 
     def _forget_plans(self) -> None:
-        self._parts, self._buffers, self._addresses = None, [], []
+        if self._ahead is not None:
+            self._ahead.cancel()
+        self._planned, self._ahead, self._addresses = None, None, []
 
     def _forget_pairs(self) -> None:
         self._addresses = []
-        for buffers in self._buffers:
+        for buffers in self._planned.buffers if self._planned is not None else ():
             buffers.pairs.clear()
 
     def _finish_copy(self) -> None:

@@ -8,6 +8,7 @@ import torch
 from elasticd.errors import CallError
 from elasticd.train.entry import Kind, unwrapped
 from elasticd.train.loader import Loader
+from elasticd.train.shard import memory_of
 from elasticd.train.undo import parameters_of
 
 __all__ = ["described", "load", "saved"]
@@ -21,7 +22,8 @@ def saved(value: Any) -> Any:
 def load(value: Any, state: Any) -> Any:
     """Load what `saved` returned, in place where there is a place; return the plain value."""
     if isinstance(value, torch.nn.Module):
-        unwrapped(value).load_state_dict(state)
+        module = unwrapped(value)
+        module.load_state_dict(_with_own(module, state))
     elif isinstance(value, torch.optim.Optimizer):
         _load_optimizer(value, state)
     elif hasattr(value, "load_state_dict"):
@@ -54,6 +56,26 @@ def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
         yield f"{name} {type(value).__name__}"
     else:
         yield f"{name} {kind}"
+
+
+def _with_own(module: torch.nn.Module, state: Any) -> Any:
+    """Name the module's own tensors where what is to be loaded is already in their memory.
+
+    torch sees that a tensor is copied to itself, but not that a view of it is: a state that was
+    received in place would be written once more.
+    """
+    own = module.state_dict(keep_vars=True)
+    for name, each in state.items():
+        if _is_same(own.get(name), each):
+            state[name] = own[name]
+    return state
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not _fits(one, other):
+        return False
+    here, there = memory_of(one), memory_of(other)
+    return here.data_ptr() == there.data_ptr() and here.stride() == there.stride()
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:

@@ -19,7 +19,7 @@ from tests.benchmarks.report import Figure, Series
 
 __all__ = ["reshard"]
 
-STATE_MIB = 256
+STATE_MIB = 1024
 PAIRS = ((4, 3), (2, 5))
 """Ranks that saved, ranks that restore."""
 WARM_UP = 2

@@ -1,6 +1,6 @@
 """Snapshots copied beside a training step: what the step's thread waits, and what the step loses.
 
-A transformer that really trains, its state 256 MiB. After a plain step a snapshot begins; the next
+A transformer that really trains, its state 1 GiB. After a plain step a snapshot begins; the next
 step runs beside its copy, the steps after that beside its upload. elasticd and both types of
 async_save take turns, with nothing saved between them.
 """
@@ -21,12 +21,12 @@ from tests.benchmarks.report import Figure, Result, Series, percentile
 
 __all__ = ["measure"]
 
-TRIALS = 100
-STATE_MIB = 256
+TRIALS = 30
+STATE_MIB = 1024
 TOKENS = 32
 PLAIN_STEPS = 3
 """Before each snapshot, to compare with."""
-UPLOAD_STEPS = 40
+UPLOAD_STEPS = 10
 """At most, beside one upload."""
 WARM_UP = 3
 

@@ -4,6 +4,7 @@ A process that this one forks gets neither: a data loader's would keep the memor
 live, which may be the whole run.
 """
 
+import ctypes
 import mmap
 import os
 from contextlib import suppress
@@ -14,6 +15,10 @@ from elasticd.errors import EnvironmentProblem
 __all__ = ["Memory"]
 
 NAME = "elasticd-checkpoint"
+
+_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Memory:
@@ -72,8 +77,10 @@ class Memory:
     def populate(self) -> None:
         """Enter the pages into this process's tables, so that the first copy is not slower."""
         if self._map is not None:
-            with suppress(OSError, AttributeError, ValueError):
-                self._map.madvise(23)  # MADV_POPULATE_WRITE, Linux 5.14
+            # Not by `mmap.madvise`: it would hold the interpreter's lock meanwhile. What an older
+            # kernel answers is no matter.
+            first = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+            _madvise(first, self.size, _MADV_POPULATE_WRITE)
 
     def __del__(self) -> None:
         if getattr(self, "file", -1) >= 0:

@@ -1,6 +1,5 @@
 """What is restored is the newest state that is whole, and nothing is restored by halves."""
 
-import json
 from typing import Any
 
 import pytest
@@ -15,9 +14,10 @@ from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Manifest, Part, Piece, Tensor
 from elasticd.errors import ElasticdError
 from elasticd.records.codec import to_plain
+from elasticd.train.choosing import SETTLE_S, choose
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.matching import CannotRestore
-from elasticd.train.restoring import SETTLE_S, Restored, _Restore, divided, restore
+from elasticd.train.restoring import Restored, divided, restore
 from tests.unit.checkpoint.records import header
 from tests.unit.train.restoring_case import EPOCH, Group, Plain, Stock, snapshot_of, state_of
 from tests.unit.train.saving_case import same
@@ -32,17 +32,14 @@ def alone(
     return restore(group, stock, state, lambda: is_stale), state  # type: ignore[arg-type]
 
 
-def chosen(stock: Stock, *nodes: Stock) -> tuple[str, int]:
-    """What rank 0 chooses from its own keeper's storage, and the memory of all nodes."""
+def chosen(stock: Stock, *nodes: Stock, alive: Snapshot | None = None) -> tuple[str, int]:
+    """What rank 0 chooses from its own keeper's storage, the memory of all nodes, and the ranks."""
     every = nodes or (stock,)
-    listed = [json.dumps(to_plain(tuple(each.held))) for each in every]
-    restoring = _Restore(
-        Group(0, len(every), HashStore()),
-        stock,  # type: ignore[arg-type]
-        Plain({}),
-        lambda: False,
-    )
-    said = restoring._chosen(0, listed)
+    listed = [(rank, held) for rank, each in enumerate(every) for held in each.held]
+    said: dict[str, Any] = choose(stock, listed, below=0, alive=alive)
+    if said["place"] == "ranks":
+        assert alive is not None
+        return "ranks", alive.step
     if said["place"] != "memory":
         found = stock.stored.get(said["number"])
         return said["place"], found.step if found is not None else 0
@@ -127,6 +124,43 @@ def test_older_one_that_is_not_whole_is_not_waited_for() -> None:
     stock.hold(11, 0, 1)
     assert chosen(stock) == ("memory", 11)
     assert [each.settle_s for each in stock.of(ms.Find)] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("alive", "held", "stored", "wanted"),
+    [
+        ((1, 9), 8, 7, ("ranks", 9)),
+        ((1, 9), 9, 9, ("ranks", 9)),
+        ((1, 9), 10, 9, ("memory", 10)),
+        ((1, 9), 8, 10, ("storage", 10)),
+        ((1, 20), 0, 9, ("ranks", 20)),
+        ((0, 20), 9, 0, ("memory", 9)),
+        ((0, 20), 0, 9, ("storage", 9)),
+    ],
+)
+def test_what_the_ranks_have_counts_unless_something_is_newer(
+    alive: tuple[int, int], held: int, stored: int, wanted: tuple[str, int]
+) -> None:
+    """A newer generation is, too: what an older one did beyond it was given up."""
+    stock = Stock()
+    if held:
+        stock.hold(held, 0, 1)
+    if stored:
+        stock.store(stored)
+    generation, step = alive
+    assert chosen(stock, alive=snapshot_of(step, generation=generation)) == wanted
+
+
+def test_nobody_waits_for_a_storage_that_has_nothing_newer_than_the_ranks() -> None:
+    """A part that is missing in memory is of an older state; a storage that is away is said."""
+    stock = Stock()
+    stock.store(5)
+    stock.hold(9, 0)
+    assert chosen(stock, alive=snapshot_of(10)) == ("ranks", 10)
+    assert [each.settle_s for each in stock.of(ms.Find)] == [0.0]
+    stock.is_away = True
+    said = choose(stock, [], below=0, alive=snapshot_of(10))
+    assert said["place"] == "ranks" and "Storage was not asked" in str(said["notes"])
 
 
 # --- of one rank --------------------------------------------------------------------------------

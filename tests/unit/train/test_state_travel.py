@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.eval_frame import OptimizedModule
 
+from elasticd.train import transfer
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state import State
 from elasticd.train.world import World
@@ -154,3 +156,18 @@ def test_builder_is_called_for_each_generation_and_gets_the_state_of_the_one_bef
     assert same(facts(other), facts(state))
     with entered(other):
         assert same(facts(other), facts(state))
+
+
+def test_what_is_in_place_already_is_not_copied_to_itself() -> None:
+    """A state that was received into the model's own memory; what is elsewhere is copied."""
+    layer, norm = torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)
+    model = torch.nn.Sequential(layer, norm)
+    state: Any = model.state_dict()
+    elsewhere = state["0.bias"] = torch.full((2,), 7.0)
+    loaded = transfer._with_own(model, state)
+    assert loaded["0.weight"] is layer.weight, "torch sees that this is itself"
+    assert loaded["1.running_var"] is norm.running_var
+    assert loaded["0.bias"] is elsewhere
+    assert loaded._metadata[""]["version"] == 1, "what loading looks at is still there"
+    transfer.load(model, state)
+    assert layer.bias.tolist() == [7.0, 7.0]
