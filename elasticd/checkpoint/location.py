@@ -55,7 +55,8 @@ def checked_url(url: str, here: str = "") -> str:
     except ValueError as exc:
         raise CallError(f"--checkpoint {url} is no URL ({exc}).") from exc
     # abfs://CONTAINER@ACCOUNT is a place; a user with a password is not.
-    if parts.password or parts.query or (parts.username and protocol not in ("abfs", "abfss")):
+    is_user = parts.username and protocol not in ("abfs", "abfss", "az")
+    if parts.password or parts.query or is_user:
         raise CallError(
             "--checkpoint: leave credentials and parameters out of the URL, which everybody can "
             "see; put them into the environment of the nodes, or name them in --storage-options."

@@ -102,6 +102,7 @@ class Log:
         self._bucket = bucket
         self._newest = 0
         self._entries: dict[int, Entry] = {}
+        self._damaged: dict[int, str] = {}
 
     def newest_number(self) -> int:
         """Return the highest number in use, 0 for an empty log."""
@@ -127,11 +128,17 @@ class Log:
         """
         entry = self._entries.get(number)  # Another thread may clear it at any moment.
         if entry is None:
-            entry = again(
-                lambda: Entry.from_json(
-                    self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
+            try:
+                entry = again(
+                    lambda: Entry.from_json(
+                        self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
+                    )
                 )
-            )
+            except Damaged as exc:
+                if len(self._damaged) < REMEMBERED:
+                    self._damaged[number] = str(exc)
+                raise
+            self._damaged.pop(number, None)
             if len(self._entries) >= REMEMBERED:
                 self._entries.clear()
             self._entries[number] = entry
@@ -201,6 +208,19 @@ class Log:
                 entry = self.entry(each)
                 if entry.kind is Kind.COMMITTED:
                     yield entry
+
+    def passed_over(self, above: int) -> list[str]:
+        """Return a sentence for each entry above this number that was read and is damaged.
+
+        Whoever takes an older checkpoint than the newest owes this to the user: which one a damaged
+        entry named is not known, so no other sentence speaks of it.
+        """
+        found = sorted(self._damaged.items(), reverse=True)
+        return [
+            f"The entry {number} of the log, {entry_name(number)}, is damaged: {why}"
+            for number, why in found
+            if number > above
+        ]
 
     def append(self, make: Callable[[int, Ruling, tuple[int, ...]], Entry | None]) -> Entry | None:
         """Append the entry that `make(number, ruling, kept)` returns; None: it wants none.

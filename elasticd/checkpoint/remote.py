@@ -5,6 +5,7 @@ place (`retry`), and a cached answer about an object is exactly what a reader mu
 """
 
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -13,19 +14,12 @@ from typing import Any
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
-from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elasticd.checkpoint.bucket import Data, Listed, Missing, Throttled
+from elasticd.checkpoint.bucket import Data, Listed, Missing
+from elasticd.checkpoint.driver_error import is_past_the_end, meaning, no_bucket, wrong_options
 from elasticd.checkpoint.s3_put import LARGE_BYTES, S3Put
-from elasticd.errors import (
-    CallError,
-    ElasticdError,
-    EnvironmentProblem,
-    NotSupported,
-    Refused,
-    Unavailable,
-)
+from elasticd.errors import ElasticdError, EnvironmentProblem
 
 __all__ = ["Remote"]
 
@@ -35,18 +29,16 @@ CONNECT_S = 10.0
 LEAST_BYTES_PER_S = 1_000_000.0
 ONE_PUT_BYTES = 5 << 30
 """What S3 takes in one request."""
+ONE_AZURE_PUT_BYTES = 5000 << 20
+"""What Azure takes in one request; a part is larger only if a tensor's share is."""
 
 _MEMORY = threading.Lock()
 """fsspec's memory looks and writes in two steps; no other process sees it."""
 
-_TAKEN = {"PreconditionFailed", "412"}
-_AGAIN = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch",
-          "OperationAborted", "ConditionalRequestConflict"}  # fmt: skip
-"""With the status of a wrong request, but nothing is wrong with it: a conflict is one with another
-write that is under way, so it does not say that there is an object."""
-_REFUSED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
-_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "429", "503",
-              "RequestLimitExceeded", "ServiceUnavailable"}  # fmt: skip
+_QUIET = logging.NullHandler()
+"""For a library that writes a page to stderr where it finds no credentials; the error says it too.
+Who wants its messages gives the logger `azure` a handler."""
+
 _S3_DEFAULTS: dict[str, Any] = {
     "retries": {"total_max_attempts": 1, "mode": "standard"},
     "max_pool_connections": 64,
@@ -68,31 +60,24 @@ class Remote:
         self._request_s = request_s
         self._url = url.rstrip("/")
         protocol = url.partition("://")[0]
-        merged = dict(options)
-        if protocol in ("s3", "s3a"):
-            # Without a byte for so long: what `read` may take at most says nothing of a hang.
-            limits = {"connect_timeout": min(CONNECT_S, request_s), "read_timeout": request_s}
-            merged["config_kwargs"] = {
-                **_S3_DEFAULTS, **limits, **merged.get("config_kwargs", {})
-            }  # fmt: skip
+        merged = _with_limits(protocol, options, request_s)
         with self._translated(""):
             try:
-                self._fs, self._root = fsspec.url_to_fs(
+                self._fs, self._root = _opened(
                     self._url, **merged, use_listings_cache=False, skip_instance_cache=True
                 )
             except (TypeError, ValueError) as exc:
-                raise _wrong_options(self._url, exc) from exc
-        if hasattr(self._fs, "retries"):
-            self._fs.retries = 1
+                raise wrong_options(self._url, exc) from exc
+        _ask_once(protocol, self._fs)
         write = self._fs._pipe_file if self._is_async else self._fs.pipe_file
         accepted = inspect.signature(write).parameters
         # One request for each object, so that none is left half uploaded and paid for.
         self._at_once: dict[str, Any] = (
             {"chunksize": ONE_PUT_BYTES}
-            if protocol in ("s3", "s3a") and "chunksize" in accepted else {}
+            if protocol in _S3 + _GOOGLE and "chunksize" in accepted else {}
         )  # fmt: skip
         # A session that the user made is nothing that botocore's own could be made from.
-        self._is_s3 = protocol in ("s3", "s3a") and getattr(self._fs, "session", None) is None
+        self._is_s3 = protocol in _S3 and getattr(self._fs, "session", None) is None
         self._put: S3Put | None = None
         self._put_lock = threading.Lock()
         self._exclusive: dict[str, Any] = (
@@ -165,6 +150,13 @@ class Remote:
         return found
 
     def _write(self, name: str, data: Data, **more: Any) -> None:
+        try:
+            self._send(name, data, **more)
+        except FileNotFoundError as exc:
+            # Some drivers drop the service's own word for it.
+            raise no_bucket(f"{self._url}/{name}", exc) from exc
+
+    def _send(self, name: str, data: Data, **more: Any) -> None:
         put = self._large_put() if len(data) >= LARGE_BYTES else None
         if put is not None:
             bucket, _, folder = self._root.partition("/")
@@ -185,7 +177,7 @@ class Remote:
         try:
             data: bytes = self._call("cat_file", name, start=start, end=end, nbytes=end - start)
         except Exception as exc:
-            if _code(exc) in ("InvalidRange", "416"):
+            if is_past_the_end(exc):
                 return b""  # The object ends before that.
             raise
         return data[: end - start]
@@ -220,78 +212,58 @@ class Remote:
                 f"{self._url} needs {package}, which is not installed: pip install {package}."
             ) from exc
         except Exception as exc:
-            raise _meaning(exc, where) from exc
+            raise meaning(exc, where) from exc
 
 
+_S3 = ("s3", "s3a")
+_GOOGLE = ("gs", "gcs")
+_AZURE = ("abfs", "abfss", "az")
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs",
              "abfss": "adlfs", "az": "adlfs"}  # fmt: skip
+
+
+def _with_limits(protocol: str, options: Mapping[str, Any], request_s: float) -> dict[str, Any]:
+    """Say to the driver how long a connection may take, and how long no byte may come.
+
+    What `read` may take at most says nothing of a hang.
+    """
+    connect_s = min(CONNECT_S, request_s)
+    if protocol in _S3:
+        limits = {"connect_timeout": connect_s, "read_timeout": request_s}
+        settings = {**_S3_DEFAULTS, **limits, **options.get("config_kwargs", {})}
+        return {**options, "config_kwargs": settings}
+    if protocol in _AZURE:
+        return {"connection_timeout": connect_s, "read_timeout": request_s, **options}
+    return dict(options)
+
+
+def _opened(url: str, **options: Any) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it."""
+    if url.partition("://")[0] not in _GOOGLE:
+        found: tuple[Any, str] = fsspec.url_to_fs(url, **options)
+        return found
+    from elasticd.checkpoint.google import Google  # costs the import of a driver
+
+    return Google(**options), Google._strip_protocol(url)
+
+
+def _ask_once(protocol: str, fs: Any) -> None:
+    """Switch off the driver's own retries, and uploads in several requests."""
+    if hasattr(fs, "retries"):
+        fs.retries = 1
+    if protocol in _AZURE:
+        logging.getLogger("azure").addHandler(_QUIET)
+    # adlfs has an option for neither: of its own accord Azure's client waits 15 s between tries,
+    # more than a request may take, and sends what is larger than 64 MiB in blocks.
+    settings = getattr(getattr(fs, "service_client", None), "_config", None)
+    if protocol in _AZURE and settings is not None:
+        settings.retry_policy.total_retries = 0
+        settings.max_single_put_size = ONE_AZURE_PUT_BYTES
 
 
 def _body(data: Data) -> bytes:
     """What the drivers take; a copy of shared memory, which lives as long as the request."""
     return data if isinstance(data, bytes) else bytes(data)
-
-
-def _meaning(exc: Exception, where: str) -> Exception:
-    """Translate a driver's error; by the service's own code where it left one."""
-    code, meta = _code(exc), _response(exc).get("ResponseMetadata", {})
-    status = meta.get("HTTPStatusCode", 0)
-    if isinstance(exc, FileExistsError) or code in _TAKEN or status == 412:
-        return FileExistsError(where)
-    if isinstance(exc, FSTimeoutError | TimeoutError) or "Timeout" in type(exc).__name__:
-        return Unavailable(f"{where} did not answer in time.")
-    why = " ".join(str(exc).split())[:300].rstrip(".") or type(exc).__name__
-    if code == "NoSuchBucket":
-        return EnvironmentProblem(
-            f"{where} is in a bucket that does not exist ({why}): create it, or give another URL."
-        )
-    if isinstance(exc, FileNotFoundError):
-        return Missing(f"There is no {where} ({why}).")
-    if (
-        isinstance(exc, PermissionError)
-        or status in (401, 403)
-        or code in _REFUSED
-        or "Credentials" in type(exc).__name__
-    ):
-        return Refused(
-            f"{where} refuses access ({why}): give this process credentials that may read and "
-            "write there."
-        )
-    if code in _THROTTLED or status in (429, 503):
-        return Throttled(f"{where} is overloaded ({why}).", after_s=_after_s(meta))
-    if code not in _AGAIN and (300 <= status < 408 or 410 <= status < 500):
-        return Refused(
-            f"{where} does not take the request ({code}: {why}): check the URL, and in the options "
-            "the endpoint and the region."
-        )
-    if status == 501:
-        return NotSupported(f"{where} lacks what elasticd needs ({code}: {why}): give another URL.")
-    if type(exc) in (ValueError, TypeError):  # Not of an answer that is garbled.
-        return _wrong_options(where, exc)
-    return Unavailable(f"{where} cannot be reached ({why}).")
-
-
-def _wrong_options(where: str, exc: Exception) -> CallError:
-    why = " ".join(str(exc).split())[:300].rstrip(".")
-    return CallError(f"{where} cannot be used with these options ({why}): correct them.")
-
-
-def _code(exc: Exception) -> str:
-    return str(_response(exc).get("Error", {}).get("Code", ""))
-
-
-def _response(exc: BaseException | None) -> Mapping[str, Any]:
-    for _ in range(5):
-        found = getattr(exc, "response", None)
-        if isinstance(found, dict):
-            return found
-        exc = (exc.__cause__ or exc.__context__) if exc is not None else None
-    return {}
-
-
-def _after_s(meta: Mapping[str, Any]) -> float:
-    said = str(meta.get("HTTPHeaders", {}).get("retry-after", ""))
-    return min(float(said), 300.0) if said.isdigit() else 0.0
 
 
 def _unix_s(seen: Mapping[str, Any]) -> float:

@@ -1,4 +1,5 @@
-"""The contract of `Bucket`, kept by a folder, by memory and by S3; and by each when retried."""
+"""The contract of `Bucket`, kept by a folder, by memory, by S3, Azure and Google; and by
+each when retried."""
 
 import secrets
 import threading
@@ -12,10 +13,12 @@ from elasticd.checkpoint.bucket import Bucket, Missing
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.remote import Remote
 from elasticd.checkpoint.retry import Policy, Retrying
+from tests.fixtures.azurite import Azurite, azurite_server, take_azure_keys
+from tests.fixtures.fake_gcs import FakeGcs, fake_gcs_server
 from tests.fixtures.s3 import give_keys, moto_server, new_bucket
 from tests.fixtures.scripted_s3 import ScriptedS3
 
-KINDS = ("folder", "memory", "moto", "scripted")
+KINDS = ("folder", "memory", "moto", "scripted", "azurite", "google")
 BUCKETS = [f"{kind}{more}" for kind in KINDS for more in ("", "-retrying")]
 ATOMIC = [name for name in BUCKETS if not name.startswith("moto")]
 """moto looks and writes in two steps, which S3 does not."""
@@ -42,6 +45,20 @@ def scripted() -> Iterator[tuple[ScriptedS3, Remote]]:
         yield s3, bucket
 
 
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """One server for all tests of this module; each has a container of its own."""
+    with azurite_server(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[FakeGcs]:
+    """One server for all tests of this module; each has a bucket of its own."""
+    with fake_gcs_server() as server:
+        yield server
+
+
 @pytest.fixture(params=BUCKETS)
 def bucket(
     request: pytest.FixtureRequest,
@@ -57,6 +74,13 @@ def bucket(
     elif kind == "moto":
         place = new_bucket(request.getfixturevalue("moto"), request.node.name, monkeypatch)
         inner = Remote(place.url, place.options)
+    elif kind == "azurite":
+        take_azure_keys(monkeypatch)
+        azure = request.getfixturevalue("azurite").new_container(request.node.name)
+        inner = Remote(azure.url, azure.options)
+    elif kind == "google":
+        gcs = request.getfixturevalue("google").new_bucket(request.node.name)
+        inner = Remote(gcs.url, gcs.options)
     else:
         s3, inner = request.getfixturevalue("scripted")
         s3.objects.clear()
@@ -227,5 +251,5 @@ def test_many_threads_write_and_read_through_one_bucket(bucket: Bucket) -> None:
 
 def test_url_is_what_people_gave(bucket: Bucket) -> None:
     """It stands in every error."""
-    assert bucket.url.startswith(("file:///", "memory://", "s3://"))
+    assert bucket.url.startswith(("file:///", "memory://", "s3://", "abfs://", "gs://"))
     assert bucket.url.endswith(("/some", "/some/folder", "/run"))

@@ -62,6 +62,23 @@ class Metrics:
             "From whole in memory to durable, of the newest.",
             **labels,
         ).labels(job)
+        self._mirrored_step = Gauge(
+            "elasticd_checkpoint_mirrored_step",
+            "Of the newest share of this node that the next node holds too; -1: none.",
+            **labels,
+        ).labels(job)
+        self._mirrored = Counter(
+            "elasticd_checkpoint_mirrored_bytes_total",
+            "Bytes of shares that were sent to the next node.",
+            **labels,
+        ).labels(job)
+        self._not_mirrored = Counter(
+            "elasticd_checkpoint_mirror_failed_total",
+            "Tries to send a share to the next node that failed.",
+            **labels,
+        ).labels(job)
+        self.has_mirrored = False
+        self._mirrored_step.set(-1)
         self._begun_s.set_to_current_time()
         if path:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -81,6 +98,16 @@ class Metrics:
     def failed(self) -> None:
         """A snapshot was given up."""
         self._failed.inc()
+
+    def mirrored(self, step: int, nbytes: int) -> None:
+        """The next node holds a share too."""
+        self.has_mirrored = True
+        self._mirrored_step.set(step)
+        self._mirrored.inc(nbytes)
+
+    def not_mirrored(self) -> None:
+        """It could not be sent now."""
+        self._not_mirrored.inc()
 
     def write(self) -> None:
         """Write the file now; a disk that cannot is no harm."""

@@ -1,6 +1,7 @@
 """URLs and options as users give them; a secret is named, never given."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,10 @@ def test_folder_takes_no_options() -> None:
         open_bucket("file:///tmp/run", {"auto_mkdir": True})
 
 
-def test_driver_that_is_not_installed_is_named() -> None:
+def test_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to install."""
+    for name in ("gcsfs", "gcsfs.core"):
+        monkeypatch.setitem(sys.modules, name, None)  # As where it is not installed.
+    monkeypatch.delitem(sys.modules, "elasticd.checkpoint.google", raising=False)
     with pytest.raises(EnvironmentProblem, match="pip install gcsfs"):
         open_bucket("gs://bucket/run", {})

@@ -243,7 +243,9 @@ def test_a_wrong_call_is_answered_in_one_sentence_with_exit_code_2(
 
 def test_a_missing_driver_is_named(capfd: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
-    monkeypatch.setitem(sys.modules, "gcsfs", None)  # As where it is not installed.
+    for name in ("gcsfs", "gcsfs.core"):
+        monkeypatch.setitem(sys.modules, name, None)  # As where it is not installed.
+    monkeypatch.delitem(sys.modules, "elasticd.checkpoint.google", raising=False)
     code, _, err = call(capfd, "ls", "gs://bucket/x")
     assert code == 2 and "pip install gcsfs" in err and err.count("\n") == 1
 
