@@ -39,6 +39,8 @@ class _Known:
     slot: Slot
     nonce: Nonce
     is_attached: bool = False
+    is_inside: bool = False
+    """Told to enter a world, and has left none since."""
     progress: Progress = Progress()
     formed: ch.Formed | None = None
 
@@ -49,6 +51,8 @@ class Attached:
     def __init__(self, tell: Tell, feed: Callable[[ev.Event], None]) -> None:
         self._tell, self._feed = tell, feed
         self._known: dict[int, _Known] = {}
+        self.left: Callable[[int, ch.Left], None] = lambda pid, message: None
+        """Called with each goodbye before it is an event."""
 
     def expect(self, pid: int, slot: Slot, nonce: Nonce) -> None:
         """A process of ours that may attach."""
@@ -67,10 +71,17 @@ class Attached:
         known = self._known.get(pid)
         return known is not None and known.formed is not None
 
+    def is_inside(self, pid: int) -> bool:
+        """True if it is in a world, or on its way into one."""
+        known = self._known.get(pid)
+        return known is not None and known.is_attached and known.is_inside
+
     # --- down ---------------------------------------------------------------------------------
 
     def enter(self, pid: int, world: World, placement: Placement, files: WorkerFiles) -> None:
         node = placement.node
+        if (known := self._known.get(pid)) is not None:
+            known.is_inside = True
         self._tell(
             pid,
             ch.Enter(
@@ -91,8 +102,8 @@ class Attached:
             ),
         )
 
-    def leave(self, pid: int, at_step: int | None) -> None:
-        self._tell(pid, ch.Leave(at_step=at_step))
+    def leave(self, pid: int, at_step: int | None, *, save_within_s: float | None = None) -> None:
+        self._tell(pid, ch.Leave(at_step=at_step, save_within_s=save_within_s))
 
     # --- up -----------------------------------------------------------------------------------
 
@@ -117,7 +128,8 @@ class Attached:
                 known.progress = replace(known.progress, step=message.step, has_stepped=True)
                 self._stepped(known, message)
             case ch.Left(step=step):
-                known.progress = Progress(step=step)
+                known.progress, known.is_inside = Progress(step=step), False
+                self.left(pid, message)
                 self._feed(ev.WorkerLeft(slot=slot, nonce=nonce))
             case ch.Broken(generation=generation, why=why, unreachable=lost):
                 log.warning(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
+from time import monotonic
 
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec
@@ -21,6 +22,9 @@ from elasticd_agent.worker_env import without_secrets
 __all__ = ["KeeperProcess"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 30.0
+WELL_S = 2 * LAST_PAUSE_S
+"""Who lived so long could live: the pause after it is the first again, for the memory of this node
+is lost meanwhile. Longer than the longest pause, so one that cannot live never gets there."""
 LINGER_S = 60.0
 """How long it may go on saving when the job or the agent has ended."""
 
@@ -30,12 +34,25 @@ log = get_logger()
 class KeeperProcess:
     """The keeper of one job; does nothing for a job without checkpoints."""
 
-    def __init__(self, spec: JobSpec, node: NodeId, folder: Path, children: set[int]) -> None:
-        """`children` are the processes of this agent that it must not take for orphans."""
+    def __init__(
+        self,
+        spec: JobSpec,
+        node: NodeId,
+        folder: Path,
+        children: set[int],
+        *,
+        address: str = "",
+    ) -> None:
+        """`children` are the processes of this agent that it must not take for orphans.
+
+        `address` is where other nodes reach this one; empty: they cannot.
+        """
         self._spec, self._node, self._folder = spec, node, folder
+        self._address = address
         self._children = children
         self._name = f"elasticd-keeper-{spec.uid}-{secrets.token_hex(8)}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._begun_s = 0.0
         self._is_closing = Event()
         self._starting = Lock()
         """Held while one is started: what is closed meanwhile would never end."""
@@ -68,6 +85,7 @@ class KeeperProcess:
     def _start(self) -> None:
         wanted = self._spec.checkpoint
         assert wanted is not None
+        self._begun_s = monotonic()
         path = self._folder / "agents" / f"{self._node}.keeper.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as out:
@@ -87,6 +105,7 @@ class KeeperProcess:
             "job": wanted.owner,
             "uid": self._spec.uid,
             "socket": self._name,
+            "host": self._address,
             "parallel": wanted.parallel,
             "timeout_s": wanted.timeout_s,
             "linger_s": LINGER_S,
@@ -105,6 +124,8 @@ class KeeperProcess:
             assert self._process is not None
             code = self._process.wait()
             self._children.discard(self._process.pid)
+            if monotonic() - self._begun_s >= WELL_S:
+                pause_s = FIRST_PAUSE_S
             if self._is_closing.is_set():
                 return
             log.warning("keeper.ended", job=self._spec.name, code=code, pause_seconds=pause_s)

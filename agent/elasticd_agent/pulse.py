@@ -86,6 +86,13 @@ class Stalled:
     has_returned: bool = False
     """It is out of `train`, and they are not."""
 
+    @property
+    def why(self) -> str:
+        """What is wrong with it, where others wait for it."""
+        if self.has_returned:
+            return "It returned from train."
+        return f"No progress for {self.since_s:.0f} s, while others waited for it."
+
 
 Verdict: TypeAlias = Frozen | Stalled
 

@@ -9,6 +9,7 @@ from elasticd.records.ids import Incarnation, Life, NodeId, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Peer, peer_of
+from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
@@ -18,6 +19,7 @@ from elasticd.store.api import Lease, Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
+from elasticd_agent.last_save import end_share_s
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.perform import Performer
 from elasticd_agent.process import pool_failure
@@ -197,16 +199,21 @@ class Runner:
             case fx.EnterWorld():
                 self.workers.enter(effect)
             case fx.LeaveWorld():
-                self.workers.leave(effect)
+                if not (self._ends_in_order and self._save_first(effect)):
+                    self.workers.leave(effect)
             case fx.StopWorker(slot=slot):
                 if self.workers.is_winding_down(slot) and effect.grace_s > 0:
                     # It is winding down by itself: its own atexit handlers come first.
                     late = (now_s() + effect.grace_s, replace(effect, grace_s=0.0))
                     self._gentle.append(late)
-                else:
+                elif not (self._is_stopped and self._save_first(effect)):
                     self.workers.stop(effect)
             case fx.UseStore(store=store):
                 self.workers.use_store(store)
+            case fx.Withdraw(result=result):
+                # A fact for people; nothing is decided by it.
+                result = replace(result, saved=self.workers.last_save.saved)
+                self._performer.perform(replace(effect, result=result))
             case fx.Retire():
                 self.retired = Retired(
                     is_job_over=effect.is_job_over,
@@ -217,6 +224,29 @@ class Runner:
                 self._changed()
             case _:
                 self._performer.perform(effect)
+
+    @property
+    def _is_stopped(self) -> bool:
+        status = self.state.status
+        return status is not None and status.phase is Phase.STOPPED
+
+    @property
+    def _ends_in_order(self) -> bool:
+        """The world is over since too many nodes leave, and nothing is broken: all save alike."""
+        status = self.state.status
+        if status is None or not self.state.is_world_ended:
+            return False
+        return status.reason.is_planned or status.reason is Reason.NODE_LEFT
+
+    def _save_first(self, effect: fx.StopWorker | fx.LeaveWorld) -> bool:
+        """Have a worker save its state; whoever has not in time is stopped with what is left."""
+        if isinstance(effect, fx.LeaveWorld):
+            return self.workers.save_first(effect, self.spec.shutdown_timeout_s)
+        if not self.workers.save_first(effect, effect.grace_s):
+            return False
+        end_s = end_share_s(effect.grace_s)
+        self._gentle.append((now_s() + effect.grace_s - end_s, replace(effect, grace_s=end_s)))
+        return True
 
     def _post_event(self, event: ev.Event) -> None:
         self._host.post(lambda: self.feed(event))

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock, Thread
 
 from elasticd.channel.pool import FromPool, ToPool, unpack_from_pool
 from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
+from elasticd.records.job import JobSpec
+from elasticd_agent.worker_env import without_secrets
 
-__all__ = ["WarmPool"]
+__all__ = ["WarmPool", "open_pool"]
 
 BACKLOG_LIMIT_BYTES = 64_000_000
 """A pool that reads nothing for so long is as good as gone."""
@@ -132,3 +135,17 @@ class WarmPool:
         finally:
             self._hang_up()
             self._heard(None)
+
+
+def open_pool(
+    spec: JobSpec, cwd: str, *, log_path: Path, heard: Callable[[FromPool | None], None]
+) -> WarmPool:
+    """Start the pool that a job's workers are forked from."""
+    return WarmPool(
+        python=spec.python,
+        env=without_secrets({**os.environ, **spec.env}),
+        cwd=cwd,
+        preload=spec.preload,
+        heard=heard,
+        log_path=str(log_path),
+    )

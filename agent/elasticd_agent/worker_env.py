@@ -22,6 +22,7 @@ __all__ = [
     "interface_of",
     "prepared_env",
     "prepared_files",
+    "threads_of",
     "without_secrets",
     "worker_env",
     "worker_files",
@@ -158,6 +159,12 @@ def _add_common(env: dict[str, str], spec: JobSpec, interface: str) -> None:
     if interface:
         # Peers know us by this address; left alone, Gloo asks the resolver for the host's name.
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+
+def threads_of(env: Mapping[str, str]) -> int:
+    """How many threads torch is to use; 0: as many as it likes."""
+    wanted = env.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() else 0
 
 
 def gpu_indices(base: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from elasticd.channel import pool as ch
@@ -17,18 +18,19 @@ from elasticd_agent.attached import Attached
 from elasticd_agent.examiner import Examiner
 from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.keeper_process import KeeperProcess
+from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.orphans import end_orphans
 from elasticd_agent.process import Home, Process, failure_of, hang_of, not_started
 from elasticd_agent.pulse import Frozen, Stalled, Verdict
-from elasticd_agent.warm_pool import WarmPool
+from elasticd_agent.warm_pool import WarmPool, open_pool
 from elasticd_agent.worker_env import (
     gpu_indices,
     interface_of,
     prepared_env,
     prepared_files,
-    without_secrets,
+    threads_of,
     worker_env,
     worker_files,
 )
@@ -78,6 +80,7 @@ class Workers:
         self._gpus = gpu_indices(os.environ)
         self._processes: dict[str, Process] = {}
         self.attached = Attached(lookout.tell, lambda event: self._feed(event))
+        self.last_save = LastSave(self.attached, is_wanted=spec.checkpoint is not None)
         self._lookout = lookout
         self._examiner = Examiner(lookout, post, run_folder, spec.name, node)
         self._raised: dict[str, ch.Raised] = {}
@@ -88,16 +91,18 @@ class Workers:
         self._why_broken = ""
         self._until_s: float | None = None
         claim(run_folder / spec.name, spec.uid)
-        self._keeper = KeeperProcess(spec, node, run_folder / spec.name, pools)
+        self._keeper = KeeperProcess(spec, node, run_folder / spec.name, pools, address=address)
         self._pool = self._new_pool()
 
     def serve(self, incarnation: Incarnation, feed: Feed, broke: Callable[[str], None]) -> None:
         """Report to this incarnation from now on, first of all what it takes over."""
         self.home = replace(self.home, incarnation=incarnation)
         self._feed, self._broke = feed, broke
-        kept = tuple((p.slot, p.nonce) for p in self._processes.values())
+        kept = list(self._processes.values())
         if kept:
-            feed(ev.WorkersKept(workers=kept, with_state=self._slots_with_state()))
+            states = (p.slot for p in kept if p.pid and self.attached.has_state(p.pid))
+            workers = tuple((p.slot, p.nonce) for p in kept)
+            feed(ev.WorkersKept(workers=workers, with_state=tuple(states)))
         if self._is_pool_ready:
             feed(ev.StoresChanged(stores=self._stores.ready))
             feed(ev.PoolChanged(is_ready=True))
@@ -108,13 +113,6 @@ class Workers:
         """The pool cannot work here (why), or ended unexpectedly (empty)."""
         self._is_broken, self._why_broken = True, why
         self._broke(why)
-
-    def _slots_with_state(self) -> tuple[Slot, ...]:
-        return tuple(
-            process.slot
-            for process in self._processes.values()
-            if process.pid is not None and self.attached.has_state(process.pid)
-        )
 
     def rest(self) -> None:
         """Wait for the next incarnation to serve."""
@@ -175,6 +173,7 @@ class Workers:
         _, process = self._find(effect)
         if process is None or process.pid is None:
             return  # It ended meanwhile; the core hears of that.
+        self.last_save.saved = None  # The job goes on.
         world, placement = effect.world, effect.placement
         files = worker_files(self._run_folder, self._spec.name, world.generation, placement.rank)
         process.generation, process.rank = world.generation, placement.rank
@@ -201,23 +200,32 @@ class Workers:
                 out_path=str(files.out),
                 err_path=str(files.err),
                 error_file=str(files.error),
-                threads=int(env["OMP_NUM_THREADS"])
-                if env.get("OMP_NUM_THREADS", "").isdigit()
-                else 0,
+                threads=threads_of(env),
                 niceness=niceness,
             )
         )
 
     def stop(self, effect: fx.StopWorker) -> None:
         name, process = self._find(effect)
-        if process is None:
+        if process is None or self.last_save.is_ended(process.pid):
             return
         if process.pid is not None:
             self._lookout.overlook(process.pid)
         if process.is_examined:
             process.is_stop_due = True  # It is still being looked at, for half a second.
         else:
-            self._pool.tell(ch.Stop(worker=name, grace_s=effect.grace_s))
+            self._end(name, effect.grace_s)
+
+    def save_first(self, effect: fx.StopWorker | fx.LeaveWorld, grace_s: float) -> bool:
+        """Have a worker save its state before it ends; False: there is nothing to be saved."""
+        name, process = self._find(effect)
+        if process is None or process.pid is None or process.is_examined:
+            return False
+        end = partial(self._end, name) if isinstance(effect, fx.StopWorker) else None
+        return self.last_save.ask(process.pid, rank=process.rank, grace_s=grace_s, end=end)
+
+    def _end(self, name: str, grace_s: float) -> None:
+        self._pool.tell(ch.Stop(worker=name, grace_s=grace_s))
 
     def _find(
         self, effect: fx.EnterWorld | fx.LeaveWorld | fx.StopWorker
@@ -253,19 +261,17 @@ class Workers:
     # --- reports ------------------------------------------------------------------------------
 
     def _new_pool(self) -> WarmPool:
-        spec = self._spec
-        pool = WarmPool(
-            python=spec.python,
-            env=without_secrets({**os.environ, **spec.env}),
-            cwd=self._cwd,
-            preload=spec.preload,
+        pool = open_pool(
+            self._spec,
+            self._cwd,
+            log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
             heard=lambda message: self._post(lambda: self._hear(message)),
-            log_path=str(self._run_folder / spec.name / "agents" / f"{self._node}.pool.log"),
         )
         self._pools.add(pool.process.pid)
         return pool
 
     def _hear(self, message: ch.FromPool | None) -> None:
+        spec = self._spec
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
                 log.info("pool.ready", import_seconds=round(import_s, 2), can_fork=can_fork)
@@ -286,8 +292,7 @@ class Workers:
                 process = self._processes[name]
                 process.pid = pid
                 self.attached.expect(pid, process.slot, process.nonce)
-                limit_s = self._spec.progress_timeout_s
-                self._lookout.expect(pid, job=self._spec.name, limit_s=limit_s)
+                self._lookout.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
                 self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):
                 self._start_failed(name, why)
@@ -310,6 +315,7 @@ class Workers:
         failure = self._failure(name, code) if code != 0 or is_early else None
         del self._processes[name]
         if process.pid is not None:
+            self.last_save.forget(process.pid)
             self.attached.forget(process.pid)
             self._lookout.forget(process.pid)
         self._raised.pop(name, None)
@@ -338,45 +344,40 @@ class Workers:
         if self._feed is _unheard:
             self._kill(name)  # It waits for our next incarnation, which must not offer it.
             return
-        match verdict:
-            case Frozen(why=why):
-                self._hung(name, process, why, is_frozen=True)
-            case Stalled() if verdict.has_returned:
-                self._hung(name, process, "It returned from train.", is_frozen=False, is_end=True)
-            case Stalled() if verdict.is_waited_for:
-                why = f"No progress for {verdict.since_s:.0f} s, while others waited for it."
-                self._hung(name, process, why, is_frozen=False)
-            case Stalled():
-                # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
-                self._feed(
-                    ev.WorkerStalled(
-                        slot=process.slot,
-                        nonce=process.nonce,
-                        generation=process.generation,
-                        step=verdict.step,
-                        sequence=verdict.sequence,
-                    )
-                )
+        if isinstance(verdict, Frozen) or verdict.has_returned or verdict.is_waited_for:
+            self._hung(name, process, verdict)
+            return
+        # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
+        self._feed(
+            ev.WorkerStalled(
+                slot=process.slot,
+                nonce=process.nonce,
+                generation=process.generation,
+                step=verdict.step,
+                sequence=verdict.sequence,
+            )
+        )
 
-    def _hung(
-        self, name: str, process: Process, why: str, *, is_frozen: bool, is_end: bool = False
-    ) -> None:
+    def _hung(self, name: str, process: Process, verdict: Verdict) -> None:
         """The world goes on without it at once; it is killed when its stacks are written."""
+        why = verdict.why
+        process.is_stop_due |= self.last_save.is_asked(process.pid)  # No other order will come.
         log.warning("worker.hung", rank=process.rank, why=why)
         path = self._examiner.examine(
             process,
             self._processes.values(),
             why,
-            is_frozen=is_frozen,
+            is_frozen=isinstance(verdict, Frozen),
             stop=lambda: self._kill(name),
         )
         failure = hang_of(self._failure(name, -9), why, path)
-        failure = returned_early(failure) if is_end else failure
+        if isinstance(verdict, Stalled) and verdict.has_returned:
+            failure = returned_early(failure)
         self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
 
     def _kill(self, name: str) -> None:
         if name in self._processes:
-            self._pool.tell(ch.Stop(worker=name, grace_s=0.0))
+            self._end(name, 0.0)
 
     def _pool_ended(self) -> None:
         """Without its guardian no worker lives on: report all as killed, begin anew."""

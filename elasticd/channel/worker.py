@@ -68,6 +68,8 @@ class Leave:
 
     at_step: int | None = None
     """As in Enter."""
+    save_within_s: float | None = None
+    """The job ends: save the state first, and answer when it is durable, or when this is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,10 @@ class Left:
     """Answer to Leave."""
 
     step: int
+    durable_step: int = -1
+    """Where the state was to be saved: of the newest checkpoint that is known to be durable."""
+    why: str = ""
+    """Why that is behind, if it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,11 @@ import click
 from elasticd.cli.connect import where_options
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.control import jobs
-from elasticd.errors import NotFound, Refused
+from elasticd.control.report import JobReport, read_job
+from elasticd.control.session import STOP_SLACK_S
+from elasticd.errors import NotFound, Refused, Unavailable
 from elasticd.records.ids import NodeId, checked_name
+from elasticd.records.job import JobSpec
 
 __all__ = ["drain", "scale", "stop"]
 
@@ -72,15 +75,41 @@ def drain(node: str, undo: bool, reason: str, is_dry_run: bool, **values: Any) -
 )
 @_options
 def stop(job: str, reason: str, forget: bool, is_dry_run: bool, **values: Any) -> int:
-    """End a job: its workers get SIGTERM and the shutdown timeout."""
+    """End a job: its workers get SIGTERM and the shutdown timeout.
+
+    Those that call `elasticd.run` under --checkpoint save their state first; then this waits, and
+    tells what came of it.
+    """
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         if forget:
             jobs.forget(source.store, source.keys, name, is_dry_run=is_dry_run)
-        else:
-            jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
-    _say(is_dry_run, f"job {job} is {'given up' if forget else 'asked to stop'}")
+            _say(is_dry_run, f"job {job} is given up")
+            return 0
+        spec = jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
+        _say(is_dry_run, f"job {job} is asked to stop")
+        if is_dry_run or spec.checkpoint is None:
+            return 0
+        try:
+            report = _awaited(source, spec)
+        except Unavailable:
+            report = None  # A local run, and it has ended.
+    if report is None:
+        with job_source(values, job) as (source, name):
+            report = read_job(source.store, source.keys, name)
+    if report is not None and report.saved is not None:
+        click.echo(f"job {job} was {report.saved.sentence}")
     return 0
+
+
+def _awaited(source: Source, spec: JobSpec) -> JobReport | None:
+    """How the job stands, once its workers have saved what they have, if they do."""
+    report = read_job(source.store, source.keys, spec.name)
+    if report is None or not report.status.is_in_process:
+        return report
+    wait_s = spec.shutdown_timeout_s + STOP_SLACK_S
+    jobs.wait_left(source.store, source.keys, spec.name, timeout_s=wait_s)
+    return read_job(source.store, source.keys, spec.name)
 
 
 def _check_live(source: Source, job: str) -> None:

@@ -96,5 +96,6 @@ def summary_plain(report: JobReport, log_folder: str) -> dict[str, Any]:
         "restarts_by_cause": {cause.value: n for cause, n in report.restarts_by_cause.items()},
         "lost_seconds": dict(report.lost_s),
         "failure": to_plain(status.failure),
+        "saved": to_plain(report.saved),
         "logs": log_folder,
     }

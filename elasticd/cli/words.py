@@ -118,6 +118,8 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
         lines.append(f"changes of world: {len(changes)} ({causes or 'none charged'})")
         lines.append(f"time lost to them: {seconds(sum(lost.values()))} ({phases})")
     lines += training_lines(report)
+    if report.saved is not None:
+        lines.append(f"state: {report.saved.sentence}")
     lines.append(f"logs: {log_folder}")
     return lines
 

@@ -31,10 +31,13 @@ __all__ = [
     "submit",
     "submit_or_join",
     "undrain",
+    "wait_left",
 ]
 
 ATTEMPTS = 5
 """Of one compare-and-set: a person's command meets at most a few writers."""
+LEAVE_POLL_S = 0.05
+"""A local run's etcd ends a moment after the last node has left."""
 USER = "user"
 
 
@@ -154,6 +157,29 @@ def stop(
             with suppress(Refused, NotFound):
                 forget(store, keys, job)
     return spec
+
+
+def wait_left(
+    store: Store,
+    keys: Keys,
+    job: JobName,
+    *,
+    timeout_s: float,
+    is_given_up: Callable[[], bool] = lambda: False,
+    now_s: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Wait until no node serves the job any more; False: some still did when the time was over.
+
+    Raises:
+        Unavailable: etcd has gone, as a local run's does when that ends.
+    """
+    until_s = now_s() + timeout_s
+    while store.list(keys.members(job)).items:
+        if now_s() >= until_s or is_given_up():
+            return False
+        pause(LEAVE_POLL_S)
+    return True
 
 
 def forget(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) -> None:

@@ -7,6 +7,8 @@ and equal everywhere; a phase took as long as on the node where it took longest.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
@@ -14,7 +16,7 @@ from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.incident import PHASES, Incident
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Member, Node, Result, Training
+from elasticd.records.member import Drain, Member, Node, Result, Saved, Training
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
@@ -71,6 +73,14 @@ class JobReport:
     def training(self) -> Training | None:
         """What the whole run did, once it is over (in-process mode)."""
         return next((r.training for r in self.results if r.training is not None), None)
+
+    @property
+    def saved(self) -> Saved | None:
+        """How far the checkpoint is, where the job ended before its training did."""
+        if self.status.phase not in (Phase.STOPPED, Phase.WAITING):
+            return None
+        told = [result.saved for result in self.results if result.saved is not None]
+        return reduce(add, told) if told else None
 
     @property
     def target_nodes(self) -> int:

@@ -111,9 +111,25 @@ class Session:
         finally:
             self._interrupt.wake = lambda: None
             follower.close()
-        if self._agents is not None:
-            self._agents.wait(AGENT_EXIT_S if self._interrupt.count < 2 else 0.0)
+        if self._interrupt.count < 2:
+            self._wait_left(status)
         return status
+
+    def _wait_left(self, status: JobStatus) -> None:
+        """Wait for the workers: who is stopped may take its grace, to save its state for one."""
+        is_stopped = status.phase is Phase.STOPPED
+        limit_s = AGENT_EXIT_S + (self._spec.shutdown_timeout_s if is_stopped else 0.0)
+        if self._agents is not None:
+            self._agents.wait(limit_s)
+        elif is_stopped and status.is_in_process and self._spec.checkpoint is not None:
+            with suppress(Unavailable):
+                jobs.wait_left(
+                    self._store,
+                    self._keys,
+                    self._spec.name,
+                    timeout_s=limit_s,
+                    is_given_up=lambda: self._interrupt.count > 1,
+                )
 
     def _follow(self, follower: Follower) -> JobStatus:
         while True:

@@ -9,7 +9,7 @@ from anybody who can write to etcd.
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -24,6 +24,9 @@ RECORD_LIMIT_BYTES = 1_000_000
 """Below etcd's default request limit of 1.5 MiB, with room for a transaction's second record."""
 
 R = TypeVar("R")
+
+_PLAIN = {int, str, float, bool, type(None)}
+"""JSON has them."""
 
 
 def encode(record: object) -> bytes:
@@ -72,8 +75,10 @@ def decode(kind: type[R], value: bytes) -> R:
 
 def to_plain(value: object) -> object:
     """Turn dataclasses, enums, tuples and mappings into what JSON has."""
+    if type(value) in _PLAIN:
+        return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.init}
+        return {name: to_plain(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -89,48 +94,87 @@ def from_plain(kind: Any, value: Any) -> Any:
     Raises:
         TypeError, ValueError, KeyError: the value does not fit the kind.
     """
+    return _reader(kind)(value)
+
+
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """What builds values of this kind: to look at the kind costs more than to look at a value."""
     origin = get_origin(kind)
     if isinstance(kind, typing.NewType):
-        return from_plain(kind.__supertype__, value)
+        return _reader(kind.__supertype__)
     if isinstance(kind, type) and is_dataclass(kind):
+        return _dataclass_reader(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _optional_reader(get_args(kind))
+    if origin is tuple:
+        return _tuple_reader(get_args(kind))
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping_reader(*get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    if kind is float:
+        return lambda value: _checked((int, float), value) * 1.0
+    if kind in (int, str, bool):
+        return lambda value: value if type(value) is kind else _checked((kind,), value)
+    if kind is object:
+        return lambda value: value
+    raise TypeError(f"no rule to read a {kind}")
+
+
+def _dataclass_reader(kind: type) -> Callable[[Any], Any]:
+    hints = _hints(kind)
+
+    def read(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"{kind} wants an object, not {value!r}")
-        hints = _hints(kind)
         return kind(
-            **{name: from_plain(hints[name], item) for name, item in value.items() if name in hints}
+            **{name: _reader(hints[name])(item) for name, item in value.items() if name in hints}
         )
-    if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in get_args(kind):
-            return None
-        (inner,) = (arg for arg in get_args(kind) if arg is not type(None))
-        return from_plain(inner, value)
-    if origin is tuple:
+
+    return read
+
+
+def _optional_reader(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:
+    may_be_none = type(None) in kinds
+    (inner,) = (_reader(kind) for kind in kinds if kind is not type(None))
+    return lambda value: None if value is None and may_be_none else inner(value)
+
+
+def _tuple_reader(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:
+    is_open = kinds[-1] is Ellipsis
+    readers = [_reader(kind) for kind in kinds if kind is not Ellipsis]
+
+    def read(value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise TypeError(f"a list is wanted, not {value!r}")
-        kinds = get_args(kind)
-        if kinds[-1] is not Ellipsis:
-            return tuple(from_plain(k, item) for k, item in zip(kinds, value, strict=True))
-        return tuple(from_plain(kinds[0], item) for item in value)
-    if origin is not None and issubclass(origin, Mapping):
+        if is_open:
+            return tuple(map(readers[0], value))
+        return tuple(reader(item) for reader, item in zip(readers, value, strict=True))
+
+    return read
+
+
+def _mapping_reader(key_kind: Any, item_kind: Any) -> Callable[[Any], Any]:
+    key, item = _reader(key_kind), _reader(item_kind)
+
+    def read(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"an object is wanted, not {value!r}")
-        key_kind, item_kind = get_args(kind)
-        return {from_plain(key_kind, k): from_plain(item_kind, v) for k, v in value.items()}
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
-    if kind is float:
-        return _checked((int, float), value) * 1.0
-    if kind in (int, str, bool):
-        return _checked((kind,), value)
-    if kind is object:
-        return value
-    raise TypeError(f"no rule to read a {kind}")
+        return {key(k): item(v) for k, v in value.items()}
+
+    return read
 
 
 def _checked(kinds: tuple[type, ...], value: Any) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise TypeError(f"{' or '.join(k.__name__ for k in kinds)} is wanted, not {value!r}")
     return value
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.init)
 
 
 @cache

@@ -15,6 +15,7 @@ __all__ = [
     "Node",
     "Peer",
     "Result",
+    "Saved",
     "SlotOffer",
     "Stall",
     "StoreAddress",
@@ -177,6 +178,40 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """How far the checkpoint was when a job ended before its training did."""
+
+    at_step: int
+    """Steps that were applied by then."""
+    durable_step: int = -1
+    """Of the newest checkpoint that is known to be durable; -1: of none."""
+    why: str = ""
+    """Why that is behind, if it is."""
+
+    @property
+    def sentence(self) -> str:
+        """Say for people what is lost, without a full stop."""
+        if self.durable_step >= self.at_step:
+            return f"saved at step {self.at_step}, nothing is lost"
+        if not self.at_step:
+            return "stopped before its first step"
+        lost = self.at_step - max(0, self.durable_step)
+        steps = f"{lost} step{'s' if lost > 1 else ''}"
+        if self.durable_step < 0:
+            done = f"no checkpoint is known to be durable, up to {steps} may be lost"
+        else:
+            done = f"step {self.durable_step} is durable, the {steps} since then may be lost"
+        return f"stopped at step {self.at_step} without saving it; {done}: {self.why}"
+
+    def __add__(self, other: "Saved") -> "Saved":
+        """What both know together: durable for one is durable for all."""
+        durable_step = max(self.durable_step, other.durable_step)
+        at_step = max(self.at_step, other.at_step)
+        why = "" if durable_step >= at_step else self.why or other.why
+        return Saved(at_step=at_step, durable_step=durable_step, why=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What outlives the lease: exits of one generation's ranks, and a node's goodbye."""
 
@@ -190,4 +225,6 @@ class Result:
     trained_in: Generation = Generation(0)
     """In which `elasticd.run` returned here; an exit may be told of a later one as well, whose
     world was agreed on too late."""
+    saved: Saved | None = None
+    """Where the job ended before its training did, and its state was to be saved."""
     unknown: Mapping[str, object] = field(default_factory=dict)

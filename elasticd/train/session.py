@@ -10,9 +10,6 @@ that is blocked in a collective asks nobody.
 """
 
 import dataclasses
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from threading import Condition, Thread
@@ -33,12 +30,13 @@ from elasticd.channel.worker import (
     Stepped,
 )
 from elasticd.records.ids import Generation, NodeId
-from elasticd.train import stacks
+from elasticd.train import stacks, stuck
 from elasticd.train.alarm import PATIENCE_S, Alarm
 from elasticd.train.beat import Beater
 from elasticd.train.departure import Departure
 from elasticd.train.group import GroupBroken
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.parting import Parting
 from elasticd.train.watch import Breakable, Observed, Wire
 
 __all__ = ["AgentSession"]
@@ -72,6 +70,9 @@ class AgentSession:
         self._wire = wire
         self._changed = Condition()
         self._wanted: Enter | Leave | None = None
+        self._wanted_after: Leave | None = None
+        """What is due in the world that is yet to be entered, as soon as it has formed."""
+        self._parting: Parting | None = None
         self._heard_at_s = 0.0
         self._entered = 0
         self._abort_s = 0.0
@@ -85,10 +86,9 @@ class AgentSession:
         self._departure: Departure | None = None
         self._observed: Observed | None = None
         self._batches_applied = 0
-        self._lost_steps = 0
-        self._formed: Formed | None = None
+        self._first: Stepped | None = None
+        """What the first commit of this generation is told with; its step is the one before."""
         self._formed_at_s = 0.0
-        self._note = ""
         self._alarm: Alarm | None = None
         self._beater = Beater(self, self._send_news, self._ring)
         self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
@@ -108,8 +108,11 @@ class AgentSession:
         self.step, self.epoch = position
         self.committed_at_s = time.monotonic()
         self._batches_applied = self.batches
-        if self._formed is not None and self.step > self._formed.step:
-            self._send_stepped(self._formed)
+        first = self._first
+        if first is not None and self.step > first.step:
+            self._first = None
+            phases_s = {**first.phases_s, "step": self.committed_at_s - self._formed_at_s}
+            self._wire.send(dataclasses.replace(first, step=self.step, phases_s=phases_s))
         if self.on_commit is not None:
             self.on_commit(self.step)
 
@@ -156,13 +159,15 @@ class AgentSession:
             with self._changed:
                 while self._wanted is None and not self._is_gone:
                     self._changed.wait(WAIT_S)
+                parting = self.parting
                 wanted, self._wanted = self._wanted, None
                 if self._is_gone or wanted is None:
                     return None
                 if isinstance(wanted, Enter):
+                    self._wanted, self._wanted_after = self._wanted_after, None
                     self.generation = self._entered = wanted.generation
                     break
-            self._wire.send(Left(step=self.step))
+            self._wire.send(Left(step=self.step) if parting is None else parting.left(self.step))
         self._wire.send(Entered(generation=wanted.generation))
         # A planned change was known long before it was due, and a worker that waits loses nothing.
         begun_at_s = self._heard_at_s if wanted.at_step is None else left_at_s
@@ -206,17 +211,21 @@ class AgentSession:
     def formed(self, formed: Formed, note: str = "") -> None:
         """Tell that `train` is called next, and count what it does again."""
         begun = self.step + self.is_in_step
-        self._lost_steps = max(0, begun - formed.step)
         self._batches_applied = self.batches
         self.step = formed.step
-        phases_s = {"abort": self._abort_s, **formed.phases_s}
-        self._formed = dataclasses.replace(formed, phases_s=phases_s)
+        formed = dataclasses.replace(formed, phases_s={"abort": self._abort_s, **formed.phases_s})
+        self._first = Stepped(
+            generation=formed.generation,
+            step=formed.step,
+            phases_s=formed.phases_s,
+            lost_steps=max(0, begun - formed.step),
+            note=note,
+        )
         self._formed_at_s = time.monotonic()
-        self._note = note
         with self._changed:
             self._is_formed = True
             self._plan_departure()
-        self._wire.send(self._formed)
+        self._wire.send(formed)
 
     def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
         """Tell that the group does not work and that nobody has said why."""
@@ -236,6 +245,11 @@ class AgentSession:
         self._hearing.join(WAIT_S)
         if self._alarm is not None:
             self._alarm.disarm()
+
+    @property
+    def parting(self) -> Parting | None:
+        """The end of the job, where that is what this generation is left for."""
+        return self._parting if isinstance(self._wanted, Leave) else None
 
     @property
     def has_left_as_agreed(self) -> bool:
@@ -289,8 +303,11 @@ class AgentSession:
 
     def _holds(self) -> bool:
         """True unless a change is due whatever step this is."""
-        wanted = self._wanted
-        return wanted is None or (wanted.at_step is not None and not self._is_urgent)
+        wanted, parting = self._wanted, self._parting
+        if wanted is None:
+            return True
+        is_late = parting is not None and parting.is_late
+        return wanted.at_step is not None and not self._is_urgent and not is_late
 
     def _is_due(self, step: int) -> bool:
         """The world is to be left after this step, or was to be before."""
@@ -315,19 +332,6 @@ class AgentSession:
     def _send_news(self, beat: Beat) -> None:
         self._wire.send(beat, is_news=True)
 
-    def _send_stepped(self, formed: Formed) -> None:
-        self._formed = None
-        step_s = self.committed_at_s - self._formed_at_s
-        self._wire.send(
-            Stepped(
-                generation=formed.generation,
-                step=self.step,
-                phases_s={**formed.phases_s, "step": step_s},
-                lost_steps=self._lost_steps,
-                note=self._note,
-            )
-        )
-
     # --- the hearing and the beating thread -----------------------------------------------------
 
     def _hear(self) -> None:
@@ -344,7 +348,13 @@ class AgentSession:
         with self._changed:
             if isinstance(message, Enter) and message.generation <= self._entered:
                 return  # Overtaken by a newer one.
-            self._wanted = message
+            within_s = message.save_within_s if isinstance(message, Leave) else None
+            self._parting = Parting(within_s) if within_s is not None else None
+            if isinstance(message, Leave) and within_s and isinstance(self._wanted, Enter):
+                # Others may be on their way there already: so all go, and end there together.
+                self._wanted_after = message
+                return
+            self._wanted, self._wanted_after = message, None
             self._heard_at_s = time.monotonic()
             group = self._group
             self._is_urgent |= message.at_step is None and group is not None
@@ -358,7 +368,7 @@ class AgentSession:
         """Leave everything: without the agent nobody would say when this world is over."""
         with self._changed:
             self._is_gone = True
-            self._wanted = Leave()
+            self._wanted, self._parting = Leave(), None
             group = self._group
             self._changed.notify_all()
         if group is not None and not self._is_closing:
@@ -385,15 +395,5 @@ class AgentSession:
         return self.why_paused is None and isinstance(wanted, Enter) and wanted.size > 1
 
     def _end_process(self) -> None:
-        """Die, so that another process can take this one's place at once.
-
-        Gloo loses a send whose write fails: its pair keeps it to try again (`Pair::sendAsyncMode`),
-        and `Pair::signalException` tells those that wait for a receive or for the peer, but not
-        those whose bytes wait to be written. Who waits for it waits until the timeout of the
-        collective, whatever is done to the sockets. It takes a peer that dies with unread data
-        between its asking for the bytes and our writing them.
-        A rank that would go on alone waits for that, rather than lose the only copy of the state.
-        """
         self.broken("the training thread is stuck in a call that the end of the group did not wake")
-        sys.stderr.write(f"elasticd: this rank is stuck and ends.\n{stacks.text()}\n")
-        os.kill(os.getpid(), signal.SIGKILL)
+        stuck.end_process()

@@ -31,6 +31,10 @@ class Solo:
     def has_left_as_agreed(self) -> bool:
         return False
 
+    @property
+    def parting(self) -> None:
+        return None
+
     def check(self, step: int) -> None:
         pass
 

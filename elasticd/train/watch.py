@@ -6,6 +6,7 @@ from typing import Protocol
 
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
+from elasticd.train.parting import Parting
 
 __all__ = ["Breakable", "Observed", "Session", "Watch", "Wire"]
 
@@ -60,6 +61,10 @@ class Session(Watch, Protocol):
     @property
     def has_left_as_agreed(self) -> bool:
         """All ranks leave this generation after the very step that this one applied last."""
+
+    @property
+    def parting(self) -> Parting | None:
+        """The end of the job, where that is what this generation is left for."""
 
     has_returned: bool
     """`train` returned, and the other ranks are waited for."""

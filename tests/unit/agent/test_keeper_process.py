@@ -153,6 +153,28 @@ def test_keeper_that_cannot_live_is_started_with_growing_pauses(
     until(lambda: not children, lambda: children)
 
 
+def test_pause_after_one_that_lived_long_is_the_first_again(
+    tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fourth lives for a day; the third, for nearly long enough, is one of those that fail."""
+    pauses = Pauses(7)
+    monkeypatch.setattr(keeper_process, "Event", lambda: pauses)
+    lives_s = iter([0.0, 1.0, keeper_process.WELL_S - 0.1, 86_400.0, 0.0, 0.0, 0.0])
+    clock = [0.0]
+    popen: Any = subprocess.Popen
+
+    def living(args: list[str], **options: Any) -> Any:
+        clock[0] += next(lives_s)
+        return popen(["false"], **options)
+
+    monkeypatch.setattr(keeper_process, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("elasticd_agent.keeper_process.subprocess.Popen", living)
+    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children)
+    until(lambda: len(pauses.seen) >= 7, lambda: pauses.seen)
+    assert pauses.seen == [0.2, 0.4, 0.8, 0.2, 0.4, 0.8, 1.6]
+    until(lambda: not children, lambda: children)
+
+
 def test_closed_keeper_ends_by_itself_and_stays_so(
     make: Make, children: set[int], tmp_path: Path
 ) -> None:

@@ -181,6 +181,34 @@ def test_stop_of_a_job_that_nobody_serves_ends_it_at_once(store: MemoryStore) ->
     jobs.submit(store, KEYS, replace(SPEC, uid="two"))
 
 
+def test_workers_are_waited_for_until_the_last_has_left(store: MemoryStore) -> None:
+    """In pieces, and no longer than it was asked for."""
+    join(store)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            store.commit(Txn(then=(Delete(key=KEYS.member(JOB, NODE.node)),)))
+
+    def wait(timeout_s: float, *, is_given_up: bool = False) -> bool:
+        return jobs.wait_left(
+            store,
+            KEYS,
+            JOB,
+            timeout_s=timeout_s,
+            is_given_up=lambda: is_given_up,
+            now_s=lambda: sum(pauses),
+            pause=pause,
+        )
+
+    assert not wait(1.5 * jobs.LEAVE_POLL_S)
+    assert len(pauses) == 2
+    assert not wait(60.0, is_given_up=True)
+    assert wait(60.0)
+    assert len(pauses) == 3
+
+
 def test_a_dry_run_changes_nothing(store: MemoryStore) -> None:
     """But checks all the same."""
     jobs.submit(store, KEYS, SPEC)

@@ -7,8 +7,8 @@ from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce
 from elasticd.records.incident import Incident
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Node
-from elasticd.records.reason import Cause, Reason
+from elasticd.records.member import Drain, Node, Result, Saved
+from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.store.api import KeyValue
 
 KEYS = Keys()
@@ -118,3 +118,31 @@ def test_a_drained_node_is_listed_with_the_reason() -> None:
         [item(KEYS.node(A), node)], [item(KEYS.drain(A), Drain(why="disk"))], KEYS
     )
     assert (report.is_drained, report.drain_why, report.node.is_draining) == (True, "disk", False)
+
+
+def test_state_of_a_stopped_job_is_what_its_nodes_know_together() -> None:
+    """Of one that goes on, or has ended well, nothing is said."""
+
+    def saved_of(phase: Phase, *told: Saved | None) -> Saved | None:
+        results = [
+            item(
+                KEYS.result(JOB, NodeId(f"n{number}")),
+                Result(
+                    node=NodeId(f"n{number}"),
+                    incarnation=Incarnation("i"),
+                    generation=Generation(1),
+                    saved=saved,
+                ),
+            )
+            for number, saved in enumerate(told)
+        ]
+        status = item(KEYS.status(JOB), JobStatus(phase=phase))
+        report = job_report([*records(), status, *results], KEYS, JOB)
+        assert report is not None
+        return report.saved
+
+    good, bad = Saved(at_step=9, durable_step=9), Saved(at_step=9, why="no time")
+    assert saved_of(Phase.STOPPED, None, bad, good) == good
+    assert saved_of(Phase.WAITING, bad) == bad
+    assert saved_of(Phase.STOPPED, None) is None
+    assert saved_of(Phase.SUCCEEDED, bad) is None

@@ -25,6 +25,7 @@ class ScriptedAgents(Agents):
         self.names = frozenset(map(NodeId, names))
         self.over: dict[NodeId, int] = {}
         self.signals: list[int] = []
+        self.waited_s: list[float] = []
         self.ends_at_signal = ends_at_signal
 
     @property
@@ -46,6 +47,7 @@ class ScriptedAgents(Agents):
             self.over = dict.fromkeys(self.names, -number)
 
     def wait(self, timeout_s: float) -> bool:
+        self.waited_s.append(timeout_s)
         return not self.running()
 
 
@@ -218,3 +220,15 @@ def failed(code: int | None = None, name: str = "") -> JobStatus:
 def test_the_exit_code_is_the_jobs(status: JobStatus, number: int, code: int) -> None:
     """As a shell would give it: the first failing rank's, 128 + n for a signal, 130 for Ctrl-C."""
     assert exit_code(status, number) == code
+
+
+def test_stopped_workers_have_their_grace_before_the_agents_are_ended() -> None:
+    """They may be saving their state; of a job that came to its end none is left."""
+    waited = {}
+    for phase in (Phase.STOPPED, Phase.SUCCEEDED):
+        agents = ScriptedAgents("a")
+        case = Case(agents)
+        end(case.store, phase)
+        assert case.session.run().phase is phase
+        (waited[phase],) = agents.waited_s
+    assert waited[Phase.STOPPED] == waited[Phase.SUCCEEDED] + SPEC.shutdown_timeout_s

@@ -46,14 +46,19 @@ class FakeWire:
 
     def __init__(self) -> None:
         self.said: list[FromWorker] = []
+        self.handled: list[ToWorker] = []
         self._to_worker: queue.Queue[ToWorker | None] = queue.Queue()
+        self._last: tuple[type[FromWorker], ...] = ()
 
     def send(self, message: FromWorker, *, is_news: bool = False) -> None:
         self.said.append(message)
+        if isinstance(message, self._last):
+            self.close()
 
     def messages(self) -> Iterator[ToWorker]:
         while (message := self._to_worker.get()) is not None:
             yield message
+            self.handled.append(message)
 
     def close(self) -> None:
         self._to_worker.put(None)
@@ -69,6 +74,17 @@ class FakeWire:
                     return message
             time.sleep(0.005)
         raise AssertionError(f"no such {kind.__name__}: {self.said[-5:]}")
+
+    def wait_handled(self, message: ToWorker) -> None:
+        """Wait until the session has heard and done with what it was told."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while message not in self.handled:
+            assert time.monotonic() < deadline_s, f"not handled: {message}"
+            time.sleep(0.005)
+
+    def end_after(self, kind: type[FromWorker]) -> None:
+        """Be gone when such a message comes."""
+        self._last = (kind,)
 
     def all_of(self, kind: type[M]) -> list[M]:
         return [message for message in self.said if isinstance(message, kind)]
