@@ -6,7 +6,7 @@ before the checkpoint counts as damaged: most flipped bits flip on the way.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from math import prod
 
@@ -15,7 +15,7 @@ from elasticd.checkpoint.manifest import BLOCK_BYTES, DTYPE_BYTES, Manifest, Par
 from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.sums import block_sum
 
-__all__ = ["Extent", "extents", "fetch", "size_of", "verify"]
+__all__ = ["Extent", "Fetching", "extents", "fetch", "size_of", "verify"]
 
 TRIES = 3
 REQUEST_BYTES = 16 << 20
@@ -82,18 +82,43 @@ def fetch(
     Raises:
         Damaged: something is gone, too short, or wrong.
     """
-    folder = manifest.header.snapshot.folder
-    tasks = [
-        pool.submit(_fetch_one, bucket, folder, manifest.parts[each.part], each, memory)
-        for each in every
-    ]
-    try:
-        for task in tasks:
-            task.result()
-    finally:
-        for task in tasks:
+    Fetching(bucket, manifest, every, memory, pool).result()
+
+
+class Fetching:
+    """Extents that are being read and verified."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        manifest: Manifest,
+        every: Sequence[Extent],
+        memory: memoryview,
+        pool: Executor,
+    ) -> None:
+        folder = manifest.header.snapshot.folder
+        self._tasks: list[Future[None]] = [
+            pool.submit(_fetch_one, bucket, folder, manifest.parts[each.part], each, memory)
+            for each in every
+        ]
+
+    def result(self) -> None:
+        """Return when all is there; the memory is the caller's again, also after an error.
+
+        Raises:
+            Damaged: something is gone, too short, or wrong.
+        """
+        try:
+            for task in self._tasks:
+                task.result()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Give up what was not begun, and wait for the rest: nobody writes to the memory then."""
+        for task in self._tasks:
             task.cancel()
-        wait(tasks)  # The memory is the caller's again: nobody may write to it any more.
+        wait(self._tasks)
 
 
 def verify(bucket: Bucket, manifest: Manifest, pool: Executor) -> list[str]:

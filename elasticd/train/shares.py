@@ -1,10 +1,12 @@
 """Which shares of the state this rank copies, and where the bytes go.
 
-Its own, an n-th of the whole, and a second copy of a rank's on the next node. All replicas have the
-same values, so the second copy needs no network: each rank takes both from its own memory, and the
-loss of a node loses none.
+Its own, an n-th of the whole, and a second copy of a rank's on the node before. All replicas have
+the same values, so the second copy needs no network: each rank takes both from its own memory, and
+the loss of a node loses none. What is sharded only one rank has: of that the keeper of the next
+node gets a copy from this node's (`is_alone`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +19,7 @@ from elasticd.train.copying import Pair
 from elasticd.train.shard import Local, local_part, memory_of, within
 from elasticd.train.tree import Tree, paths
 
-__all__ = ["Address", "Part", "Parts", "addresses", "spare_of"]
+__all__ = ["Address", "Part", "Parts", "addresses", "has_spare", "next_node", "spare_of"]
 
 Address = tuple[int, tuple[int, ...]]
 """Where a tensor's elements stand: the first byte, and the strides."""
@@ -39,6 +41,19 @@ def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
     return theirs[turn] if turn < len(theirs) else None
 
 
+def next_node(node: int, nodes: Sequence[int]) -> int | None:
+    """Return the node that holds this one's shares a second time; None: there is no other."""
+    others = sorted(set(nodes))
+    return others[(others.index(node) + 1) % len(others)] if len(others) > 1 else None
+
+
+def has_spare(rank: int, nodes: Sequence[int]) -> bool:
+    """True if some rank is to hold this one's share too (`spare_of`)."""
+    after = next_node(nodes[rank], nodes)
+    turn = sum(node == nodes[rank] for node in nodes[:rank])
+    return after is not None and turn < sum(node == after for node in nodes)
+
+
 def addresses(tree: Tree) -> list[Address]:
     """Say where each tensor is: equal ones need no new views if the structure is the same too."""
     return [(held.data_ptr(), held.stride()) for held in (memory_of(each) for each in tree.tensors)]
@@ -55,6 +70,8 @@ class Part:
     """Indices of the pieces that may change at any moment."""
     later: tuple[int, ...]
     """Those that only an optimizer's step changes."""
+    is_alone: bool = False
+    """No rank of another node copies these bytes."""
 
     def pairs(
         self, which: Iterable[int], here: Sequence[Local], places: Sequence[torch.Tensor]
@@ -77,6 +94,8 @@ class Parts:
     spreads: tuple[object, ...]
     """How each tensor is spread over ranks."""
     parts: tuple[Part, ...]
+    is_mirrored: bool = False
+    """There are several nodes, and a share of some rank is alone."""
 
     @classmethod
     def of(
@@ -94,7 +113,11 @@ class Parts:
             [tensors[index] for index in plain], [is_alike[index] for index in plain], len(nodes)
         )
         # Nobody else has what is sharded, so there is no second copy of such a share.
-        spare = spare_of(rank, nodes) if len(plain) == len(here) else None
+        is_sharded = len(plain) < len(here)
+        spare = None if is_sharded else spare_of(rank, nodes)
+        counts = Counter(nodes)
+        is_mirrored = len(counts) > 1 and (is_sharded or len(set(counts.values())) > 1)
+        is_alone = is_mirrored and (is_sharded or not has_spare(rank, nodes))
         wanted = [(rank, 0)] + ([(spare, 1)] if spare is not None else [])
         parts = []
         for share, holder in wanted:
@@ -107,8 +130,8 @@ class Parts:
             layout = laid_out(tensors, slabs)
             now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
             later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
-            parts.append(Part(share, holder, layout, now, later))
-        return cls(tensors, tuple(map(_spread, tree.tensors)), tuple(parts))
+            parts.append(Part(share, holder, layout, now, later, is_alone and holder == 0))
+        return cls(tensors, tuple(map(_spread, tree.tensors)), tuple(parts), is_mirrored)
 
     def fits(self, tree: Tree) -> bool:
         """True if the state has still this structure: cheap, and asked before each snapshot."""

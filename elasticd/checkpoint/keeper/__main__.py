@@ -32,7 +32,7 @@ def main() -> None:
     gc.freeze()
     made.set_result(kept)
     sys.stdin.buffer.read()
-    kept.saver.close(keeping.linger_s)
+    kept.close(keeping.linger_s)
     sys.stdout.flush()
     os._exit(0)  # Threads that hang in a request are not waited for.
 

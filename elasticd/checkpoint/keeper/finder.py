@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -13,11 +14,12 @@ from elasticd.checkpoint.entry import Kind
 from elasticd.checkpoint.fetch import extents, fetch
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.message import Found, Joined
+from elasticd.checkpoint.keeper.stream import Batch, stream
 from elasticd.checkpoint.lease import reading
 from elasticd.checkpoint.log import Log, Ruling
 from elasticd.checkpoint.manifest import Manifest
 from elasticd.checkpoint.read import Damaged
-from elasticd.errors import Fenced, Unavailable
+from elasticd.errors import Fenced, InvariantBroken, Unavailable
 
 __all__ = ["Finder"]
 
@@ -34,6 +36,8 @@ class Finder:
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="fetch")
         self._turn = Lock()
         self._fetching: dict[tuple[int, tuple[int, ...]], Future[Memory]] = {}
+        self._streams: dict[int, Generator[Batch]] = {}
+        """Of each worker that restores right now; used by its thread alone."""
         self._manifest = lru_cache(maxsize=4)(self._read)
 
     def find(self, below: int) -> Found:
@@ -53,8 +57,9 @@ class Finder:
             except Damaged as exc:
                 notes.append(f"The checkpoint of {entry.snapshot} is damaged: {exc}")
                 continue
+            notes += log.passed_over(entry.number)
             return Found(number=entry.number, snapshot=entry.snapshot, notes=tuple(notes))
-        return Found(number=0, notes=tuple(notes))
+        return Found(number=0, notes=(*notes, *log.passed_over(0)))
 
     def open(self, generation: int, step: int) -> int:
         """Write down a generation's beginning at once; return the run."""
@@ -121,6 +126,35 @@ class Finder:
             timer.daemon = True
             timer.start()
         return task.result()
+
+    def begin(self, worker: int, number: int, pieces: tuple[int, ...]) -> None:
+        """Read pieces in batches for this worker; an earlier stream of it ends."""
+        self.leave(worker)
+        manifest = self._manifest(number)
+        self._streams[worker] = stream(self._bucket, number, manifest, pieces, self._pool)
+
+    def more(self, worker: int) -> Batch | None:
+        """Return the next batch when it is there and good; None: that was all.
+
+        Raises:
+            Damaged: something is gone or not as it was written.
+            EnvironmentProblem: there is no memory.
+        """
+        if worker not in self._streams:
+            raise InvariantBroken("nothing is being read for this worker")
+        batch = None
+        try:
+            batch = next(self._streams[worker], None)
+        finally:
+            if batch is None:
+                self.leave(worker)
+        return batch
+
+    def leave(self, worker: int) -> None:
+        """This worker wants nothing more; what is being read for it is given up."""
+        ended = self._streams.pop(worker, None)
+        if ended is not None:
+            ended.close()
 
     def _forget(self, key: tuple[int, tuple[int, ...]]) -> None:
         with self._turn:

@@ -1,5 +1,6 @@
 """What a keeper is told when it starts, and how its parts are put together."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,7 +9,9 @@ from elasticd.checkpoint.commit import Committer
 from elasticd.checkpoint.keeper.finder import Finder
 from elasticd.checkpoint.keeper.housekeeping import Housekeeping
 from elasticd.checkpoint.keeper.metrics import Metrics
+from elasticd.checkpoint.keeper.receiving import Receiver
 from elasticd.checkpoint.keeper.saver import Saver
+from elasticd.checkpoint.keeper.sending import Sender
 from elasticd.checkpoint.keeper.service import Service
 from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.location import open_bucket
@@ -35,6 +38,8 @@ class Keeping:
     """Of this run."""
     socket: str
     """Name of the abstract socket to listen on."""
+    host: str = ""
+    """Where keepers of other nodes reach this one; empty: nowhere."""
     parallel: int = 8
     """Requests at a time."""
     timeout_s: float = 120.0
@@ -52,6 +57,13 @@ class Keeping:
 class Kept:
     service: Service
     saver: Saver
+    sender: Sender
+
+    def close(self, timeout_s: float) -> None:
+        """Let what is under way end, for so long; then give it up."""
+        deadline_s = time.monotonic() + timeout_s
+        self.saver.close(timeout_s)
+        self.sender.finish(max(0.0, deadline_s - time.monotonic()))
 
 
 def keep(keeping: Keeping) -> Kept:
@@ -61,6 +73,7 @@ def keep(keeping: Keeping) -> Kept:
     committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
     vault = Vault()
     housekeeping = Housekeeping(bucket, keeping.retention)
+    metrics = Metrics(keeping.job, keeping.metrics_path)
     saver = Saver(
         bucket,
         committer,
@@ -68,13 +81,23 @@ def keep(keeping: Keeping) -> Kept:
         parallel=keeping.parallel,
         niceness=keeping.niceness,
         committed=housekeeping.committed,
-        metrics=Metrics(keeping.job, keeping.metrics_path),
+        metrics=metrics,
     )
     # Whoever waits for a restore is a person, or a job that may be told at once.
     prompt = Policy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
     finder = Finder(_opened(keeping.url, options, prompt), committer, parallel=keeping.parallel)
-    service = Service(vault=vault, saver=saver, finder=finder, job=keeping.job, uid=keeping.uid)
-    return Kept(service=service, saver=saver)
+    own = {"job": keeping.job, "uid": keeping.uid}
+    nice = keeping.niceness
+    sender = Sender(**own, niceness=nice, metrics=metrics, note=saver.note)
+    service = Service(
+        vault=vault,
+        saver=saver,
+        finder=finder,
+        sender=sender,
+        receiver=Receiver(vault, saver.add, host=keeping.host, **own, niceness=nice),
+        **own,
+    )
+    return Kept(service=service, saver=saver, sender=sender)
 
 
 def _opened(url: str, options: dict[str, object], policy: Policy) -> Bucket:

@@ -1,7 +1,7 @@
 """What a worker and its keeper say to each other. Every question has exactly one answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Tensor
@@ -36,6 +36,8 @@ class Plan:
     layout: Layout
     tensors: tuple[Tensor, ...] = ()
     """Of the whole state, with share 0."""
+    is_alone: bool = False
+    """No other node has these bytes, so they are sent to one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,34 @@ class Taken:
     epoch: int
     world_size: int
     skeleton: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where a keeper lets those of other nodes in."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    """Who knows it is let in: 32 random bytes in hexadecimal; never in a log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meet:
+    """Where do keepers of other nodes reach this one? Answered by Met."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    door: Door | None
+    """None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """From now on send what is alone in my plans to this keeper too. Answered by Done."""
+
+    door: Door
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +190,28 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """The same in batches, for this worker alone. Answered by Batch."""
+
+    number: int
+    pieces: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class More:
+    """The next batch of the stream; the one before is done with. Answered by Batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The next so many pieces, placed as `fetch.extents` says; the slot's file comes once."""
+
+    slot: int
+    count: int
+    """0: that was all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     """Memory with what was asked for; its file comes along."""
 
@@ -219,8 +271,10 @@ def _table(*kinds: type) -> Mapping[str, type]:
 
 
 QUESTIONS = _table(
-    Open, Plans, Claim, Taken, Dropped, Ask, Await, Find, Join, Read, Fetch, List, Map
-)
+    Open, Plans, Claim, Taken, Dropped, Meet, Mirror, Ask, Await, Find, Join, Read, Fetch, Stream,
+    More, List, Map
+)  # fmt: skip
 ANSWERS = _table(
-    Opened, Joined, Claimed, Standing, Awaited, Found, Shared, Listed, Mapped, Done, Failed
-)
+    Opened, Joined, Claimed, Met, Standing, Awaited, Found, Shared, Batch, Listed, Mapped, Done,
+    Failed
+)  # fmt: skip

@@ -2,8 +2,8 @@
 
 Each keeper uploads the shares it is the first holder of. The one with share 0 commits as soon as
 all fragments are there; if it is gone, the next in line does, and whoever holds a second copy of a
-share that nobody uploaded brings it. All that keepers know of each other stands in the bucket, so
-there is no connection between them that could break.
+share that nobody uploaded brings it. All that keepers must know for that stands in the bucket, so
+there is no connection between them that could break. (`sending` may; then a share is held once.)
 """
 
 import os
@@ -203,7 +203,7 @@ class Saver:
             job.why = "A newer snapshot took its place before it was saved."
         except Refused as exc:
             job.why = str(exc)
-            self._note(str(exc))
+            self.note(str(exc))
         except ElasticdError as exc:
             job.why = str(exc)
             self._note_failed(job)
@@ -328,7 +328,7 @@ class Saver:
             self._changed.notify_all()
 
     def _note_failed(self, job: _Job) -> None:
-        self._note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
+        self.note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
 
     def _note_other_run(self) -> None:
         """Tell if it is another run of the job that saves to this URL now; the lock is held."""
@@ -346,7 +346,8 @@ class Saver:
             if record.share.snapshot == job.snapshot and record.is_wanted
         ]
 
-    def _note(self, sentence: str) -> None:
+    def note(self, sentence: str) -> None:
+        """Have a person told this, once."""
         with self._changed:
             if sentence not in self._notes:
                 self._notes = [*self._notes[-20:], sentence]

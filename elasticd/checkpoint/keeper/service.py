@@ -15,7 +15,10 @@ from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.finder import Finder
 from elasticd.checkpoint.keeper.line import Line
 from elasticd.checkpoint.keeper.memory import Memory
+from elasticd.checkpoint.keeper.receiving import Receiver
 from elasticd.checkpoint.keeper.saver import Saver
+from elasticd.checkpoint.keeper.sending import Sender
+from elasticd.checkpoint.keeper.stream import Batch
 from elasticd.checkpoint.keeper.vault import Record, Vault, held_of
 from elasticd.checkpoint.manifest import Header
 from elasticd.checkpoint.read import Damaged
@@ -46,6 +49,9 @@ class Service:
     finder: Finder
     job: str
     uid: str
+    sender: Sender | None = None
+    """To the next node's keeper, and from the one before."""
+    receiver: Receiver | None = None
 
     def listen(self, name: str) -> None:
         """Serve an abstract unix socket of this name until the process ends."""
@@ -80,6 +86,9 @@ class Service:
         finally:
             line.close()
             self.vault.leave(worker)
+            self.finder.leave(worker)
+            if self.sender is not None:
+                self.sender.leave(worker)
 
     def _serve_one(self, line: Line, worker: int) -> None:
         """Answer one question; what was sent is not held until the next comes."""
@@ -108,12 +117,20 @@ class Service:
                 return ms.Opened(run=run), None
             case ms.Plans():
                 self.vault.plan(worker, question.plans)
+                if self.sender is not None:
+                    self.sender.plan(worker)
                 return ms.Done(), None
             case ms.Claim():
                 buffer, memory = self.vault.claim(worker, question.plan)
                 return ms.Claimed(buffer=buffer), memory
             case ms.Dropped():
                 self.vault.drop(worker, question.plan)
+                return ms.Done(), None
+            case ms.Meet():
+                return ms.Met(door=self.receiver.door() if self.receiver else None), None
+            case ms.Mirror():
+                if self.sender is not None:
+                    self.sender.use(worker, question.door)
                 return ms.Done(), None
             case ms.Taken():
                 self._take(worker, question)
@@ -140,7 +157,13 @@ class Service:
                 return _shared(self.finder.manifest(question.number))
             case ms.Fetch():
                 return _shared(self.finder.fetch(question.number, question.pieces))
+            case ms.Stream():
+                self.finder.begin(worker, question.number, question.pieces)
+                return _batch(self.finder.more(worker))
+            case ms.More():
+                return _batch(self.finder.more(worker))
             case ms.List():
+                self.vault.received.settle()
                 held = tuple(held_of(each) for each in self.vault.records() if each.is_wanted)
                 return ms.Listed(held=held), None
             case ms.Map():
@@ -177,6 +200,8 @@ class Service:
         )
         self.vault.keep(worker, taken.plan, taken.buffer, record)
         self.saver.add(record)
+        if plan.is_alone and self.sender is not None:
+            self.sender.add(worker, record)
 
     def _map(self, held: ms.Held) -> Answer:
         record = self.vault.find(held)
@@ -199,6 +224,13 @@ def error_of(failed: ms.Failed) -> ElasticdError:
         "Throttled": errors.Unavailable,
     }
     return kinds.get(failed.kind, getattr(errors, failed.kind, ElasticdError))(failed.why)
+
+
+def _batch(batch: Batch | None) -> Answer:
+    if batch is None:
+        return ms.Batch(slot=0, count=0), None
+    said = ms.Batch(slot=batch.slot, count=len(batch.pieces))
+    return said, batch.memory if batch.is_first else None
 
 
 def _shared(memory: Memory) -> Answer:

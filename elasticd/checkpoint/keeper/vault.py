@@ -11,6 +11,7 @@ from threading import Lock
 
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.message import Held, Plan
+from elasticd.checkpoint.keeper.received import Received
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Header
 from elasticd.checkpoint.upload import Share
@@ -56,6 +57,8 @@ class Vault:
         self._places: dict[tuple[int, int], _Place] = {}
         self._orphans: list[Record] = []
         """Of workers that are gone, until a newer snapshot is durable."""
+        self.received = Received()
+        """What keepers of other nodes sent; with a lock of its own."""
 
     def plan(self, worker: int, plans: Iterable[Plan]) -> None:
         """Take note of a worker's plans; its earlier ones are over."""
@@ -72,9 +75,12 @@ class Vault:
         """
         with self._lock:
             place = self._place(worker, plan)
-            if len(place.memories) < BUFFERS:
-                # Taken when they are needed: the second costs nothing before the second snapshot.
-                memory = Memory.new(place.plan.layout.size)
+            is_taken = len(place.memories) == BUFFERS
+        # Without the lock: it may take seconds, and other workers have questions too.
+        memory = None if is_taken else Memory.new(place.plan.layout.size)
+        with self._lock:
+            place = self._place(worker, plan)
+            if memory is not None:
                 place.memories.append(memory)
                 place.records.append(None)
                 place.claimed = len(place.memories) - 1
@@ -114,6 +120,16 @@ class Vault:
             for orphan in self._orphans:
                 orphan.is_wanted = _age(orphan.share.snapshot) >= _age(durable)
             self._orphans = [each for each in self._orphans if each.is_wanted]
+        self.received.forget_before(durable)
+
+    @property
+    def owed_bytes(self) -> int:
+        """What this node's workers have not claimed yet, and will."""
+        with self._lock:
+            return sum(
+                (BUFFERS - len(place.memories)) * place.plan.layout.size
+                for place in self._places.values()
+            )
 
     def memory(self, worker: int, plan: int, buffer: int) -> Memory:
         with self._lock:
@@ -130,14 +146,11 @@ class Vault:
 
     def records(self) -> list[Record]:
         with self._lock:
-            return list(self._all())
+            own = list(self._all())
+        return own + self.received.records()
 
     def find(self, held: Held) -> Record | None:
-        with self._lock:
-            for record in self._all():
-                if held_of(record) == held:
-                    return record
-        return None
+        return next((each for each in self.records() if held_of(each) == held), None)
 
     def _all(self) -> Iterator[Record]:
         for place in self._places.values():

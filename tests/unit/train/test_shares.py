@@ -13,7 +13,7 @@ from elasticd.checkpoint.plan import CUT_BYTES
 from elasticd.train.content import alike
 from elasticd.train.copying import copy_now
 from elasticd.train.shard import local_part
-from elasticd.train.shares import Parts, spare_of
+from elasticd.train.shares import Parts, has_spare, next_node, spare_of
 from elasticd.train.tree import Tree, flatten
 
 
@@ -38,6 +38,30 @@ def test_no_share_is_held_twice_on_one_node(nodes: list[int]) -> None:
     assert all(count == 1 for count in taken.values())
     assert all(spare is None or nodes[spare] != nodes[rank] for rank, spare in enumerate(spares))
     assert (len(set(nodes)) == 1) == (not taken)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_who_has_no_spare_is_known_to_itself(nodes: list[int]) -> None:
+    """Without asking all ranks; a spare is on the node that comes next."""
+    spares = {spare_of(rank, nodes): nodes[rank] for rank in range(len(nodes))}
+    for rank, node in enumerate(nodes):
+        assert has_spare(rank, nodes) == (rank in spares)
+        assert spares.get(rank, next_node(node, nodes)) == next_node(node, nodes) != node
+
+
+def test_share_that_no_rank_copies_is_alone() -> None:
+    """Where a node has fewer ranks than the one before, and never on one node."""
+    tree, is_alike = replica()
+
+    def alone(nodes: list[int]) -> list[int]:
+        every = [
+            Parts.of(tree, is_alike, rank=rank, nodes=nodes).parts for rank in range(len(nodes))
+        ]
+        assert not any(each.is_alone for parts in every for each in parts if each.holder)
+        return [parts[0].share for parts in every if parts[0].is_alone]
+
+    assert alone([0, 0, 0]) == alone([0, 0, 1, 1]) == []
+    assert alone([0, 0, 1]) == [1]
 
 
 def test_loss_of_a_node_loses_no_share() -> None:

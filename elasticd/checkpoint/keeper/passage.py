@@ -1,0 +1,131 @@
+"""A TCP connection between the keepers of two nodes: each proves that it knows the token.
+
+The token itself is never sent. Each side answers the other's random number with an HMAC of both, so
+what was heard on the network opens nothing later, and whoever has taken the port of a keeper that
+died gets neither the token nor a byte of the state. What follows is neither encrypted nor
+authenticated, as the collectives of the training are not.
+
+Every wait has a limit, and nothing is allocated for a stranger.
+"""
+
+import hmac
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.channel.wire import pack, unpack
+from elasticd.errors import InvariantBroken, Refused
+
+__all__ = ["Passage", "greeted", "welcomed"]
+
+GREETING_LIMIT_S = 5.0
+"""For the proofs: a round trip, and a keeper that is busy with uploads."""
+STEP_LIMIT_S = 20.0
+"""For one message, or for one block of bytes: 4 MiB in that time are slower than any network that
+trains."""
+
+_MAGIC = b"elasticd-keeper1"
+_NONCE_BYTES = _PROOF_BYTES = 32
+_LENGTH = struct.Struct("<Q")
+
+
+class Passage:
+    """The connection once both are known to each other; used by one thread.
+
+    All methods raise OSError if the other side is gone or too slow, and EOFError if it hung up.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def send(self, message: object) -> None:
+        data = pack(message)
+        self._sock.settimeout(STEP_LIMIT_S)
+        self._sock.sendall(_LENGTH.pack(len(data)) + data)
+
+    def receive(self, kinds: Mapping[str, type], limit_bytes: int) -> Any:
+        """Return the next message, one of these kinds and no longer than that.
+
+        Raises:
+            Refused: it is none.
+        """
+        deadline_s = time.monotonic() + STEP_LIMIT_S
+        (length,) = _LENGTH.unpack(_exactly(self._sock, _LENGTH.size, deadline_s))
+        if length > limit_bytes:
+            raise Refused(f"A message of {length} bytes is announced, more than {limit_bytes}.")
+        try:
+            return unpack(_exactly(self._sock, length, deadline_s), kinds)
+        except InvariantBroken as exc:
+            raise Refused(str(exc)[:200]) from exc
+
+    def send_block(self, block: memoryview) -> None:
+        self._sock.settimeout(STEP_LIMIT_S)
+        self._sock.sendall(block)
+
+    def receive_block(self, place: memoryview) -> None:
+        """Fill `place`."""
+        _fill(self._sock, place, time.monotonic() + STEP_LIMIT_S)
+
+
+def greeted(sock: socket.socket, token: str) -> Passage:
+    """Prove to the keeper that was connected to that we know its token, and have it prove the same.
+
+    Raises:
+        Refused: it is no keeper, or another.
+        OSError, EOFError: it is gone, or hung up, as it does on who does not know the token.
+    """
+    deadline_s = time.monotonic() + GREETING_LIMIT_S
+    said = _exactly(sock, len(_MAGIC) + _NONCE_BYTES, deadline_s)
+    if said[: len(_MAGIC)] != _MAGIC:
+        raise Refused("What listens there is no keeper of this version.")
+    theirs, ours = said[len(_MAGIC) :], secrets.token_bytes(_NONCE_BYTES)
+    sock.settimeout(GREETING_LIMIT_S)
+    sock.sendall(ours + _proof(token, b"comes", theirs, ours))
+    proof = _exactly(sock, _PROOF_BYTES, deadline_s)
+    if not hmac.compare_digest(proof, _proof(token, b"hosts", theirs, ours)):
+        raise Refused("What listens there does not know its own token.")
+    return Passage(sock)
+
+
+def welcomed(sock: socket.socket, token: str) -> Passage:
+    """Have who connected prove that it knows our token, and prove the same.
+
+    Raises:
+        Refused: it does not.
+        OSError, EOFError: it is gone, hung up, or takes too long.
+    """
+    deadline_s = time.monotonic() + GREETING_LIMIT_S
+    ours = secrets.token_bytes(_NONCE_BYTES)
+    sock.settimeout(GREETING_LIMIT_S)
+    sock.sendall(_MAGIC + ours)
+    said = _exactly(sock, _NONCE_BYTES + _PROOF_BYTES, deadline_s)
+    theirs, proof = said[:_NONCE_BYTES], said[_NONCE_BYTES:]
+    if not hmac.compare_digest(proof, _proof(token, b"comes", ours, theirs)):
+        raise Refused("Somebody connected who does not know the token.")
+    sock.sendall(_proof(token, b"hosts", ours, theirs))
+    return Passage(sock)
+
+
+def _proof(token: str, side: bytes, host: bytes, comer: bytes) -> bytes:
+    return hmac.digest(token.encode(), _MAGIC + side + host + comer, "sha256")
+
+
+def _exactly(sock: socket.socket, length: int, deadline_s: float) -> bytes:
+    data = bytearray(length)
+    _fill(sock, memoryview(data), deadline_s)
+    return bytes(data)
+
+
+def _fill(sock: socket.socket, place: memoryview, deadline_s: float) -> None:
+    while place:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the other side is too slow")
+        sock.settimeout(left_s)
+        count = sock.recv_into(place)
+        if count == 0:
+            raise EOFError("the other side hung up")
+        place = place[count:]

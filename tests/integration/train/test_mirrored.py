@@ -1,0 +1,103 @@
+"""A node dies with its share of a sharded state before anything is durable; the next has it."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.fixtures.cluster import Cluster, Job, cluster_on, until
+from tests.fixtures.saved_runs import assert_whole, is_close
+
+NODES = ("a", "b")
+GATE, LAST = 7, 12
+NEWEST = 6
+"""A snapshot is taken every two steps, and all ranks stop after step 7."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster_on(tmp_path / "cluster") as cluster:
+        for node in NODES:
+            cluster.daemon(node)
+        yield cluster
+
+
+def expected() -> list[float]:
+    """What one process makes of it that knows nothing of shards."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 1))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+        torch.manual_seed(1)
+        xs = torch.randn(96, 4)
+        ys = xs.sum(1, keepdim=True).sin()
+        for _ in range(LAST):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(xs), ys).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return torch.cat([value.flatten() for value in model.state_dict().values()]).tolist()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def mirrored_step(cluster: Cluster, job: Job, node: str) -> int:
+    """Of the newest share of a node that the other one holds too, by its keeper's own word."""
+    path = cluster.runs / job.name / "agents" / f"{node}.keeper.prom"
+    text = path.read_text() if path.exists() else ""
+    found = re.search(r"^elasticd_checkpoint_mirrored_step\{.*\} (\S+)$", text, re.MULTILINE)
+    return int(float(found[1])) if found else -1
+
+
+def every_line(cluster: Cluster, job: Job, kind: str = "out") -> list[str]:
+    """What rank 0 said, in all generations."""
+    paths = sorted((cluster.runs / job.name).glob(f"gen-*/rank-0.{kind}"))
+    return [line for path in paths for line in path.read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("lost", [0, 1])
+def test_loss_of_a_node_costs_no_snapshot_of_a_sharded_state(
+    cluster: Cluster, tmp_path: Path, lost: int
+) -> None:
+    """Storage takes no checkpoint at all; agent, keeper and worker of one node are killed at once.
+    The other node goes on from the newest snapshot, and ends with the weights of a calm run."""
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "steps").touch()  # A file where the folder should be: what is written there fails.
+    job = cluster.submit(
+        "mirrored", "--nnodes", "1:2", "--nproc-per-node", "1", "--checkpoint", f"file://{saved}",
+        "--checkpoint-every", "2steps", "--checkpoint-timeout", "3", script="mirrored.py",
+    )  # fmt: skip
+    until(
+        lambda: all(mirrored_step(cluster, job, node) == NEWEST for node in NODES),
+        lambda: [mirrored_step(cluster, job, node) for node in NODES],
+    )
+    cluster.daemons[job.node_of(lost)].kill_node()
+    until(
+        lambda: f'{{"begun": {NEWEST}, "size": 1}}' in every_line(cluster, job),
+        lambda: (job.status, every_line(cluster, job)),
+    )
+    memory = f"Restored step {NEWEST} (run 1, generation 1) from memory"
+    assert any(memory in line for line in every_line(cluster, job, "err"))
+    (saved / "steps").unlink()
+    for generation in range(1, 9):
+        (tmp_path / "cluster" / f"gate-{generation}").touch()
+    assert job.finish().phase.value == "succeeded"
+    last = [line for line in every_line(cluster, job) if line.startswith('{"weights"')]
+    assert is_close(json.loads(last[0])["weights"], expected())
+    assert assert_whole(f"file://{saved}")[0].snapshot.step == LAST
+    assert_no_token(tmp_path)
+
+
+def assert_no_token(folder: Path) -> None:
+    """No file of the run has one, etcd's among them."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            assert not re.search(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", path.read_bytes()), path
