@@ -59,8 +59,6 @@ class Reporting(Protocol):
     def _is_new(self) -> bool: ...
     @property
     def _has_stepped(self) -> bool: ...
-    @property
-    def _is_sharded(self) -> bool: ...
     def _structure(self) -> tuple[str, ...]: ...
 
 
@@ -83,7 +81,8 @@ class Report:
     position: Position
     is_clean: bool
     is_new: bool
-    """A process that never had the job's state; its other fields do not count."""
+    """A process that never had the job's state, or has parts of it at most, which it cannot give
+    to another rank; its other fields do not count."""
     has_stepped: bool
     structure_hash: str
     node: int = 0
@@ -106,6 +105,7 @@ class Report:
         node: int = 0,
         run: int = 0,
         can_restore: bool = False,
+        is_sharded: bool = False,
     ) -> Self:
         return cls(
             rank=rank,
@@ -115,7 +115,7 @@ class Report:
             can_restore=can_restore,
             position=state._position,
             is_clean=state._is_clean,
-            is_new=state._is_new or (can_restore and state._is_sharded),
+            is_new=state._is_new or is_sharded,
             has_stepped=state._has_stepped,
             structure_hash=hashlib.blake2b(
                 "\n".join(state._structure()).encode(), digest_size=16

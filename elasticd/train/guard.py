@@ -64,6 +64,7 @@ class Guard:
         self._on_nan = OnNan.IGNORE
         self._watch: Watch | None = None
         self._sequence: Callable[[], int] | None = None
+        self._meet: Callable[[], object] | None = None
         self._hooks = ExitStack()
         self._generations = 0
         self._commits = 0
@@ -74,6 +75,7 @@ class Guard:
         self._is_touched = False
         self._is_copied = False  # all of them, when the rank was clean
         self._settled_at = -1
+        self._met_at = -1
         self._stepped_at: int | None = None
         self._version_sum: int | None = None
         self._states: list[Any] = []
@@ -113,9 +115,14 @@ class Guard:
         every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
         self._parameters = list(every.values())
 
-    def arm(self, watch: Watch, on_nan: OnNan) -> None:
-        """Begin a generation; the state is clean."""
+    def arm(self, watch: Watch, on_nan: OnNan, meet: Callable[[], object] | None = None) -> None:
+        """Begin a generation; the state is clean.
+
+        `meet` is called before what only all ranks together may do: to take a step, and to commit
+        it where something came in between.
+        """
         self.disarm()
+        self._meet = meet
         self._watch = watch
         self._on_nan = on_nan
         self._sequence = getattr(watch, "sequence", None)
@@ -156,6 +163,8 @@ class Guard:
             self._watch.settle()
         if self._stepped_at is not None and sequence is not None:
             self._is_followed |= sequence != self._stepped_at
+        if sequence is None or sequence != self._met_at:
+            self._meet_others()
         self.is_busy = True
 
     def cancel_commit(self) -> None:
@@ -222,7 +231,10 @@ class Guard:
             )
         self._settle()
         if not self._begun:
+            self._meet_others()
             self._look_for_touches()
+        else:
+            self._met_at = -1  # Sums of a group of the script's own are not counted.
         # The optimizer itself is among the arguments; most steps have no other.
         call = self._with_closure(lead, args, kwargs) if kwargs or len(args) > 1 else None
         if call is None and self._on_nan is not OnNan.IGNORE:
@@ -264,6 +276,15 @@ class Guard:
         self._watch.settle()
         if sequence is not None:
             self._settled_at = sequence
+
+    def _meet_others(self) -> None:
+        """From here on the step counts for all, or nobody has come so far."""
+        if self._meet is None:
+            return
+        self._meet()
+        if self._sequence is not None:
+            # Who is lost from now on has been here, so there is nothing more to wait for.
+            self._settled_at = self._met_at = self._sequence()
 
     def _with_closure(
         self, lead: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -313,7 +334,7 @@ class Guard:
         self._running = None
         self._is_touched = self._is_copied = False
         self._stepped_at = None
-        self._settled_at = -1
+        self._settled_at = self._met_at = -1
         for undo in self._undo.values():
             undo.drop()
 

@@ -38,14 +38,14 @@ class Landing:
     def read(
         self, file: int, memory: memoryview, pieces: Sequence[Piece], starts: Sequence[int]
     ) -> None:
-        """The same, out of the file that `memory` is a mapping of.
+        """The same, out of the file that `memory` is a mapping of; negative: there is none.
 
         Raises:
             Unavailable: the file ends too soon.
         """
         chunks: list[tuple[memoryview, int]] = []
         for place, part, start in self._pairs(memory, pieces, starts):
-            whole = _bytes_of(place) if part.is_contiguous() else None
+            whole = _bytes_of(place) if file >= 0 and part.is_contiguous() else None
             if whole is None:
                 with torch.no_grad():
                     place.copy_(part)
@@ -55,7 +55,7 @@ class Landing:
                 for at in range(0, len(whole), CHUNK_BYTES)
             )
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            for _ in pool.map(lambda chunk: _read(file, *chunk), chunks):
+            for _ in pool.map(lambda group: _read_all(file, group), _grouped(chunks)):
                 pass
 
     def _pairs(
@@ -77,9 +77,24 @@ def _bytes_of(place: torch.Tensor) -> memoryview | None:
     return memoryview(place.detach().reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _read(file: int, place: memoryview, start: int) -> None:
-    while place:
-        count = os.preadv(file, [place], start)
-        if not count:
-            raise Unavailable("What was restored ends too soon: its keeper has let go of it.")
-        place, start = place[count:], start + count
+def _grouped(chunks: Sequence[tuple[memoryview, int]]) -> Iterator[list[tuple[memoryview, int]]]:
+    """As many as make up a chunk: to hand over a task costs more than to read a small tensor."""
+    group: list[tuple[memoryview, int]] = []
+    held = 0
+    for chunk in chunks:
+        group.append(chunk)
+        held += len(chunk[0])
+        if held >= CHUNK_BYTES:
+            yield group
+            group, held = [], 0
+    yield group
+
+
+def _read_all(file: int, chunks: Sequence[tuple[memoryview, int]]) -> None:
+    for chunk, at in chunks:
+        place, start = chunk, at
+        while place:
+            count = os.preadv(file, [place], start)
+            if not count:
+                raise Unavailable("What was restored ends too soon: its keeper has let go of it.")
+            place, start = place[count:], start + count

@@ -1,21 +1,31 @@
-"""Passes what single ranks have on to all, one rank after the other."""
+"""Passes what single ranks have on to all: one load of each rank in turn, until none has more.
+
+In turns, so that while one rank's bytes travel the others' keepers read on.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from elasticd.checkpoint.manifest import Piece
+from elasticd.errors import ElasticdError, Unavailable
 
-__all__ = ["Load", "pass_on"]
+__all__ = ["Load", "NotPassed", "pass_on"]
 
 CHUNK_BYTES = 32 << 20
 """Of one broadcast: a group that is aborted gets out of it soon."""
+END, FAILED = 0, -1
+"""In place of the length of the words of a rank's next load."""
 
-Load = tuple[memoryview, tuple[Piece, ...], tuple[int, ...]]
+Load = tuple[memoryview, Sequence[Piece], Sequence[int]]
 """Bytes, the pieces in them, and where each of these begins."""
+
+
+class NotPassed(Unavailable):
+    """Another rank could not bring what it has; it says why itself."""
 
 
 class Meeting(Protocol):
@@ -25,25 +35,47 @@ class Meeting(Protocol):
     def size(self) -> int: ...
 
 
-def pass_on(group: Meeting, mine: Sequence[Load]) -> Iterator[Load]:
-    """Yield the loads of all ranks, in the order of the ranks, on each of them; collective."""
+def pass_on(group: Meeting, mine: Iterable[Load]) -> Iterator[Load]:
+    """Yield the loads of all ranks, in the same order on each of them; collective.
+
+    A load is good until the next is asked for. Each `mine` is asked for its next load only then.
+
+    Raises:
+        ElasticdError: what `mine` raised; NotPassed on the other ranks then.
+    """
     if group.size == 1:
         yield from mine
         return
-    for rank in range(group.size):
-        count = _number(len(mine), rank)
-        for index in range(count):
-            load = mine[index] if rank == group.rank else None
-            yield _broadcast(load, rank)
+    own = iter(mine)
+    left = list(range(group.size))
+    while left:
+        for rank in list(left):
+            load = _broadcast(own if rank == group.rank else None, rank)
+            if load is None:
+                left.remove(rank)
+            else:
+                yield load
 
 
-def _broadcast(load: Load | None, source: int) -> Load:
+def _broadcast(own: Iterator[Load] | None, source: int) -> Load | None:
+    load, error = None, None
+    if own is not None:
+        try:
+            load = next(own, None)
+        except ElasticdError as exc:
+            error = exc
     text = b""
     if load is not None:
-        _, pieces, starts = load
-        rows = [[p.tensor, p.offsets, p.shape, s] for p, s in zip(pieces, starts, strict=True)]
+        rows = [[p.tensor, p.offsets, p.shape, s] for p, s in zip(*load[1:], strict=True)]
         text = json.dumps(rows).encode()
-    words = bytearray(_number(len(text), source))
+    length = _number(FAILED if error is not None else len(text), source)
+    if error is not None:
+        raise error
+    if length == FAILED:
+        raise NotPassed(f"Rank {source} could not bring its part.")
+    if length == END:
+        return None
+    words = bytearray(length)
     words[:] = text or words
     _bytes(memoryview(words), source)
     size = _number(len(load[0]) if load is not None else 0, source)

@@ -6,7 +6,7 @@ into shared memory; the keeper does the rest, also when the script dies meanwhil
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from elasticd.records.checkpoint import Every
 from elasticd.train.content import described, dtype_of, views
 from elasticd.train.keeper import Keeper
 from elasticd.train.matching import matched
+from elasticd.train.mirroring import Mirroring
 from elasticd.train.saving import Saving
 from elasticd.train.shard import common, local_part
 from elasticd.train.tree import Tree, flatten, unflatten
@@ -106,6 +107,9 @@ class _Job:
             )
         self._rank, self._size = int(env["RANK"]), int(env["WORLD_SIZE"])
         self._generation = int(env.get("ELASTICD_GENERATION", "1"))
+        self._nodes = _nodes(env, self._rank, self._size)
+        self._calls = 0
+        """Of `save` in this world; all ranks make the same."""
         self._state = _Plain()
         # What else than an optimizer changes tensors between two calls is not known here.
         self._saving = Saving(Keeper(name).connect, Every(), "blocking")
@@ -114,7 +118,7 @@ class _Job:
             _are_large,
             rank=self._rank,
             generation=self._generation,
-            nodes=_nodes(env, self._rank, self._size),
+            nodes=self._nodes,
         )
 
     def save(self, value: Any, step: int) -> bool:
@@ -127,7 +131,9 @@ class _Job:
             )
         self._state.step, self._state.value = step, dict(value)
         try:
-            return self._is_time(step) and self._saving.take(step, is_last=True)
+            is_taken = self._is_time(step) and self._saving.take(step, is_last=True)
+            self._saving.mirror()
+            return is_taken
         finally:
             self._state.value = None
 
@@ -139,10 +145,13 @@ class _Job:
         if self._size == 1 or not dist.is_initialized():
             return self._saving.is_free()
         store = dist.distributed_c10d._get_default_store()
-        key = f"elasticd/save/{self._generation}/{step}"
-        if self._rank == 0:
-            store.set(key, "1" if self._saving.is_free() else "")
-        return bool(store.get(key))
+        self._saving.mirroring = self._saving.mirroring or Mirroring(
+            store, rank=self._rank, generation=self._generation, nodes=self._nodes
+        )
+        # Numbered, since a step that was not saved may be given again: the answer is another.
+        self._calls += 1
+        key = f"elasticd/save/{self._generation}/{self._calls}/{step}"
+        return _told_by_first(store, key, self._rank, self._size, self._saving.is_free)
 
     def load(self, into: Mapping[str, Any] | None) -> tuple[Any, int] | None:
         client = self._saving.client
@@ -159,13 +168,16 @@ class _Job:
         below = 0
         while True:
             found = client.ask(ms.Find(below=below, settle_s=JOIN_LIMIT_S), ms.Found)
+            for note in found.notes:
+                self._saving.say(note)
             if not found.number:
                 self._begin(0)
                 return None
             try:
                 loaded = self._fill(client, found.number, into)
             except Damaged as exc:
-                self._saving.say(str(exc))
+                # The part that is damaged has the step in its path only, with zeros before it.
+                self._saving.say(f"The checkpoint of {found.snapshot} is damaged: {exc}")
                 below = found.number
                 continue
             self._begin(loaded[1])
@@ -235,6 +247,21 @@ def _job() -> _Job:
     return _JOB
 
 
+def _told_by_first(store: Any, key: str, rank: int, size: int, decide: Callable[[], bool]) -> bool:
+    """Return what rank 0 decides, on all ranks; who is the last to read it leaves nothing behind.
+
+    The store is rank 0's memory: a run that saves each minute would leave thousands of keys there.
+    Where a rank dies before it has read, the keys of this one call stay.
+    """
+    if rank == 0:
+        store.set(key, "1" if decide() else "")
+    is_it = bool(store.get(key))
+    if store.add(f"{key}/read", 1) == size:
+        store.delete_key(key)
+        store.delete_key(f"{key}/read")
+    return is_it
+
+
 def _checked(what: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(state, Mapping):
         raise CallError(
@@ -249,9 +276,9 @@ def _are_large(tree: Tree) -> list[bool]:
     return [each.nbytes >= CUT_BYTES for each in described(tree)]
 
 
-def _nodes(env: Mapping[str, str], rank: int, size: int) -> list[int]:
+def _nodes(env: Mapping[str, str], rank: int, size: int) -> tuple[int, ...]:
     """Of each rank, the number of its node, where each node has equally many; else all 0."""
     local = int(env.get("LOCAL_WORLD_SIZE", "1"))
     if size % local or int(env.get("GROUP_RANK", "0")) != rank // local:
-        return [0] * size
-    return [each // local for each in range(size)]
+        return (0,) * size
+    return tuple(each // local for each in range(size))

@@ -1,41 +1,48 @@
-"""Brings back a state that no rank has: from the memory of the nodes, else from storage.
+"""Brings back a state that no rank has: from all ranks together, the nodes' memory, or storage.
 
 Rank 0 chooses what is restored, so that all restore the same. Each rank then provides a part (what
-its own node has in memory, or an equal share of the stored bytes, read and verified by its keeper)
-and passes it on to the others: every stored byte is read once. Nothing is written to the state
-before all parts are there and good; if one is not, all go back to the checkpoint before.
+it has itself, what its own node has in memory, or an equal share of the stored bytes, which its
+keeper reads and verifies batch after batch) and passes it on to the others: every stored byte is
+read once. Nothing that is not verified is written to the state. If a part turns out to be damaged,
+all go back to the checkpoint before, which writes over what was written already.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import torch
 
-from elasticd.checkpoint.fetch import extents, size_of
+from elasticd.checkpoint.fetch import size_of
 from elasticd.checkpoint.keeper import message as ms
-from elasticd.checkpoint.keeper.client import Client
+from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.manifest import Manifest, Piece, Tensor
-from elasticd.errors import ElasticdError, Unavailable
+from elasticd.checkpoint.manifest import Manifest, Tensor
+from elasticd.errors import ElasticdError
 from elasticd.records.codec import from_plain, to_plain
-from elasticd.train.await_keys import await_keys
-from elasticd.train.content import dtype_of, views
-from elasticd.train.holding import age_of, holders_of
-from elasticd.train.interrupt import Interrupted
+from elasticd.train.choosing import Asked, choose
+from elasticd.train.content import dtype_of
+from elasticd.train.inflow import Brought, inflow
+from elasticd.train.landing import Landing
 from elasticd.train.matching import CannotRestore, matched
-from elasticd.train.passing import pass_on
-from elasticd.train.shard import common, local_part
+from elasticd.train.passing import NotPassed, pass_on
+from elasticd.train.remnant import Remnant
+from elasticd.train.shard import local_part
+from elasticd.train.surviving import Survivors
+from elasticd.train.talk import Meeting, Talk
 from elasticd.train.tree import Tree
 
-__all__ = ["Restored", "divided", "restore"]
+__all__ = ["Alive", "Keeping", "Restored", "divided", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
-SETTLE_S = 15.0
-"""How long a snapshot that is not whole in memory is given to become durable."""
+
+PLACES = {"ranks": "the memory of the other ranks", "memory": "memory", "storage": "storage"}
+"""In words."""
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,7 @@ class Restored:
     epoch: int = 0
     nbytes: int = 0
     place: str = ""
-    """memory or storage."""
+    """ranks, memory or storage."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
@@ -58,8 +65,10 @@ class Restored:
         said = " ".join(self.notes)
         if self.snapshot is not None:
             size = self.nbytes / (1 << 20)
+            # Without checkpoints there are no runs that write any.
+            which = self.snapshot if self.snapshot.run else f"step {self.snapshot.step}"
             said += (
-                f" Restored {self.snapshot} from {self.place}: {size:.1f} MiB in "
+                f" Restored {which} from {PLACES[self.place]}: {size:.1f} MiB in "
                 f"{self.seconds:.2f} s."
             )
         return said.strip()
@@ -75,27 +84,22 @@ class Restorable(Protocol):
     def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
 
 
-class Meeting(Protocol):
-    """What is used of a group."""
+class Keeping(Asked, Protocol):
+    """What is used of a keeper's client."""
 
-    @property
-    def rank(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def store(self) -> Any: ...
+    def ask_memory(
+        self, question: object, kind: type[A], *, timeout_s: float | None = None
+    ) -> tuple[A, Memory | None]: ...
 
 
-class _Provided(NamedTuple):
-    """What one rank has for all."""
+class Alive(NamedTuple):
+    """A state that is in the memory of the ranks."""
 
-    memory: memoryview
-    pieces: tuple[Piece, ...]
-    starts: tuple[int, ...]
-    keep: object
-    """Holds the memory."""
+    survivors: Survivors
+    remnant: Remnant | None
+    """What this rank has of it."""
+    run: int
+    """Of the checkpoints; 0: not known."""
 
 
 class _Source(NamedTuple):
@@ -108,47 +112,61 @@ class _Source(NamedTuple):
 
 
 def restore(
-    group: Meeting, client: Client, state: Restorable, is_stale: Callable[[], bool]
+    group: Meeting,
+    client: Keeping,
+    state: Restorable,
+    is_stale: Callable[[], bool],
+    alive: Alive | None = None,
 ) -> Restored:
     """Find the newest state and load it on all ranks; the same result on each.
+
+    `alive`: what `survey` found, None on all ranks or on none.
 
     Raises:
         CannotRestore: it does not fit the model, or the storage refuses.
         Interrupted: the generation ended meanwhile.
     """
-    return _Restore(group, client, state, is_stale).go()
+    return _Restore(group, client, state, is_stale, alive).go()
 
 
 class _Restore:
     def __init__(
-        self, group: Meeting, client: Client, state: Restorable, is_stale: Callable[[], bool]
+        self,
+        group: Meeting,
+        client: Keeping,
+        state: Restorable,
+        is_stale: Callable[[], bool],
+        alive: Alive | None,
     ) -> None:
-        self._group, self._client, self._state = group, client, state
+        self._group, self._client, self._state, self._alive = group, client, state, alive
         self._is_stale = is_stale
-        self._attempt = 0
+        self._talk = Talk(group, "elasticd/restore/0", is_stale)
         self._notes: list[str] = []
         self._is_memory_bad = False
 
     def go(self) -> Restored:
         began_s = time.monotonic()
         below = 0
-        for self._attempt in range(ATTEMPTS_LIMIT):
+        for attempt in range(ATTEMPTS_LIMIT):
+            self._talk = Talk(self._group, f"elasticd/restore/{attempt}", self._is_stale)
             chosen = self._choose(below)
             if chosen["place"] == "none":
+                if below or chosen["notes"]:
+                    break
                 run = self._open(0)
                 return Restored(run=run, snapshot=None, notes=tuple(self._notes))
             provided, source, why = self._provide(chosen)
-            failures = self._exchange("good", why)
-            if any(failures):
+            if self._has_failed("good", why, chosen):
                 below = chosen["number"] or below
-                self._is_memory_bad |= chosen["place"] == "memory"
-                self._notes += sorted({each for each in failures if each})[:NAMES_LIMIT]
                 continue
-            assert provided is not None
             source = self._share(source)
-            self._load(source, provided, chosen)
-            is_stored = chosen["place"] == "storage"
-            run = self._open(source.snapshot.step, 0 if is_stored else source.snapshot.run)
+            places = self._places(source)
+            why = self._land(source, places, provided)
+            if self._has_failed("landed", why, chosen):
+                below = chosen["number"] or below
+                continue
+            self._load(source, places)
+            run = self._open(source.snapshot.step, self._run_of(chosen["place"], source))
             return Restored(
                 run=run,
                 snapshot=source.snapshot,
@@ -159,78 +177,71 @@ class _Restore:
                 notes=tuple(self._notes),
             )
         raise CannotRestore(
-            "None of the checkpoints can be read: see `elasticd checkpoint verify`."
+            f"None of the checkpoints can be read: {' '.join(self._notes)} Look at them with "
+            "`elasticd checkpoint verify URL --all`; to begin anew, give another URL."
         )
+
+    def _has_failed(self, what: str, why: str, chosen: dict[str, Any]) -> bool:
+        """Tell all whether this rank has met an error; True if any has."""
+        failures = self._talk.exchange(what, why)
+        if not any(failures):
+            return False
+        self._is_memory_bad |= chosen["place"] == "memory"
+        self._alive = None if chosen["place"] == "ranks" else self._alive
+        self._notes += sorted({each for each in failures if each})[:NAMES_LIMIT]
+        return True
 
     # --- what all ranks restore -----------------------------------------------------------------
 
     def _choose(self, below: int) -> dict[str, Any]:
         """Rank 0 decides, from what is in the memory of all nodes and what is stored."""
         held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
-        listed = self._exchange("held", json.dumps(to_plain(held)))
+        listed = self._talk.exchange("held", json.dumps(to_plain(held)))
         if self._group.rank == 0:
+            every: list[tuple[int, ms.Held]] = [
+                (rank, from_plain(ms.Held, one))
+                for rank, text in enumerate(listed)
+                for one in json.loads(text)
+            ]
+            alive = self._alive.survivors.label.snapshot if self._alive is not None else None
             try:
-                chosen = self._chosen(below, listed)
+                said = choose(self._client, every, below=below, alive=alive)
             except ElasticdError as exc:
-                chosen = {"place": "error", "why": str(exc)}
-            self._say("chosen", json.dumps(chosen))
-        chosen = json.loads(self._hear("chosen"))
+                said = {"place": "error", "why": str(exc)}
+            self._talk.say("chosen", json.dumps(said))
+        chosen: dict[str, Any] = json.loads(self._talk.hear("chosen"))
         if chosen["place"] == "error":
             raise CannotRestore(chosen["why"])
         self._notes += chosen["notes"]
-        return dict(chosen)
-
-    def _chosen(self, below: int, listed: Sequence[str]) -> dict[str, Any]:
-        every: list[tuple[int, ms.Held]] = [
-            (rank, from_plain(ms.Held, one))
-            for rank, text in enumerate(listed)
-            for one in json.loads(text)
-        ]
-        in_memory = {held.snapshot for _, held in every}
-        found = self._find(ms.Find(below=below), every)
-        if any(
-            age_of(each) > age_of(found.snapshot) and holders_of(each, every) is None
-            for each in in_memory
-        ):
-            # A node that has left may still be bringing its part.
-            found = self._find(ms.Find(below=below, settle_s=SETTLE_S), every)
-        stored = age_of(found.snapshot)
-        whole = sorted(in_memory, key=age_of, reverse=True)
-        for snapshot in whole:
-            holders = holders_of(snapshot, every)
-            if holders is not None and age_of(snapshot) >= stored:
-                return {
-                    "place": "memory",
-                    "number": 0,
-                    "holders": [[rank, to_plain(held)] for rank, held in holders],
-                    "notes": found.notes,
-                }
-        place = "storage" if found.number else "none"
-        return {"place": place, "number": found.number, "notes": found.notes}
-
-    def _find(self, question: ms.Find, every: Sequence[tuple[int, ms.Held]]) -> ms.Found:
-        """Ask what is stored; a storage that is away is no harm where memory has it all."""
-        try:
-            return self._client.ask(question, ms.Found)
-        except Unavailable as exc:
-            if all(holders_of(held.snapshot, every) is None for _, held in every):
-                raise
-            return ms.Found(number=0, notes=(f"Storage was not asked: {exc}",))
+        return chosen
 
     # --- what this rank brings ------------------------------------------------------------------
 
-    def _provide(
-        self, chosen: dict[str, Any]
-    ) -> tuple[list[_Provided] | None, _Source | None, str]:
+    def _provide(self, chosen: dict[str, Any]) -> tuple[Iterable[Brought], _Source | None, str]:
         """Return what this rank has for all, the whole if it knows it, and why it has nothing."""
         try:
+            if chosen["place"] == "ranks":
+                return *self._pack(), ""
             if chosen["place"] == "memory":
                 return *self._map(chosen["holders"]), ""
             return *self._fetch(chosen["number"]), ""
         except ElasticdError as exc:
-            return None, None, str(exc)
+            return (), None, str(exc)
 
-    def _map(self, holders: Iterable[Any]) -> tuple[list[_Provided], _Source | None]:
+    def _pack(self) -> tuple[list[Brought], _Source | None]:
+        assert self._alive is not None
+        survivors, remnant, _ = self._alive
+        if remnant is None:
+            return [], None
+        rank = self._group.rank
+        provided = Brought(*remnant.pack(survivors.given.get(rank, ())), keep=remnant)
+        if rank != survivors.teller:
+            return [provided], None
+        label = survivors.label
+        tensors = remnant.inventory.tensors
+        return [provided], _Source(label.snapshot, label.epoch, remnant.skeleton, tensors)
+
+    def _map(self, holders: Iterable[Any]) -> tuple[list[Brought], _Source | None]:
         provided = []
         source = None
         for rank, plain in holders:
@@ -240,23 +251,19 @@ class _Restore:
             mapped, memory = self._client.ask_memory(ms.Map(held=held), ms.Mapped)
             assert memory is not None
             layout = mapped.layout
-            provided.append(_Provided(memory.view, layout.pieces, tuple(layout.starts()), memory))
+            provided.append(
+                Brought(memory.view, layout.pieces, layout.starts(), memory.file, memory)
+            )
             if held.share == 0:
                 source = _Source(held.snapshot, mapped.epoch, mapped.skeleton, mapped.tensors)
         return provided, source
 
-    def _fetch(self, number: int) -> tuple[list[_Provided], _Source | None]:
+    def _fetch(self, number: int) -> tuple[Iterable[Brought], _Source | None]:
         manifest = self._manifest(number)
         first, count = divided(manifest, self._group.size)[self._group.rank]
-        pieces = manifest.pieces[first : first + count]
-        _, starts, _ = extents(manifest, range(first, first + count))
-        _, memory = self._client.ask_memory(
-            ms.Fetch(number=number, pieces=tuple(range(first, first + count))), ms.Shared
-        )
-        assert memory is not None
         header = manifest.header
         source = _Source(header.snapshot, header.epoch, header.skeleton, header.tensors)
-        return [_Provided(memory.view, pieces, tuple(starts), memory)], source
+        return inflow(self._client, number, manifest, range(first, first + count)), source
 
     def _manifest(self, number: int) -> Manifest:
         _, memory = self._client.ask_memory(ms.Read(number=number), ms.Shared)
@@ -268,12 +275,12 @@ class _Restore:
         if self._group.size == 1:
             assert source is not None
             return source
-        has = self._exchange("source", "yes" if source is not None else "")
+        has = self._talk.exchange("source", "yes" if source is not None else "")
         if not all(has):
             teller = has.index("yes")
             if self._group.rank == teller and source is not None:
-                self._say("whole", json.dumps(to_plain(tuple(source))))
-            snapshot, epoch, skeleton, tensors = json.loads(self._hear("whole"))
+                self._talk.say("whole", json.dumps(to_plain(tuple(source))))
+            snapshot, epoch, skeleton, tensors = json.loads(self._talk.hear("whole"))
             source = _Source(
                 from_plain(Snapshot, snapshot),
                 epoch,
@@ -285,25 +292,42 @@ class _Restore:
 
     # --- into the state -------------------------------------------------------------------------
 
-    def _load(self, source: _Source, provided: Sequence[_Provided], chosen: dict[str, Any]) -> None:
+    def _places(self, source: _Source) -> list[torch.Tensor]:
+        """Where each tensor goes: into the state's own where that is possible.
+
+        Raises:
+            CannotRestore: the model is another one.
+        """
         self._state._make_room()
         own = self._state._tree()
-        places = [
+        return [
             place if _is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
             for each, place in zip(
                 source.tensors, matched(own, source.tensors, source.snapshot), strict=True
             )
         ]
-        landing = [local_part(place) for place in places]
+
+    def _land(
+        self, source: _Source, places: Sequence[torch.Tensor], provided: Iterable[Brought]
+    ) -> str:
+        """Bring everything to its place; return why that did not work, if this rank knows."""
+        landing = Landing(source.tensors, places)
         self._state._is_broken = True
-        mine = [(each.memory, each.pieces, each.starts) for each in provided]
-        for memory, pieces, starts in pass_on(self._group, mine):
-            parts = views(memory, source.tensors, pieces, starts)
-            with torch.no_grad():
-                for piece, part in zip(pieces, parts, strict=True):
-                    pair = common(landing[piece.tensor], piece.offsets, part)
-                    if pair is not None:
-                        pair[0].copy_(pair[1])
+        mine = (each for each in provided if each.pieces)
+        try:
+            if self._group.size == 1:
+                for each in mine:
+                    landing.read(each.file, each.memory, each.pieces, each.starts)
+            else:
+                for load in pass_on(self._group, (each[:3] for each in mine)):
+                    landing.put(*load)
+        except NotPassed:
+            return ""
+        except ElasticdError as exc:
+            return str(exc)
+        return ""
+
+    def _load(self, source: _Source, places: Sequence[torch.Tensor]) -> None:
         position = (source.snapshot.step, source.epoch)
         try:
             self._state._load(Tree(source.skeleton, tuple(places)), position)
@@ -311,6 +335,12 @@ class _Restore:
             raise CannotRestore(
                 f"The checkpoint of {source.snapshot} does not load into this model: {exc}"
             ) from exc
+
+    def _run_of(self, place: str, source: _Source) -> int:
+        """The run that goes on; 0: to be found out."""
+        if place == "ranks":
+            return self._alive.run if self._alive is not None else 0
+        return source.snapshot.run if place == "memory" else 0
 
     def _open(self, step: int, run: int = 0) -> int:
         """Begin to write: from here on no other job and no older generation may.
@@ -322,43 +352,13 @@ class _Restore:
                 opened = self._client.ask(
                     ms.Open(generation=self._group.generation, step=step, run=run), ms.Opened
                 )
-                self._say("run", json.dumps([opened.run, ""]))
+                self._talk.say("run", json.dumps([opened.run, ""]))
             except ElasticdError as exc:
-                self._say("run", json.dumps([0, str(exc)]))
-        run, why = json.loads(self._hear("run"))
+                self._talk.say("run", json.dumps([0, str(exc)]))
+        run, why = json.loads(self._talk.hear("run"))
         if why:
             raise CannotRestore(why)
         return int(run)
-
-    # --- words ----------------------------------------------------------------------------------
-
-    def _exchange(self, what: str, word: str) -> list[str]:
-        """Each rank says a word; returns those of all."""
-        size, store = self._group.size, self._group.store
-        if size == 1:
-            return [word]
-        store.set(self._key(f"{what}/{self._group.rank}"), word)
-        if self._group.rank == 0:
-            keys = [self._key(f"{what}/{rank}") for rank in range(size)]
-            self._wait(keys)
-            self._say(what, json.dumps([each.decode() for each in store.multi_get(keys)]))
-        return list(json.loads(self._hear(what)))
-
-    def _say(self, what: str, text: str) -> None:
-        self._group.store.set(self._key(what), text)
-
-    def _hear(self, what: str) -> str:
-        key = self._key(what)
-        self._wait([key])
-        text: bytes = self._group.store.get(key)
-        return text.decode()
-
-    def _wait(self, keys: list[str]) -> None:
-        if not await_keys(self._group.store, keys, self._is_stale):
-            raise Interrupted
-
-    def _key(self, what: str) -> str:
-        return f"elasticd/restore/{self._attempt}/{what}"
 
 
 def divided(manifest: Manifest, count: int) -> list[tuple[int, int]]:

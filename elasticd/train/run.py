@@ -105,6 +105,7 @@ class _Run:
             while (enter := self._session.next_world()) is not None:
                 if self._is_done_in(enter):
                     return
+                self._persistence.part()
         finally:
             self._session.close()
         # The agent is gone, and with it whoever could say when this world is over. The pool ends
@@ -173,6 +174,7 @@ class _Run:
         # What the script's own objects raise is the script's error, whatever it looks like.
         self._is_forming = False
         state._settle_back()
+        self._persistence.collect()
         structure = state._structure()
         self._is_forming = True
         report = Report.of(
@@ -183,6 +185,7 @@ class _Run:
             **self._persistence.report,
         )
         decision = agree(group, report, structure)
+        self._persistence.survey(group, decision)
         agreed_s = time.monotonic()
         # What is built for it is the script's too.
         self._is_forming = False

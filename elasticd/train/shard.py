@@ -8,7 +8,7 @@ import torch
 from elasticd.checkpoint.manifest import Piece
 from elasticd.errors import NotSupported
 
-__all__ = ["Local", "common", "local_part", "memory_of", "within"]
+__all__ = ["Local", "common", "has_replicas", "local_part", "memory_of", "within"]
 
 
 class Local(NamedTuple):
@@ -59,6 +59,17 @@ def local_part(tensor: torch.Tensor) -> Local:
         for place, placement in zip(coordinate, tensor.placements, strict=True)
     )
     return Local(tensor.to_local().detach(), tuple(origin), is_whole=False, is_first=is_first)
+
+
+def has_replicas(tensor: torch.Tensor) -> bool:
+    """True if another rank has every element that this one has."""
+    if not _is_distributed(tensor):
+        return True
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    sizes = zip(tensor.device_mesh.shape, tensor.placements, strict=True)
+    return any(size > 1 and placement.is_replicate() for size, placement in sizes)
 
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,14 +1,15 @@
 """Optimizers whose parameters are sharded: no rank has the whole of their state."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from elasticd.train.shard import local_part
+from elasticd.train.shard import has_replicas, local_part
 from elasticd.train.undo import parameters_of
 
-__all__ = ["is_sharded", "make_room"]
+__all__ = ["is_sharded", "make_room", "meeting"]
 
 
 def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
@@ -18,6 +19,21 @@ def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
         for optimizer in optimizers
         for parameter in parameters_of(optimizer)
     )
+
+
+def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[[], object] | None:
+    """What returns when all ranks have come so far, for a state that can lose one of them (HSDP).
+
+    Of a replicated state one rank that has taken a step is enough, of a sharded one it takes a
+    whole replica. Without meeting, a rank that dies as a step's last sums are made leaves some
+    ranks behind that have them, and take the step, and others that do not: a whole of neither.
+    None: there are no replicas that it would be good for, or it is not sharded at all.
+    """
+    parameters = [each for optimizer in optimizers for each in parameters_of(optimizer)]
+    parts = [each for each in parameters if not local_part(each).is_whole]
+    if size < 2 or not parts or not all(has_replicas(each) for each in parts):
+        return None
+    return lambda: dist.all_reduce(torch.zeros(1, device="cpu"))
 
 
 def make_room(optimizers: Iterable[torch.optim.Optimizer]) -> None:

@@ -23,7 +23,7 @@ from elasticd.train.ledger import Ledger
 from elasticd.train.loader import Loader
 from elasticd.train.ownership import Ownership
 from elasticd.train.scalar import Scalars
-from elasticd.train.sharding import is_sharded, make_room
+from elasticd.train.sharding import is_sharded, make_room, meeting
 from elasticd.train.totals import Totals, summary
 from elasticd.train.transfer import described, load, saved
 from elasticd.train.tree import Tree
@@ -223,7 +223,7 @@ class State:
         self._guard.reset()
         self._keep.copy(self._keep.collect())
         self._is_new = self._is_broken = False
-        self._guard.arm(watch, OnNan(self._on_nan))
+        self._guard.arm(watch, OnNan(self._on_nan), meeting(self._guard.optimizers, world.size))
         self._watch = watch
         self._reseed()
 
@@ -235,6 +235,7 @@ class State:
     def _prebuild(self, world: World) -> None:
         """Build what depends on the world, without the state of before: another one comes."""
         self._built, self._loaded = {}, {}
+        self._is_broken = self._position != (0, 0)  # Until that is there.
         self._build(world)
         self._is_prebuilt = True
 

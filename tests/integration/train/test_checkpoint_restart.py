@@ -58,7 +58,7 @@ def test_killed_script_goes_on_where_it_was_saved(tmp_path: Path, kind: tuple[st
 def test_sharded_state_is_loaded_by_another_number_of_ranks(tmp_path: Path) -> None:
     """Saved by two ranks, filled into the shards of three and of one."""
     runs = Restarts(tmp_path / "run")
-    assert runs.run("--sharded", "--steps", "6").code == 0
+    assert runs.run("--sharded", "--patient", "--steps", "6").code == 0
     before = runs.weights()
     for agents in (3, 1):
         ended = runs.run("--sharded", "--steps", "6", agents=agents)

@@ -48,7 +48,7 @@ def restored(
         stock.hold(step, share)
     stock.damaged = set(damaged[rank]) if damaged else set()
     state = Plain(state_of(0))
-    found = restore(here(rank), stock, state, lambda: False)  # type: ignore[arg-type]
+    found = restore(here(rank), stock, state, lambda: False)
     step = int(state.entries["count"])
     assert same(state.entries, state_of(step)), "a state of one step, whole"
     assert state.position[0] == step and found.run == 9
@@ -100,7 +100,7 @@ def left_alone(rank: int) -> str:
     try:
         restore(
             here(rank),
-            stock,  # type: ignore[arg-type]
+            stock,
             Plain(state_of(0)),
             lambda: next(turns, None) is None,
         )
@@ -119,7 +119,7 @@ def refuse(rank: int) -> str:
     stock = Stock()
     stock.refuses = "the bucket is another job's" if rank == 0 else ""
     try:
-        restore(here(rank), stock, Plain(state_of(0)), lambda: False)  # type: ignore[arg-type]
+        restore(here(rank), stock, Plain(state_of(0)), lambda: False)
     except CannotRestore as exc:
         return str(exc)
     return ""
@@ -165,7 +165,7 @@ def restored_spread(
         stock.hold(5, rank)
     state = Plain(spread(mesh_shape, words))
     held = {name: state.entries[name].to_local().data_ptr() for name in SHARDED}
-    restore(here(rank), stock, state, lambda: False)  # type: ignore[arg-type]
+    restore(here(rank), stock, state, lambda: False)
     is_in_place = all(state.entries[n].to_local().data_ptr() == held[n] for n in SHARDED)
     return is_in_place, same(whole(state.entries), state_of(5))
 

@@ -86,6 +86,11 @@ class Stock:
         """What becomes durable if somebody waits for it."""
         self.damaged: set[int] = set()
         """Numbers whose bytes are bad, of those in memory the steps."""
+        self.damaged_late: set[int] = set()
+        """Numbers of which only the first batch is good."""
+        self._stream: tuple[int, list[Sequence[int]]] = (0, [])
+        """What is being read: the number, and the batches that are left."""
+        self._ring: Memory | None = None
         self.refuses: str = ""
         self.is_away = False
         self.notes: tuple[str, ...] = ()
@@ -136,7 +141,19 @@ class Stock:
             case ms.Fetch():
                 if question.number in self.damaged:
                     raise Damaged(f"checkpoint {question.number} is damaged")
-                return ms.Shared(size=0), self._fetch(question.number, question.pieces)
+                return ms.Shared(size=0), _memory(self._fetch(question.number, question.pieces))
+            case ms.Stream():
+                if question.number in self.damaged:
+                    raise Damaged(f"checkpoint {question.number} is damaged")
+                half = -(-len(question.pieces) // 2)
+                cut = [question.pieces[:half], question.pieces[half:]]
+                self._stream = question.number, [each for each in cut if each]
+                self._ring = None
+                return self._more()
+            case ms.More():
+                if self._stream[0] in self.damaged_late:
+                    raise Damaged(f"checkpoint {self._stream[0]} is damaged in the middle")
+                return self._more()
             case ms.Map():
                 held = question.held
                 if held not in self.held or held.snapshot.step in self.damaged:
@@ -174,7 +191,21 @@ class Stock:
         )  # fmt: skip
         return Manifest(header=header, parts=tuple(parts), pieces=tuple(pieces)), data
 
-    def _fetch(self, number: int, pieces: Sequence[int]) -> Memory:
+    def _more(self) -> tuple[ms.Batch, Memory | None]:
+        """The next batch, always in the same memory."""
+        number, left = self._stream
+        if not left:
+            return ms.Batch(slot=0, count=0), None
+        batch = left.pop(0)
+        data = self._fetch(number, batch)
+        ring, given = self._ring, None
+        if ring is None:
+            ring = self._ring = Memory.new(64 << 20)
+            given = Memory(os.dup(ring.file))
+        os.pwrite(ring.file, data, 0)
+        return ms.Batch(slot=0, count=len(batch)), given
+
+    def _fetch(self, number: int, pieces: Sequence[int]) -> bytes:
         manifest, data = self._manifest(number)
         every, _, size = extents(manifest, pieces)
         memory = bytearray(size)
@@ -182,7 +213,7 @@ class Stock:
             memory[each.at : each.at + each.size] = data[each.part][
                 each.start : each.start + each.size
             ]
-        return _memory(bytes(memory))
+        return bytes(memory)
 
 
 def _cut(step: int, count: int) -> tuple[Tree, list[_Share]]:

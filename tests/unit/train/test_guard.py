@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.train.gradient import has_bad
+from elasticd.train.gradient import OnNan, has_bad
 from elasticd.train.guard import UNCOMMITTED_STEPS
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state import State
@@ -275,3 +275,75 @@ def test_script_that_commits_after_several_steps_is_told_nothing(
                 state.optimizer.step()
             state.commit()
     assert not capsys.readouterr().err
+
+
+# --- meeting ------------------------------------------------------------------------------------
+
+
+class Meetings:
+    """Counts them, as a collective of the default group; the last one may break."""
+
+    def __init__(self, watch: FakeWatch) -> None:
+        self.watch, self.count, self.is_broken = watch, 0, False
+
+    def __call__(self) -> None:
+        if self.is_broken:
+            raise RuntimeError("Connection closed by peer")
+        self.watch.collectives += 1
+        self.count += 1
+
+
+def armed(state: State, watch: FakeWatch) -> Meetings:
+    """Meet, as ranks of a sharded state with replicas do."""
+    meetings = Meetings(watch)
+    state._guard.arm(watch, OnNan.IGNORE, meetings)
+    return meetings
+
+
+def test_ranks_meet_once_for_a_step_before_anything_is_touched() -> None:
+    """Whoever comes through takes the step and commits it, whoever does not has touched nothing."""
+    state = ready("ignore")
+    with entered(state) as watch:
+        meetings = armed(state, watch)
+        for _ in range(3):
+            plain_step(state, lambda _: None)
+        assert meetings.count == 3
+        before, settled = facts(state), watch.settled
+        meetings.is_broken = True
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            plain_step(state, lambda _: None)
+        assert not state._is_dirty and watch.settled == settled + 1
+    state._settle_back()
+    assert same(facts(state), before)
+
+
+def test_step_that_all_have_met_for_is_committed_whatever_comes() -> None:
+    """Others take it too, so a rank that gave up now would be behind them alone."""
+    state = ready("ignore")
+    with entered(state) as watch:
+        armed(state, watch)
+
+        def end(at: str) -> None:
+            watch.is_over |= at == "step"
+
+        with pytest.raises(Interrupted):
+            plain_step(state, end)
+        assert state.step == 1 and not state._is_dirty, "left after the commit"
+
+
+def test_ranks_meet_again_where_a_commit_is_more_than_one_step() -> None:
+    """Two optimizers, collectives in between, or no step at all, as at the end of an epoch."""
+    state = ready("ignore")
+    with entered(state) as watch:
+        meetings = armed(state, watch)
+        state.commit()
+        assert meetings.count == 1
+        for pause in (0, 1):
+            state.optimizer.step()
+            watch.collectives += pause
+            state.commit()
+        assert meetings.count == 1 + 1 + 2
+        state.optimizer.step()
+        state.optimizer.step()
+        state.commit()
+        assert meetings.count == 4 + 2

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from elasticd.checkpoint.manifest import Piece
+from elasticd.checkpoint.read import Damaged
+from elasticd.errors import ElasticdError
 from elasticd.train import passing
 from elasticd.train.passing import Load, pass_on
 from tests.fixtures.ranks import Cast
@@ -59,14 +61,45 @@ def troupe() -> Iterator[Troupe]:
     ids=str,
 )
 def test_every_rank_gets_the_loads_of_all(troupe: Troupe, sizes: list[list[int]]) -> None:
-    """In the order of the ranks; also of who has none, an empty one, or more than a chunk."""
+    """One of each in turn; also of who has none, an empty one, or more than a chunk."""
     wanted = [
-        plain(load_of(rank, index, size))
+        plain(load_of(rank, index, own[index]))
+        for index in range(max(map(len, sizes)))
         for rank, own in enumerate(sizes)
-        for index, size in enumerate(own)
+        if index < len(own)
     ]
     for got in troupe.play(exchange, sizes, size=SIZE):
         assert got == wanted
+
+
+def fail(rank: int, bad: int) -> tuple[list[Any], str]:
+    """What a rank gets, and the error it meets, where one cannot bring its second load."""
+
+    def bring() -> Iterator[Load]:
+        yield load_of(rank, 0, 4)
+        if rank == bad:
+            raise Damaged("the second is damaged")
+        yield load_of(rank, 1, 4)
+
+    got = []
+    try:
+        got += [plain(load) for load in pass_on(Meeting(rank, SIZE), bring())]
+    except ElasticdError as exc:
+        return got, f"{type(exc).__name__}: {exc}"
+    return got, ""
+
+
+@pytest.mark.parametrize("bad", range(SIZE))
+def test_rank_that_fails_stops_all_at_the_same_place(troupe: Troupe, bad: int) -> None:
+    """It says why; the others say that it was not them."""
+    for rank, (_, said) in enumerate(troupe.play(fail, bad, size=SIZE)):
+        if rank == bad:
+            assert said == "Damaged: the second is damaged"
+        else:
+            assert said == f"NotPassed: Rank {bad} could not bring its part."
+    # Nobody waits in a broadcast that the others do not make.
+    sizes = [[4], [4], [4]]
+    assert len(troupe.play(exchange, sizes, size=SIZE)) == SIZE
 
 
 def test_rank_that_is_alone_keeps_what_it_has() -> None:

@@ -1,9 +1,14 @@
 """`save` and `load` of scripts that are started again."""
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.errors import CallError
@@ -201,8 +206,22 @@ def test_damaged_checkpoint_falls_back(node: Node, capsys: pytest.CaptureFixture
     assert loaded is not None and loaded[1] == 5
     assert same(loaded[0], state_of(5))
     assert node.of(ms.Open) == [ms.Open(generation=2, step=5)]
-    assert capsys.readouterr().err == "elasticd: checkpoint 19 is damaged\n"
+    assert capsys.readouterr().err == (
+        "elasticd: The checkpoint of step 9 (run 1, generation 1) is damaged: checkpoint 19 is "
+        "damaged\n"
+    )
     assert save(state_of(6), 6)
+
+
+def test_what_the_keeper_passed_over_is_said(
+    node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A manifest that is damaged: the keeper sees it, and the script shall not be silent."""
+    node.stock.store(5)
+    node.stock.notes = ("The checkpoint of step 9 (run 1, generation 1) is damaged: it is gone.",)
+    loaded = load()
+    assert loaded is not None and loaded[1] == 5
+    assert capsys.readouterr().err.startswith("elasticd: The checkpoint of step 9 ")
 
 
 def test_all_damaged_begins_anew(node: Node) -> None:
@@ -240,6 +259,60 @@ def test_other_ranks_that_only_save_learn_of_the_run(
     assert node.of(ms.Open) == [] and node.of(ms.Join)[0].generation == 2
 
 
+SIZE = 4
+
+
+def asked_of_all(store: Any, key: str, decide: Callable[[], bool], size: int = SIZE) -> list[bool]:
+    """What each rank is told, all of them at the same time."""
+
+    def ask(rank: int) -> bool:
+        return restart._told_by_first(store, key, rank, size, decide if rank == 0 else unasked)
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(ask, reversed(range(size))))
+
+
+def unasked() -> bool:
+    raise AssertionError("only rank 0 decides")
+
+
+@pytest.mark.parametrize("is_it", [True, False])
+def test_all_ranks_do_as_rank_0_and_leave_no_key(is_it: bool) -> None:
+    """Thousands of saves, one store: it is as large as before."""
+    store = HashStore()
+    store.set("theirs", "1")
+    for call in range(50):
+        assert asked_of_all(store, f"elasticd/save/1/{call}/7", lambda: is_it) == [is_it] * SIZE
+    assert store.num_keys() == 1
+
+
+def test_answer_stays_until_the_last_rank_has_read_it() -> None:
+    """One that is late finds it; who reads it twice would be another call."""
+    store = HashStore()
+    for rank in range(SIZE):
+        assert store.num_keys() == (2 if rank else 0)
+        assert restart._told_by_first(store, "key", rank, SIZE, lambda: True)
+    assert store.num_keys() == 0
+
+
+def test_ranks_agree_about_a_step_that_is_given_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First there is no room, then there is: rank 0 is ahead, and rank 1 reads both answers."""
+    store = HashStore()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    ranks = []
+    for rank in range(2):
+        environ = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}
+        ranks.append(restart._Job(environ))
+    free = iter([False, True])
+    monkeypatch.setattr(ranks[0]._saving, "is_free", lambda: next(free))
+    assert [ranks[0]._is_time(5), ranks[0]._is_time(5)] == [False, True]
+    assert [ranks[1]._is_time(5), ranks[1]._is_time(5)] == [False, True]
+    assert not [key for key in store.list_keys() if key.startswith("elasticd/save")]
+
+
 @pytest.mark.parametrize(
     ("local", "group", "rank", "size", "nodes"),
     [
@@ -253,4 +326,6 @@ def test_nodes_of_ranks_are_known_where_all_have_as_many(
     local: str, group: str, rank: int, size: int, nodes: list[int]
 ) -> None:
     """Else there are no second copies: which node has which rank is not to be guessed."""
-    assert restart._nodes({"LOCAL_WORLD_SIZE": local, "GROUP_RANK": group}, rank, size) == nodes
+    assert restart._nodes({"LOCAL_WORLD_SIZE": local, "GROUP_RANK": group}, rank, size) == tuple(
+        nodes
+    )

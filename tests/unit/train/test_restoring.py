@@ -29,7 +29,7 @@ def alone(
     """Restore on one rank that is alone."""
     state = state or Plain(state_of(0))
     group = Group(0, 1, HashStore())
-    return restore(group, stock, state, lambda: is_stale), state  # type: ignore[arg-type]
+    return restore(group, stock, state, lambda: is_stale), state
 
 
 def chosen(stock: Stock, *nodes: Stock, alive: Snapshot | None = None) -> tuple[str, int]:
@@ -244,13 +244,37 @@ def test_damaged_checkpoint_falls_back_to_memory_that_is_newer_than_the_one_befo
     assert same(state.entries, state_of(8)) and restored.place == "memory"
 
 
-def test_all_damaged_ends_in_a_beginning_that_is_told() -> None:
-    """Whoever reads it decides."""
+def test_damage_that_is_met_in_the_middle_leaves_nothing_behind() -> None:
+    """Half of the state was written when it was found; the one before writes over all of it."""
     stock = Stock()
-    stock.store(5)
-    stock.damaged = {15}
+    stock.store(5, 6, 7)
+    stock.damaged_late = {16, 17}
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(5)) and state.position == (5, EPOCH)
+    assert restored.sentence.startswith("checkpoint 17 is damaged in the middle checkpoint 16 is")
+
+
+@pytest.mark.parametrize("what", ["damaged", "damaged_late", "notes"])
+def test_job_ends_where_all_are_damaged(what: str) -> None:
+    """It does not begin anew where its work was: whoever reads it decides."""
+    stock = Stock()
+    stock.notes = ("The checkpoint of step 5 is damaged.",) if what == "notes" else ()
+    if what != "notes":
+        stock.store(5)
+        setattr(stock, what, {15})
+    with pytest.raises(CannotRestore, match="None of the checkpoints can be read: ") as caught:
+        alone(stock)
+    assert "is damaged" in str(caught.value) and "give another URL" in str(caught.value)
+    assert not stock.of(ms.Open), "nobody writes there"
+
+
+def test_memory_that_vanished_with_nothing_stored_is_a_beginning_that_is_told() -> None:
+    """There is no checkpoint that somebody could look at."""
+    stock = Stock()
+    stock.hold(9, 0, 1)
+    stock.damaged = {9}
     restored, _ = alone(stock)
-    assert restored.snapshot is None and restored.sentence == "checkpoint 15 is damaged"
+    assert restored.snapshot is None and "not in memory any more" in restored.sentence
 
 
 def test_storage_that_refuses_ends_the_job() -> None:
@@ -306,7 +330,7 @@ def test_generation_that_ends_interrupts() -> None:
     stock = Stock()
     group = Group(1, 2, HashStore())
     with pytest.raises(Interrupted):
-        restore(group, stock, Plain({}), lambda: True)  # type: ignore[arg-type]
+        restore(group, stock, Plain({}), lambda: True)
 
 
 # --- pure ---------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from elasticd.checkpoint.manifest import Piece
 from elasticd.errors import NotSupported
-from elasticd.train.shard import Local, common, local_part, memory_of, within
+from elasticd.train.shard import Local, common, has_replicas, local_part, memory_of, within
+from elasticd.train.sharding import meeting
 from elasticd.train.shares import Parts
 from elasticd.train.tree import flatten
 from tests.fixtures.ranks import Cast
@@ -95,6 +96,20 @@ def refuse(rank: int) -> list[str]:
     return said
 
 
+def say_who_meets(rank: int) -> list[tuple[bool, bool]]:
+    """Of each case, and of an ordinary tensor: has it replicas, and do ranks meet for its sake?"""
+    tensors = [*map(placed, CASES.values()), torch.ones(2)]
+    said = []
+    for tensor in tensors:
+        optimizer = torch.optim.SGD([tensor.requires_grad_()])
+        call = meeting([optimizer], SIZE)
+        if call is not None:
+            call()
+        assert meeting([optimizer], 1) is None, "nobody is there to be met"
+        said.append((has_replicas(tensor), call is not None))
+    return said
+
+
 def compare_structures(rank: int) -> list[bool]:
     """Does the plan of one state still fit others of the same shapes?"""
     from torch.distributed.device_mesh import init_device_mesh
@@ -175,6 +190,14 @@ def test_ranks_that_are_first_have_the_whole_together(
     every = [(each.origin, each.values) for each in held]
     copies = 2 ** CASES[name][2].count("r") if CASES[name][1] != (4,) else 4
     assert (boxed(CASES[name][0], every) == (copies if "r" in CASES[name][2] else 1)).all()
+
+
+def test_ranks_meet_where_another_has_what_one_has(troupe: Troupe) -> None:
+    """Replicas of shards, or all of it on each; what nobody else has is lost in any case, and of an
+    ordinary tensor one rank is enough."""
+    wanted = [("r" in words, "r" in words) for _, _, words in CASES.values()]
+    for said in troupe.play(say_who_meets, size=SIZE):
+        assert said == [*wanted, (True, False)]
 
 
 def test_rank_outside_of_a_tensors_mesh_has_nothing_of_it(troupe: Troupe) -> None:
