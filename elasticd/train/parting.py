@@ -100,6 +100,12 @@ class Parting:
 
 def _durable_step(saving: Keeping) -> int:
     try:
-        return saving.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S).durable_step
+        client = saving.client
+        step = client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S).durable_step
+        if step >= 0:
+            return step
+        # Another node's keeper has committed, or nobody: the log knows.
+        found = client.ask(ms.Find(), ms.Found, timeout_s=REPLY_LIMIT_S).snapshot
     except ElasticdError:
         return -1
+    return found.step if found is not None else -1

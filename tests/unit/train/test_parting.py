@@ -23,9 +23,14 @@ class Case:
         self.keeper.answers[ms.Ask] = lambda _: ms.Standing(
             is_busy=True, durable_step=self.durable_step
         )
+        self.keeper.answers[ms.Find] = lambda _: (
+            ms.Found(number=1, snapshot=Snapshot(run=2, generation=3, step=self.logged_step))
+            if self.logged_step >= 0
+            else ms.Found(number=0)
+        )
         self.clock = clock
         self.parting = Parting(WITHIN_S)
-        self.durable_step = -1
+        self.durable_step = self.logged_step = -1
         self.answers: list[ms.Awaited] = []
         """Then it takes longer, for ever."""
 
@@ -78,6 +83,14 @@ def test_time_that_is_over_is_not_exceeded(case: Case) -> None:
     assert case.settle() == (9, 4, NOT_IN_TIME)
     assert case.clock.now_s == begun_s + WITHIN_S
     assert case.parting.is_late
+
+
+def test_log_knows_what_another_nodes_keeper_committed(case: Case) -> None:
+    """This one's has not; where neither knows any there is none."""
+    case.logged_step = 5
+    assert case.settle(is_agreed=False) == (9, 5, NOT_AGREED)
+    case.logged_step = -1
+    assert case.settle(is_agreed=False) == (9, -1, NOT_AGREED)
 
 
 def test_reason_of_the_keeper_is_told_at_once(case: Case) -> None:
