@@ -27,8 +27,6 @@ class Brought(NamedTuple):
     memory: memoryview
     pieces: Sequence[Piece]
     starts: Sequence[int]
-    file: int = -1
-    """Of which `memory` is a mapping, if there is one."""
     keep: object = None
     """Holds the memory."""
 
@@ -65,5 +63,5 @@ def _batches(
         _, starts, _ = extents(manifest, indices)
         held = slots[batch.slot]
         wanted = [manifest.pieces[index] for index in indices]
-        yield Brought(held.view, wanted, starts, held.file, held)
+        yield Brought(held.view, wanted, starts, held)
         answer = client.ask_memory(ms.More(), ms.Batch)

@@ -251,9 +251,7 @@ class _Restore:
             mapped, memory = self._client.ask_memory(ms.Map(held=held), ms.Mapped)
             assert memory is not None
             layout = mapped.layout
-            provided.append(
-                Brought(memory.view, layout.pieces, layout.starts(), memory.file, memory)
-            )
+            provided.append(Brought(memory.view, layout.pieces, layout.starts(), memory))
             if held.share == 0:
                 source = _Source(held.snapshot, mapped.epoch, mapped.skeleton, mapped.tensors)
         return provided, source
@@ -315,12 +313,8 @@ class _Restore:
         self._state._is_broken = True
         mine = (each for each in provided if each.pieces)
         try:
-            if self._group.size == 1:
-                for each in mine:
-                    landing.read(each.file, each.memory, each.pieces, each.starts)
-            else:
-                for load in pass_on(self._group, (each[:3] for each in mine)):
-                    landing.put(*load)
+            for load in pass_on(self._group, (each[:3] for each in mine)):
+                landing.put(*load)
         except NotPassed:
             return ""
         except ElasticdError as exc:

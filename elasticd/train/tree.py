@@ -30,6 +30,10 @@ _DICT_TAGS = {kind: tag for tag, kind in _DICTS.items()}
 _DTYPES = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 
 
+_Found = list[tuple[str, torch.Tensor]]
+"""Tensors and their paths, in the order of their numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tree:
     """State taken apart.
@@ -41,6 +45,8 @@ class Tree:
     skeleton: str
     tensors: tuple[torch.Tensor, ...]
     """Shared with the value that was taken apart, not copies."""
+    names: tuple[str, ...] | None = None
+    """Their paths, where these are known without a look into the skeleton."""
 
 
 def flatten(name: str, value: object) -> Tree:
@@ -49,9 +55,10 @@ def flatten(name: str, value: object) -> Tree:
     Raises:
         CallError: something in it is neither a plain value nor a dense tensor; names its path.
     """
-    tensors: list[torch.Tensor] = []
-    node = _encode(name, value, tensors, 0)
-    return Tree(json.dumps([name, node], allow_nan=False, separators=(",", ":")), tuple(tensors))
+    found: _Found = []
+    node = _encode(name, value, found, 0)
+    skeleton = json.dumps([name, node], allow_nan=False, separators=(",", ":"))
+    return Tree(skeleton, tuple(each for _, each in found), tuple(path for path, _ in found))
 
 
 def unflatten(tree: Tree) -> Any:
@@ -79,6 +86,8 @@ def structure(tree: Tree) -> tuple[str, ...]:
 
 def paths(tree: Tree) -> tuple[str, ...]:
     """The path of each tensor."""
+    if tree.names is not None:
+        return tree.names
     name, node = json.loads(tree.skeleton)
     found: dict[int, str] = {}
     _find_paths(name, node, found)
@@ -98,7 +107,7 @@ def first_difference(
     return f"{names[longer]} has `{line}`, which {names[1 - longer]} lacks."
 
 
-def _encode(path: str, value: object, tensors: list[torch.Tensor], depth: int) -> Any:
+def _encode(path: str, value: object, found: _Found, depth: int) -> Any:
     if depth > DEPTH_LIMIT:
         raise CallError(
             f"{path[:200]} is nested deeper than {DEPTH_LIMIT} levels, probably because an object "
@@ -107,13 +116,13 @@ def _encode(path: str, value: object, tensors: list[torch.Tensor], depth: int) -
     if value is None or type(value) in (bool, int, str):
         return value
     if isinstance(value, np.generic):
-        return _encode(path, value.item(), tensors, depth + 1)
+        return _encode(path, value.item(), found, depth + 1)
     if type(value) is float:
         is_finite = value - value == 0.0
         # JSON has no NaN, and a NaN's bits may carry meaning.
         return value if is_finite else {"f": struct.pack(">d", value).hex()}
     if isinstance(value, torch.Tensor):
-        return _encode_tensor(path, value, tensors)
+        return _encode_tensor(path, value, found)
     if isinstance(value, torch.dtype):
         return {"dtype": str(value)}
     if isinstance(value, torch.device):
@@ -122,12 +131,11 @@ def _encode(path: str, value: object, tensors: list[torch.Tensor], depth: int) -
         return {"s": list(value)}
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         items = [
-            _encode(f"{path}[{index}]", item, tensors, depth + 1)
-            for index, item in enumerate(value)
+            _encode(f"{path}[{index}]", item, found, depth + 1) for index, item in enumerate(value)
         ]
         return {"l" if type(value) is list else "t": items}
     if isinstance(value, dict) and type(value) in _DICT_TAGS:
-        return _encode_dict(path, value, tensors, depth)
+        return _encode_dict(path, value, found, depth)
     raise CallError(
         f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be "
         "saved or sent; keep tensors, numbers, text, None, lists, tuples and dicts of them in the "
@@ -135,19 +143,17 @@ def _encode(path: str, value: object, tensors: list[torch.Tensor], depth: int) -
     )
 
 
-def _encode_tensor(path: str, value: torch.Tensor, tensors: list[torch.Tensor]) -> dict[str, int]:
+def _encode_tensor(path: str, value: torch.Tensor, found: _Found) -> dict[str, int]:
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise CallError(
             f"{path} is a tensor without ordinary memory ({value.layout}, {value.device}, "
             f"{value.dtype}), which cannot travel between ranks; keep a dense tensor in the state."
         )
-    tensors.append(value)
-    return {"x": len(tensors) - 1}
+    found.append((path, value))
+    return {"x": len(found) - 1}
 
 
-def _encode_dict(
-    path: str, value: dict[Any, Any], tensors: list[torch.Tensor], depth: int
-) -> dict[str, Any]:
+def _encode_dict(path: str, value: dict[Any, Any], found: _Found, depth: int) -> dict[str, Any]:
     pairs = []
     for key, item in value.items():
         if type(key) not in (str, int):
@@ -155,7 +161,7 @@ def _encode_dict(
                 f"{path} has the key {key!r} of type {type(key).__name__}; keys of a state must be "
                 "text or whole numbers."
             )
-        pairs.append([key, _encode(f"{path}.{key}", item, tensors, depth + 1)])
+        pairs.append([key, _encode(f"{path}.{key}", item, found, depth + 1)])
     node: dict[str, Any] = {_DICT_TAGS[type(value)]: pairs}
     # A module's state_dict carries the versions of its layers here; loading looks at them.
     metadata = getattr(value, "_metadata", None)

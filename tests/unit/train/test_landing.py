@@ -1,15 +1,11 @@
-"""What is restored is written to its place, by a copy or by the kernel, and nothing beside it."""
+"""What is restored is written to its place, and nothing beside it."""
 
-import os
 from collections.abc import Sequence
 
-import pytest
 import torch
 
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.manifest import Piece, Tensor
-from elasticd.errors import Unavailable
-from elasticd.train import landing as module
 from elasticd.train.landing import Landing
 
 TENSORS = (
@@ -57,31 +53,20 @@ def held() -> tuple[Memory, list[int]]:
     return memory, starts
 
 
-@pytest.mark.parametrize("form", ["put", "read"])
-def test_every_element_comes_to_its_place(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK_BYTES", 8)  # Many calls.
+def test_every_element_comes_to_its_place() -> None:
     places = [torch.zeros_like(each) for each in values()]
     memory, starts = held()
-    landing = Landing(TENSORS, places)
-    if form == "put":
-        landing.put(memory.view, PIECES, starts)
-    else:
-        landing.read(memory.file, memory.view, PIECES, starts)
+    Landing(TENSORS, places).put(memory.view, PIECES, starts)
     for place, value in zip(places, values(), strict=True):
         assert torch.equal(place, value)
 
 
-@pytest.mark.parametrize("form", ["put", "read"])
-def test_place_with_gaps_keeps_what_stands_between(form: str) -> None:
+def test_place_with_gaps_keeps_what_stands_between() -> None:
     """A tensor that is every other column of another."""
     whole = torch.full((6, 8), -1.0)
     places = [whole[:, ::2], *values()[1:]]
     memory, starts = held()
-    landing = Landing(TENSORS, places)
-    if form == "put":
-        landing.put(memory.view, PIECES, starts)
-    else:
-        landing.read(memory.file, memory.view, PIECES, starts)
+    Landing(TENSORS, places).put(memory.view, PIECES, starts)
     assert torch.equal(whole[:, ::2], values()[0])
     assert (whole[:, 1::2] == -1.0).all()
 
@@ -89,12 +74,5 @@ def test_place_with_gaps_keeps_what_stands_between(form: str) -> None:
 def test_parameters_are_written_although_they_have_gradients() -> None:
     place = torch.nn.Parameter(torch.zeros(6, 4))
     memory, starts = held()
-    Landing(TENSORS, [place, *values()[1:]]).read(memory.file, memory.view, PIECES, starts)
+    Landing(TENSORS, [place, *values()[1:]]).put(memory.view, PIECES, starts)
     assert torch.equal(place, values()[0])
-
-
-def test_file_that_ends_too_soon_is_an_error() -> None:
-    memory, starts = held()
-    os.ftruncate(memory.file, 16)
-    with pytest.raises(Unavailable, match="too soon"):
-        Landing(TENSORS, values()).read(memory.file, memory.view, PIECES[:1], starts[:1])

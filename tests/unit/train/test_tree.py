@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import CallError, Fenced
-from elasticd.train.tree import Tree, first_difference, flatten, structure, unflatten
+from elasticd.train.tree import Tree, first_difference, flatten, paths, structure, unflatten
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 values = st.recursive(
@@ -133,3 +133,12 @@ def test_first_difference_names_the_line_of_both() -> None:
 def test_a_skeleton_that_is_not_ours_is_refused(skeleton: str) -> None:
     with pytest.raises(Fenced, match="skeleton cannot be read"):
         unflatten(Tree(skeleton, ()))
+
+
+def test_names_that_are_kept_are_those_that_the_skeleton_gives() -> None:
+    """One and the same tensor may be saved by a rank that knows them and restored by another."""
+    one = torch.zeros(1)
+    value = {"a": [one, {3: one, "b.c": (one, one)}], "d": OrderedDict(e=one, f={"g": 1})}
+    tree = flatten("x", value)
+    assert tree.names == paths(Tree(tree.skeleton, tree.tensors))
+    assert paths(tree) == ("x.a[0]", "x.a[1].3", "x.a[1].b.c[0]", "x.a[1].b.c[1]", "x.d.e")
