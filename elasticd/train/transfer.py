@@ -64,7 +64,10 @@ def _with_own(module: torch.nn.Module, state: Any) -> Any:
     torch sees that a tensor is copied to itself, but not that a view of it is: a state that was
     received in place would be written once more.
     """
-    own = module.state_dict(keep_vars=True)
+    if not isinstance(state, dict):
+        return state  # As the module's own load_state_dict will have it.
+    own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    own.update(module.named_buffers(remove_duplicate=False))
     for name, each in state.items():
         if _is_same(own.get(name), each):
             state[name] = own[name]

@@ -171,3 +171,19 @@ def test_what_is_in_place_already_is_not_copied_to_itself() -> None:
     assert loaded._metadata[""]["version"] == 1, "what loading looks at is still there"
     transfer.load(model, state)
     assert layer.bias.tolist() == [7.0, 7.0]
+
+
+def test_module_with_a_state_dict_of_its_own_is_loaded_by_its_own_rules() -> None:
+    """It knows nothing of torch's arguments, nor need its state be a dict of tensors."""
+
+    class Own(torch.nn.Linear):
+        def state_dict(self) -> Any:  # type: ignore[override]
+            return [self.weight.detach()]
+
+        def load_state_dict(self, state: Any) -> None:  # type: ignore[override]
+            with torch.no_grad():
+                self.weight.copy_(state[0])
+
+    module = Own(2, 1)
+    transfer.load(module, [torch.full((1, 2), 3.0)])
+    assert module.weight.tolist() == [[3.0, 3.0]]
