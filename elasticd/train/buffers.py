@@ -15,7 +15,7 @@ import torch
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.keeper.memory import Memory
-from elasticd.checkpoint.keeper.vault import BUFFERS
+from elasticd.checkpoint.keeper.record import BUFFERS
 from elasticd.checkpoint.manifest import Tensor
 from elasticd.errors import ElasticdError
 from elasticd.train.copying import Pair

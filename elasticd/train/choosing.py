@@ -5,31 +5,24 @@ the nodes, then storage.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.errors import Unavailable
 from elasticd.records.codec import to_plain
+from elasticd.train.asking import Asking
 from elasticd.train.holding import age_of, holders_of
 
-__all__ = ["SETTLE_S", "Asked", "choose"]
+__all__ = ["SETTLE_S", "choose"]
 
 SETTLE_S = 15.0
 """How long a snapshot that is not whole in memory is given to become durable."""
 
-A = TypeVar("A")
 Holder = tuple[int, ms.Held]
 
 
-class Asked(Protocol):
-    """What is used of a keeper's client."""
-
-    def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A: ...
-
-
 def choose(
-    client: Asked, every: Sequence[Holder], *, below: int, alive: Snapshot | None
+    client: Asking, every: Sequence[Holder], *, below: int, alive: Snapshot | None
 ) -> dict[str, object]:
     """Return the place, and what is to be known to restore from there, as JSON has it.
 
@@ -66,7 +59,7 @@ def choose(
 
 
 def _find(
-    client: Asked, question: ms.Find, every: Sequence[Holder], alive: Snapshot | None
+    client: Asking, question: ms.Find, every: Sequence[Holder], alive: Snapshot | None
 ) -> ms.Found:
     """Ask what is stored; a storage that is away is no harm where a whole state is elsewhere."""
     try:

@@ -1,24 +1,15 @@
 """This rank's pieces of a checkpoint, as its keeper reads them: batch after batch."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from elasticd.checkpoint.fetch import extents
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.manifest import Manifest, Piece
+from elasticd.train.asking import Keeping
 
 __all__ = ["Brought", "inflow"]
-
-A = TypeVar("A")
-
-
-class Asked(Protocol):
-    """What is used of a keeper's client."""
-
-    def ask_memory(
-        self, question: object, kind: type[A], *, timeout_s: float | None = None
-    ) -> tuple[A, Memory | None]: ...
 
 
 class Brought(NamedTuple):
@@ -32,7 +23,7 @@ class Brought(NamedTuple):
 
 
 def inflow(
-    client: Asked, number: int, manifest: Manifest, pieces: Sequence[int]
+    client: Keeping, number: int, manifest: Manifest, pieces: Sequence[int]
 ) -> Iterator[Brought]:
     """Begin to read, and return what yields the batches: each good until the next is asked for.
 
@@ -45,7 +36,7 @@ def inflow(
 
 
 def _batches(
-    client: Asked,
+    client: Keeping,
     manifest: Manifest,
     pieces: Sequence[int],
     answer: tuple[ms.Batch, Memory | None],

@@ -93,7 +93,7 @@ class Parting:
                 return str(exc).rstrip(".")
             if said.is_durable:
                 return ""
-            if said.why and not said.why.startswith("It takes"):
+            if said.has_failed:
                 return said.why.rstrip(".")
         return NOT_IN_TIME
 

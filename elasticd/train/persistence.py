@@ -7,6 +7,7 @@ from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.errors import Unavailable
 from elasticd.train.agree import Decision, StateLost
+from elasticd.train.asking import Keeping
 from elasticd.train.content import alike
 from elasticd.train.group import Group
 from elasticd.train.keeper import Keeper
@@ -14,7 +15,7 @@ from elasticd.train.matching import CannotRestore
 from elasticd.train.meshes import forget_meshes
 from elasticd.train.parting import Parting
 from elasticd.train.remnant import Remnant, Remnants
-from elasticd.train.restoring import Alive, Keeping, Restored, restore
+from elasticd.train.restoring import Alive, Restored, restore
 from elasticd.train.saving import Saving
 from elasticd.train.setting import Setting
 from elasticd.train.state import State

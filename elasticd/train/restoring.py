@@ -11,18 +11,18 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 
 from elasticd.checkpoint.fetch import size_of
 from elasticd.checkpoint.keeper import message as ms
-from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Manifest, Tensor
 from elasticd.errors import ElasticdError
 from elasticd.records.codec import from_plain, to_plain
-from elasticd.train.choosing import Asked, choose
+from elasticd.train.asking import Keeping
+from elasticd.train.choosing import choose
 from elasticd.train.content import dtype_of
 from elasticd.train.inflow import Brought, inflow
 from elasticd.train.landing import Landing
@@ -34,15 +34,13 @@ from elasticd.train.surviving import Survivors
 from elasticd.train.talk import Meeting, Talk
 from elasticd.train.tree import Tree
 
-__all__ = ["Alive", "Keeping", "Restored", "divided", "restore"]
+__all__ = ["Alive", "Restored", "divided", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
 
 PLACES = {"ranks": "the memory of the other ranks", "memory": "memory", "storage": "storage"}
 """In words."""
-
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +80,6 @@ class Restorable(Protocol):
     def _make_room(self) -> None: ...
     def _tree(self) -> Tree: ...
     def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
-
-
-class Keeping(Asked, Protocol):
-    """What is used of a keeper's client."""
-
-    def ask_memory(
-        self, question: object, kind: type[A], *, timeout_s: float | None = None
-    ) -> tuple[A, Memory | None]: ...
 
 
 class Alive(NamedTuple):

@@ -161,9 +161,9 @@ class Saving:
 
     def mirror(self) -> None:
         """Have the next node hold what only this one has; called on all ranks, waits for none."""
-        one, client, plan = self.mirroring, self._client, self._planned
-        if one is not None and client is not None and plan is not None and plan.parts.is_mirrored:
-            self._try(lambda: one.look(client, plan, self._snapshots))
+        one, client, planned = self.mirroring, self._client, self._planned
+        if one and client and planned and planned.parts.is_mirrored:
+            self._try(lambda: one.look(client, planned, self._snapshots))
 
     def take_last(self, step: int) -> None:
         """Take a snapshot of the generation's last step, whether one is due or not."""
@@ -192,7 +192,7 @@ class Saving:
             said = self._try(lambda: self.client.ask(question, ms.Awaited, timeout_s=30.0))
             if said is None or said.is_durable:
                 return said is not None
-            if said.why and not said.why.startswith("It takes"):
+            if said.has_failed:
                 self._say_once(f"The last state was not saved: {said.why}", is_important=True)
                 return False
         self._say_once("The last state was not durable in time.", is_important=True)

@@ -7,7 +7,9 @@ from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Tensor
 from elasticd.checkpoint.plan import Layout
 
-__all__ = ["ANSWERS", "QUESTIONS"]
+__all__ = ["ANSWERS", "LONGER", "QUESTIONS"]
+
+LONGER = "It takes longer than that."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,12 @@ class Await:
 class Awaited:
     is_durable: bool
     why: str = ""
+    """Why it is not; LONGER if it still may be."""
+
+    @property
+    def has_failed(self) -> bool:
+        """It is not durable, and nobody tries any more."""
+        return not self.is_durable and self.why not in ("", LONGER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ or no network that is slower than the snapshots would ever bring one whole.
 from dataclasses import dataclass, replace
 
 from elasticd.checkpoint.keeper.message import Door
-from elasticd.checkpoint.keeper.vault import Record
+from elasticd.checkpoint.keeper.record import Record
 
 __all__ = ["FIRST_PAUSE_S", "LAST_PAUSE_S", "TRIES_LIMIT", "Errand", "Mirror"]
 

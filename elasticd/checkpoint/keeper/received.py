@@ -9,19 +9,15 @@ has sent one.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from elasticd.checkpoint.keeper.memory import Memory
+from elasticd.checkpoint.keeper.record import BUFFERS, Record
 from elasticd.checkpoint.keeper.room import room_bytes
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.errors import EnvironmentProblem, Unavailable
 
-if TYPE_CHECKING:
-    from elasticd.checkpoint.keeper.vault import Record
-
 __all__ = ["Received", "Slot"]
 
-BUFFERS = 2
 SHARES_LIMIT = 1024
 """Of the node before: more ranks than a node has."""
 
@@ -41,7 +37,7 @@ class _Shelf:
 
     share: int
     world: tuple[int, int]
-    records: list["Record"] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     """Oldest first."""
     is_receiving: bool = False
 
@@ -91,7 +87,7 @@ class Received:
                 shelf.is_receiving = False
             raise
 
-    def keep(self, slot: Slot, record: "Record") -> None:
+    def keep(self, slot: Slot, record: Record) -> None:
         """The slot's memory holds this now."""
         with self._lock:
             slot.shelf.is_receiving = False
@@ -127,11 +123,11 @@ class Received:
                     for each in shelf.records:
                         each.is_wanted = False
 
-    def records(self) -> list["Record"]:
+    def records(self) -> list[Record]:
         with self._lock:
             return list(self._all())
 
-    def _all(self) -> Iterator["Record"]:
+    def _all(self) -> Iterator[Record]:
         for shelf in self._shelves.values():
             yield from shelf.records
         for records in self._old.values():

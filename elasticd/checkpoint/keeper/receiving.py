@@ -28,7 +28,8 @@ from elasticd.checkpoint.keeper.offer import (
 )
 from elasticd.checkpoint.keeper.passage import Passage, welcomed
 from elasticd.checkpoint.keeper.received import Slot
-from elasticd.checkpoint.keeper.vault import Record, Vault
+from elasticd.checkpoint.keeper.record import Record
+from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.sums import BLOCK_BYTES, block_sum, text_sum
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
 from elasticd.telemetry.log import get_logger

@@ -18,7 +18,8 @@ from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Committer, Outcome, fragment_of
 from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.keeper.metrics import Metrics
-from elasticd.checkpoint.keeper.vault import Record, Vault
+from elasticd.checkpoint.keeper.record import Record
+from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.keeper.wanted import Wanted
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.log import may_commit

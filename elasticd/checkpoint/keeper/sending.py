@@ -25,7 +25,7 @@ from elasticd.checkpoint.keeper.offer import (
     Wanted,
 )
 from elasticd.checkpoint.keeper.passage import Passage, greeted
-from elasticd.checkpoint.keeper.vault import Record
+from elasticd.checkpoint.keeper.record import Record
 from elasticd.checkpoint.sums import BLOCK_BYTES, block_sum, text_sum
 from elasticd.checkpoint.upload import Abandoned
 from elasticd.errors import Refused, Unavailable

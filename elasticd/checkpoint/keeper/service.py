@@ -16,10 +16,11 @@ from elasticd.checkpoint.keeper.finder import Finder
 from elasticd.checkpoint.keeper.line import Line
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.receiving import Receiver
+from elasticd.checkpoint.keeper.record import Record, held_of
 from elasticd.checkpoint.keeper.saver import Saver
 from elasticd.checkpoint.keeper.sending import Sender
 from elasticd.checkpoint.keeper.stream import Batch
-from elasticd.checkpoint.keeper.vault import Record, Vault, held_of
+from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.manifest import Header
 from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.upload import Share
@@ -29,7 +30,6 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["Service", "error_of"]
 
 _CREDENTIALS = struct.Struct("3i")
-_LONGER = "It takes longer than that."
 _LOST = "The process that keeps this node's checkpoints does not have it, or not any more."
 ACCEPT_PAUSE_S = 0.5
 """Without a free descriptor nobody can be let in; soon one may be free."""
@@ -145,7 +145,7 @@ class Service:
                 job = self.saver.wait(question.snapshot, question.timeout_s)
                 if job is None:
                     is_known = self.saver.is_known(question.snapshot)
-                    return ms.Awaited(is_durable=False, why=_LONGER if is_known else _LOST), None
+                    return ms.Awaited(is_durable=False, why=ms.LONGER if is_known else _LOST), None
                 is_durable = job.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
                 return ms.Awaited(is_durable=is_durable, why=job.why), None
             case ms.Find():

@@ -5,38 +5,18 @@ one, so a whole one is there at any time; if the older is still on its way to st
 up, and only then: a newer whole one has taken its place.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.message import Held, Plan
 from elasticd.checkpoint.keeper.received import Received
+from elasticd.checkpoint.keeper.record import BUFFERS, Record, held_of
 from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.manifest import Header
-from elasticd.checkpoint.upload import Share
 from elasticd.errors import InvariantBroken
 
-__all__ = ["BUFFERS", "Record", "Vault"]
-
-BUFFERS = 2
-"""Of each share: one that is whole, one that is being written."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Record:
-    """One share of one snapshot, whole in memory."""
-
-    share: Share
-    memory: Memory
-    epoch: int
-    is_wanted: bool = True
-    """False: its memory is going to be overwritten."""
-    is_uploaded: bool = False
-
-    @property
-    def header(self) -> Header | None:
-        return self.share.header
+__all__ = ["Vault"]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -85,15 +65,7 @@ class Vault:
                 place.records.append(None)
                 place.claimed = len(place.memories) - 1
                 return place.claimed, memory
-            newest = max(
-                range(BUFFERS),
-                key=lambda index: (
-                    (-1, -1, -1)
-                    if (record := place.records[index]) is None
-                    else _age(record.share.snapshot)
-                ),
-            )
-            place.claimed = 1 - newest
+            place.claimed = _older_of(place.records)
             record = place.records[place.claimed]
             if record is not None:
                 record.is_wanted = False
@@ -118,7 +90,7 @@ class Vault:
         """What workers that are gone left is of no use any more if it is older than this."""
         with self._lock:
             for orphan in self._orphans:
-                orphan.is_wanted = _age(orphan.share.snapshot) >= _age(durable)
+                orphan.is_wanted = orphan.share.snapshot >= durable
             self._orphans = [each for each in self._orphans if each.is_wanted]
         self.received.forget_before(durable)
 
@@ -174,16 +146,9 @@ _ORPHANS_LIMIT = 64
 """Records of workers that are gone: two of each that a node has, and of its last restart."""
 
 
-def held_of(record: Record) -> Held:
-    share = record.share
-    return Held(
-        snapshot=share.snapshot,
-        share=share.share,
-        shares=share.shares,
-        holder=share.holder,
-        nbytes=record.memory.size,
-    )
-
-
-def _age(snapshot: Snapshot) -> tuple[int, int, int]:
-    return snapshot.run, snapshot.generation, snapshot.step
+def _older_of(records: Sequence[Record | None]) -> int:
+    """Which of the two buffers to write to: never the one with the newest whole snapshot."""
+    first, second = records
+    if first is None or second is None:
+        return 0 if first is None and second is not None else 1
+    return 0 if first.share.snapshot < second.share.snapshot else 1

@@ -10,8 +10,8 @@ from elasticd.checkpoint.keeper.message import Door, Plan
 from elasticd.checkpoint.keeper.metrics import Metrics
 from elasticd.checkpoint.keeper.passage import Passage, greeted
 from elasticd.checkpoint.keeper.receiving import Receiver
+from elasticd.checkpoint.keeper.record import Record
 from elasticd.checkpoint.keeper.sending import Sender
-from elasticd.checkpoint.keeper.vault import Record
 from elasticd.checkpoint.layout import Snapshot
 from tests.fixtures.cluster import until
 from tests.unit.checkpoint.keeper.site import PATIENCE_S, Node, record_of

@@ -10,8 +10,9 @@ from elasticd.checkpoint.commit import Committer, read_manifest
 from elasticd.checkpoint.entry import Entry, Kind
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.keeper.message import Plan
+from elasticd.checkpoint.keeper.record import Record
 from elasticd.checkpoint.keeper.saver import Saver
-from elasticd.checkpoint.keeper.vault import Record, Vault
+from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.manifest import Piece, Tensor

@@ -5,7 +5,7 @@ from typing import cast
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.message import Door
 from elasticd.checkpoint.keeper.mirror import FIRST_PAUSE_S, LAST_PAUSE_S, TRIES_LIMIT, Mirror
-from elasticd.checkpoint.keeper.vault import Record
+from elasticd.checkpoint.keeper.record import Record
 from elasticd.checkpoint.upload import Share
 from tests.unit.checkpoint.keeper.site import a_plan, a_snapshot
 

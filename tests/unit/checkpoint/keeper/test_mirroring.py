@@ -26,7 +26,8 @@ from elasticd.checkpoint.keeper.keeping import Keeping, keep
 from elasticd.checkpoint.keeper.message import Door
 from elasticd.checkpoint.keeper.passage import Passage, greeted
 from elasticd.checkpoint.keeper.receiving import Receiver
-from elasticd.checkpoint.keeper.vault import Vault, held_of
+from elasticd.checkpoint.keeper.record import held_of
+from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Piece
 from elasticd.checkpoint.plan import Layout

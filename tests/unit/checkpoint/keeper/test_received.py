@@ -4,7 +4,7 @@ import pytest
 
 from elasticd.checkpoint.keeper import received as received_module
 from elasticd.checkpoint.keeper.received import Received
-from elasticd.checkpoint.keeper.vault import Record
+from elasticd.checkpoint.keeper.record import Record
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.upload import Share
 from elasticd.errors import EnvironmentProblem, Unavailable

@@ -7,7 +7,8 @@ import pytest
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.keeper import vault as vault_module
 from elasticd.checkpoint.keeper.message import Plan
-from elasticd.checkpoint.keeper.vault import BUFFERS, Record, Vault, held_of
+from elasticd.checkpoint.keeper.record import BUFFERS, Record, held_of
+from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.errors import InvariantBroken
 from tests.unit.checkpoint.keeper.site import (
     Gate,
