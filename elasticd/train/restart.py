@@ -26,6 +26,7 @@ from elasticd.train.matching import matched
 from elasticd.train.mirroring import Mirroring
 from elasticd.train.saving import Saving
 from elasticd.train.shard import common, local_part
+from elasticd.train.told import told_by_first
 from elasticd.train.tree import Tree, flatten, unflatten
 
 __all__ = ["load", "save", "wait"]
@@ -248,18 +249,9 @@ def _job() -> _Job:
 
 
 def _told_by_first(store: Any, key: str, rank: int, size: int, decide: Callable[[], bool]) -> bool:
-    """Return what rank 0 decides, on all ranks; who is the last to read it leaves nothing behind.
-
-    The store is rank 0's memory: a run that saves each minute would leave thousands of keys there.
-    Where a rank dies before it has read, the keys of this one call stay.
-    """
-    if rank == 0:
-        store.set(key, "1" if decide() else "")
-    is_it = bool(store.get(key))
-    if store.add(f"{key}/read", 1) == size:
-        store.delete_key(key)
-        store.delete_key(f"{key}/read")
-    return is_it
+    """Return what rank 0 decides, on all ranks."""
+    told = told_by_first(store, key, rank=rank, size=size, decide=lambda: "1" if decide() else "")
+    return bool(told)
 
 
 def _checked(what: str, state: Mapping[str, Any]) -> Mapping[str, Any]:

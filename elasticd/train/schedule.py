@@ -13,6 +13,7 @@ from typing import Protocol
 from elasticd.records.checkpoint import Every
 from elasticd.train.await_keys import await_keys
 from elasticd.train.interrupt import Interrupted
+from elasticd.train.told import told_by_first
 
 __all__ = ["Schedule", "next_look"]
 
@@ -62,7 +63,6 @@ class Schedule:
         self.saved_at_s = saved_at_s
         self._look_at = next_look(every, step, 0.0, 0.0)
         self._looked_s, self._looked_step = time.monotonic(), step
-        self._old_keys: list[str] = []
 
     def is_due(self, step: int) -> bool:
         """True if all ranks take a snapshot after this step.
@@ -73,29 +73,24 @@ class Schedule:
         if step < self._look_at:
             return False
         key = f"elasticd/save/{step}"
-        if self._rank == 0:
-            is_due = self._decide(step)
-            self._board.set(key, json.dumps([is_due, self._look_at]))
-            self._old_keys.append(key)
-            self._tidy()
-            return is_due
-        if not await_keys(self._board, [key], self._is_stale):
-            raise Interrupted
-        is_due, self._look_at = json.loads(self._board.get(key))
-        self._board.add(f"{key}/read", 1)
+
+        def wait() -> None:
+            if not await_keys(self._board, [key], self._is_stale):
+                raise Interrupted
+
+        told = told_by_first(
+            self._board,
+            key,
+            rank=self._rank,
+            size=self._size,
+            decide=lambda: json.dumps(self._decided(step)),
+            wait=wait,
+        )
+        is_due, self._look_at = json.loads(told)
         return bool(is_due)
 
-    def _tidy(self) -> None:
-        """Take away what all have read. Ranks may be many steps apart: not all sum gradients."""
-        while len(self._old_keys) > 1:
-            key = self._old_keys[0]
-            if self._board.add(f"{key}/read", 0) < self._size - 1:
-                return
-            for each in (key, f"{key}/read"):
-                self._board.delete_key(each)
-            del self._old_keys[0]
-
-    def _decide(self, step: int) -> bool:
+    def _decided(self, step: int) -> tuple[bool, int]:
+        """Whether one is taken after this step, and at which step to look next."""
         now_s = time.monotonic()
         step_s = (now_s - self._looked_s) / max(1, step - self._looked_step)
         self._looked_s, self._looked_step = now_s, step
@@ -105,5 +100,4 @@ class Schedule:
         if is_due:
             self.saved_at_s = now_s
             left_s = self._every.seconds
-        self._look_at = next_look(self._every, step, max(0.0, left_s), step_s)
-        return is_due
+        return is_due, next_look(self._every, step, max(0.0, left_s), step_s)

@@ -1,0 +1,42 @@
+"""One rank decides for all, in a store, and nothing of it stays behind."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["told_by_first"]
+
+
+class Board(Protocol):
+    """What is used of a store."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def add(self, key: str, amount: int, /) -> int: ...
+    def delete_key(self, key: str, /) -> bool: ...
+
+
+def told_by_first(
+    board: Board,
+    key: str,
+    *,
+    rank: int,
+    size: int,
+    decide: Callable[[], str],
+    wait: Callable[[], None] = lambda: None,
+) -> str:
+    """Return the word that rank 0 decides on, on all ranks; each calls it once for a key.
+
+    Who is the last to know it takes it away: the store is rank 0's memory, and a run that decides
+    once a minute would leave thousands of keys there. Ranks may be many steps apart. Where a rank
+    dies before it has read, the keys of this one call stay. `wait` returns when the word is there.
+    """
+    if rank == 0:
+        word = decide()
+        board.set(key, word)
+    else:
+        wait()
+        word = board.get(key).decode()
+    if board.add(f"{key}/read", 1) == size:
+        board.delete_key(key)
+        board.delete_key(f"{key}/read")
+    return word
