@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
+from elasticd.checkpoint import plan
 from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Committer, Outcome, read_manifest
 from elasticd.checkpoint.entry import Entry, Kind
@@ -29,6 +31,20 @@ TENSORS = (
 IS_ALIKE = (True, True, False, True, True)
 SHARES = 2
 JOB, UID = "job", "uid-1"
+
+
+OLD = Snapshot(run=1, generation=1, step=10)
+NEW = Snapshot(run=1, generation=1, step=20)
+
+
+def save_two(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OLD and NEW, each of several parts although they are small."""
+    monkeypatch.setattr(plan, "PART_BYTES", 192)
+    monkeypatch.setattr(plan, "CUT_BYTES", 64)
+    committer(bucket).open(1, 0)
+    for snapshot in (OLD, NEW):
+        assert save(bucket, snapshot) is Outcome.COMMITTED
+    assert load(bucket) == (NEW, values(NEW))
 
 
 def values(snapshot: Snapshot, tensors: tuple[Tensor, ...] = TENSORS) -> Values:

@@ -24,7 +24,7 @@ from elasticd.errors import (
 )
 from tests.fixtures.azurite import AzurePlace, Azurite, azurite_server, take_azure_keys
 from tests.fixtures.cluster import until
-from tests.fixtures.stopped import stopped
+from tests.integration.checkpoint.remote_case import check_hanging_request, check_one_creates
 from tests.integration.checkpoint.saving_case import (
     assert_whole,
     committer,
@@ -33,8 +33,6 @@ from tests.integration.checkpoint.saving_case import (
     values,
 )
 
-WRITERS = 4
-REQUEST_S = 0.5
 VERBS: dict[str, Callable[[Bucket], object]] = {
     "create": lambda bucket: bucket.create("a", b"1"),
     "replace": lambda bucket: bucket.replace("a", b"1"),
@@ -59,21 +57,7 @@ def place(
 
 @pytest.mark.parametrize("size", [40, 3 << 20])
 def test_of_several_clients_one_creates_the_object(place: AzurePlace, size: int) -> None:
-    """Each has connections of its own, as nodes have."""
-    clients = [Remote(place.url, place.options) for _ in range(WRITERS)]
-    for client in clients:
-        client.delete(["warm"])
-    for turn in range(5):
-        barrier = threading.Barrier(WRITERS)
-
-        def write(number: int, turn: int = turn, barrier: threading.Barrier = barrier) -> bool:
-            barrier.wait()
-            return clients[number].create(f"log/{turn}", b"%d" % number * size)
-
-        with ThreadPoolExecutor(WRITERS) as pool:
-            won = list(pool.map(write, range(WRITERS)))
-        assert won.count(True) == 1
-        assert clients[0].read(f"log/{turn}", size) == b"%d" % won.index(True) * size
+    check_one_creates(place, size)
 
 
 def test_generations_that_commit_at_once_leave_an_order(place: AzurePlace) -> None:
@@ -171,14 +155,7 @@ def test_request_that_hangs_ends_by_its_own_limit(
     azurite: Azurite, place: AzurePlace, verb: str
 ) -> None:
     """The server takes the connection and never answers; afterwards all is as it was."""
-    hasty = Remote(place.url, place.options, request_s=REQUEST_S)
-    patient = Remote(place.url, place.options)
-    assert patient.create("b", b"1")
-    with stopped(azurite.process.pid):
-        for _ in range(2):
-            with pytest.raises(Unavailable, match=r"in time|cannot be reached"):
-                VERBS[verb](hasty)
-    assert patient.read("b", 10) == b"1"
+    check_hanging_request(place, azurite.process.pid, VERBS[verb])
 
 
 def test_account_may_stand_in_the_url() -> None:

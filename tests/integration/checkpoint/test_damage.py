@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint import plan
 from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.commit import Outcome, read_manifest
 from elasticd.checkpoint.fetch import verify
@@ -20,16 +19,17 @@ from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.manifest import BLOCK_BYTES, Tensor
 from elasticd.checkpoint.read import Damaged
 from tests.integration.checkpoint.saving_case import (
+    NEW,
+    OLD,
     committed,
     committer,
     load,
     loaded_manifest,
     save,
+    save_two,
     values,
 )
 
-OLD = Snapshot(run=1, generation=1, step=10)
-NEW = Snapshot(run=1, generation=1, step=20)
 LARGE = (Tensor("large", "float32", (1200, 2500)),)
 """12 MB: two parts of two blocks each."""
 REGIONS = 12
@@ -39,13 +39,7 @@ REGIONS = 12
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two checkpoints, of several parts each."""
-    monkeypatch.setattr(plan, "PART_BYTES", 192)
-    monkeypatch.setattr(plan, "CUT_BYTES", 64)
-    bucket = Folder(str(tmp_path / "whole"))
-    committer(bucket).open(1, 0)
-    for snapshot in (OLD, NEW):
-        assert save(bucket, snapshot) is Outcome.COMMITTED
-    assert load(bucket) == (NEW, values(NEW))
+    save_two(Folder(str(tmp_path / "whole")), monkeypatch)
     return tmp_path / "whole"
 
 

@@ -13,27 +13,25 @@ from itertools import pairwise
 
 import pytest
 
-from elasticd.checkpoint import plan
 from elasticd.checkpoint.bucket import Bucket, Missing
-from elasticd.checkpoint.commit import Outcome, read_manifest
+from elasticd.checkpoint.commit import read_manifest
 from elasticd.checkpoint.layout import HINT, Snapshot, entry_name, fragment_name
 from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.manifest import Fragment, Manifest
 from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.remote import Remote
 from tests.integration.checkpoint.saving_case import (
+    NEW,
+    OLD,
     SHARES,
     Values,
     committer,
-    load,
     loaded_manifest,
-    save,
+    save_two,
     uploaded,
     values,
 )
 
-OLD = Snapshot(run=1, generation=1, step=10)
-NEW = Snapshot(run=1, generation=1, step=20)
 NEWEST_ENTRY = entry_name(3)
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[-+.\w]+|[\[\]{}:,]')
 LIMIT_BYTES = 1 << 20
@@ -42,13 +40,8 @@ LIMIT_BYTES = 1 << 20
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """Two checkpoints of several parts each, in memory."""
-    monkeypatch.setattr(plan, "PART_BYTES", 192)
-    monkeypatch.setattr(plan, "CUT_BYTES", 64)
     found = Remote(f"memory://{secrets.token_hex(8)}/run", {})
-    committer(found).open(1, 0)
-    for snapshot in (OLD, NEW):
-        assert save(found, snapshot) is Outcome.COMMITTED
-    assert load(found) == (NEW, values(NEW))
+    save_two(found, monkeypatch)
     return found
 
 

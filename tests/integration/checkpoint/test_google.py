@@ -3,9 +3,7 @@
 That objects are read and written as anywhere is in `contract/test_bucket.py`.
 """
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,11 +13,9 @@ from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.remote import Remote
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
 from tests.fixtures.fake_gcs import FakeGcs, GooglePlace, fake_gcs_server
-from tests.fixtures.stopped import stopped
+from tests.integration.checkpoint.remote_case import check_hanging_request, check_one_creates
 from tests.integration.checkpoint.saving_case import assert_whole, committer, load, save, values
 
-WRITERS = 4
-REQUEST_S = 0.5
 WRITES: dict[str, Callable[[Bucket], object]] = {
     "create": lambda bucket: bucket.create("a", b"1"),
     "replace": lambda bucket: bucket.replace("a", b"1"),
@@ -43,21 +39,7 @@ def place(server: FakeGcs, request: pytest.FixtureRequest) -> GooglePlace:
 
 @pytest.mark.parametrize("size", [40, 3 << 20])
 def test_of_several_clients_one_creates_the_object(place: GooglePlace, size: int) -> None:
-    """Each has connections of its own, as nodes have."""
-    clients = [Remote(place.url, place.options) for _ in range(WRITERS)]
-    for client in clients:
-        client.delete(["warm"])
-    for turn in range(5):
-        barrier = threading.Barrier(WRITERS)
-
-        def write(number: int, turn: int = turn, barrier: threading.Barrier = barrier) -> bool:
-            barrier.wait()
-            return clients[number].create(f"log/{turn}", b"%d" % number * size)
-
-        with ThreadPoolExecutor(WRITERS) as pool:
-            won = list(pool.map(write, range(WRITERS)))
-        assert won.count(True) == 1
-        assert clients[0].read(f"log/{turn}", size) == b"%d" % won.index(True) * size
+    check_one_creates(place, size)
 
 
 def test_saves_are_loaded_bit_for_bit(place: GooglePlace) -> None:
@@ -112,11 +94,4 @@ def test_request_that_hangs_ends_by_its_own_limit(
     server: FakeGcs, place: GooglePlace, verb: str
 ) -> None:
     """The server takes the connection and never answers; afterwards all is as it was."""
-    hasty = Remote(place.url, place.options, request_s=REQUEST_S)
-    patient = Remote(place.url, place.options)
-    assert patient.create("b", b"1")
-    with stopped(server.process.pid):
-        for _ in range(2):
-            with pytest.raises(Unavailable, match=r"in time|cannot be reached"):
-                VERBS[verb](hasty)
-    assert patient.read("b", 10) == b"1"
+    check_hanging_request(place, server.process.pid, VERBS[verb])
