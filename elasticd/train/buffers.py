@@ -14,7 +14,6 @@ import torch
 
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.client import Client
-from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.record import BUFFERS
 from elasticd.checkpoint.manifest import Tensor
 from elasticd.errors import ElasticdError
@@ -34,12 +33,11 @@ _numbers = count(1)
 
 @dataclass(slots=True, eq=False)
 class Buffers:
-    """The memory of one part: what was claimed so far, and tensors over it."""
+    """The memory of one part, as tensors over what was claimed so far; they hold it."""
 
     id: int
     part: Part
     tensors: tuple[Tensor, ...]
-    memories: dict[int, Memory] = field(default_factory=dict)
     places: dict[int, list[torch.Tensor]] = field(default_factory=dict)
     pairs: dict[int, tuple[list[Pair], list[Pair]]] = field(default_factory=dict)
     """What is copied now and later, while the state's tensors stay where they are."""
@@ -52,12 +50,11 @@ class Buffers:
             Unavailable: the keeper is gone.
         """
         limit_s = REPLY_LIMIT_S
-        if len(self.memories) < BUFFERS:
+        if len(self.places) < BUFFERS:
             limit_s += self.part.layout.size / SLOWEST_BYTES_PER_S
         said, memory = client.ask_memory(ms.Claim(plan=self.id), ms.Claimed, timeout_s=limit_s)
         if memory is not None:
             memory.populate()
-            self.memories[said.buffer] = memory
             self.places[said.buffer] = self.part.places(memory.view, self.tensors)
         return said.buffer
 
@@ -134,15 +131,10 @@ class Ahead:
             return
 
     def _take(self, every: Sequence[Buffers]) -> None:
-        try:
-            for buffers in every:
-                for _ in range(BUFFERS):
-                    if self._is_cancelled:
-                        return
-                    buffers.claim(self._client)
-        finally:
-            for buffers in every:
-                if not self._is_cancelled:
-                    self._client.ask(
-                        ms.Dropped(plan=buffers.id, buffer=0), ms.Done, timeout_s=REPLY_LIMIT_S
-                    )
+        for buffers in every:
+            for _ in range(BUFFERS):
+                if self._is_cancelled:
+                    return
+                buffer = buffers.claim(self._client)
+            dropped = ms.Dropped(plan=buffers.id, buffer=buffer)
+            self._client.ask(dropped, ms.Done, timeout_s=REPLY_LIMIT_S)
