@@ -3,10 +3,10 @@
 The intuition: a group must be able to end at any moment, in whatever call this rank is stuck, and
 leave nothing behind, because the next generation's group is formed a moment later in the same
 process. torch offers no way to wake a Gloo collective, a rendezvous or a store call whose peer is
-silent; their sockets do (`sockets.py`). Since libraries retry, and open further sockets when one
-fails, a guard thread shuts down what it finds again and again until the group is closed. Rejected:
-a process group in a process of its own (copies every gradient), short timeouts (a slow step is not
-a dead peer).
+silent; their sockets do (`sockets.py`), but for what Gloo loses (`wakeable.py`). Since libraries
+retry, and open further sockets when one fails, a guard thread shuts down what it finds again and
+again until the group is closed. Rejected: a process group in a process of its own (copies every
+gradient), short timeouts (a slow step is not a dead peer).
 
 NCCL is used by its documented interface (`abort` of each group, in a thread with a deadline). That
 path was never run where this was written: there was no GPU.
@@ -14,7 +14,6 @@ path was never run where this was written: there was no GPU.
 
 import gc
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -24,17 +23,12 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.distributed import (  # type: ignore[attr-defined]
-    HashStore,
-    PrefixStore,
-    distributed_c10d,
-)
+from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
 from elasticd.channel.worker import Enter
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import NodeId
-from elasticd.train import departure, sockets
+from elasticd.train import default_group, departure, sockets, wakeable
 from elasticd.train.connect import StoreLost, connect
 from elasticd.train.ends import Ends
 from elasticd.train.gather import gather
@@ -43,9 +37,6 @@ from elasticd.train.reach import unreachable
 from elasticd.train.sockets import Link
 
 __all__ = ["Group", "GroupBroken"]
-
-COLLECTIVE_TIMEOUT_S = 1800.0
-"""Of collectives and store calls. Long on purpose: to tell a hang from work is the agent's part."""
 
 ABORT_LIMIT_S = 10.0
 """NCCL's abort may itself hang; a process in which it does is of no more use."""
@@ -130,9 +121,7 @@ class Group:
             GroupBroken: not all ranks came in time, somebody was lost meanwhile, or the group was
                 aborted; nothing of it is left then.
         """
-        # torch numbers a process's groups, and the number is part of the keys by which ranks meet.
-        # An init that was aborted leaves it one ahead of the other ranks'.
-        distributed_c10d._world.group_count = 0
+        default_group.reset_count()
         deadline_s = time.monotonic() + self._timeout_s
         self._deadline_s = deadline_s + _NAMING_LIMIT_S
         try:
@@ -164,7 +153,7 @@ class Group:
             if "nccl" in self._backend and self._process_group is not None:
                 # Gloo's abort does not wake anything; NCCL's may not return.
                 self._backend_abort = threading.Thread(
-                    target=_abort_backends, name="elasticd-abort", daemon=True
+                    target=default_group.abort_all, name="elasticd-abort", daemon=True
                 )
                 self._backend_abort.start()
         self._changed.set()
@@ -185,8 +174,11 @@ class Group:
                     f"The abort of NCCL did not return within {ABORT_LIMIT_S:.0f} s; this process "
                     "cannot take part in another generation."
                 )
-        if self._has_begun and dist.is_initialized():
-            dist.destroy_process_group()
+        if self._has_begun:
+            with self._lock:
+                if not self._is_closed:
+                    self._shut()
+            default_group.drop()
         with self._lock:
             if not self._is_closed:
                 self._shut()
@@ -287,20 +279,10 @@ class Group:
             skip_reverse_lookups()
             self._store = self._connect(deadline_s, lambda: self._is_aborted)
             self._gather(deadline_s)
-        hook, self._has_begun = sys.excepthook, True
-        try:
-            dist.init_process_group(
-                self._backend,
-                store=self._store,
-                rank=self.rank,
-                world_size=self.size,
-                timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-            )
-        finally:
-            # Each init wraps it once more; after a thousand generations it could not be called.
-            sys.excepthook = hook
+        self._has_begun = True
+        group = default_group.make(self._backend, self._store, rank=self.rank, size=self.size)
         with self._lock:
-            self._process_group = distributed_c10d._get_default_group()
+            self._process_group = group
             loops = sockets.gloo_loops(self._known)
             self._links = tuple(link for loop in loops for link in loop.links)
             for link in self._links:
@@ -315,7 +297,7 @@ class Group:
         client = connect(
             store.host, store.port, deadline_s=deadline_s, is_over=is_over, found=self._found
         )
-        client.set_timeout(timedelta(seconds=COLLECTIVE_TIMEOUT_S))
+        client.set_timeout(timedelta(seconds=default_group.COLLECTIVE_TIMEOUT_S))
         return PrefixStore(f"g{self.generation}", client)
 
     def _found(self, own: str, store: sockets.Address) -> None:
@@ -354,6 +336,7 @@ class Group:
         """Thread: end a forming that takes too long; shut sockets of an aborted group again."""
         knocked: set[int] = set()
         pause_s = _FIRST_PAUSE_S
+        patience = wakeable.Patience()
         while not self._is_closed:
             if not self._is_aborted and not self._is_late():
                 self._changed.wait(self._left_s())
@@ -364,6 +347,8 @@ class Group:
                     return
                 self._shut()
                 loops = sockets.gloo_loops(self._known)
+            if patience.is_over():
+                wakeable.wake()
             for loop in loops:
                 if loop.listener.inode not in knocked:
                     knocked.add(loop.listener.inode)
@@ -391,9 +376,3 @@ class Group:
         for one in self._guarded:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-
-
-def _abort_backends() -> None:
-    for group in list(distributed_c10d._world.pg_map):
-        with suppress(Exception):
-            group.abort()

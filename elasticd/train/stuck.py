@@ -12,11 +12,8 @@ __all__ = ["end_process"]
 def end_process() -> None:
     """Die, so that another process can take this one's place at once.
 
-    Gloo loses a send whose write fails: its pair keeps it to try again (`Pair::sendAsyncMode`), and
-    `Pair::signalException` tells those that wait for a receive or for the peer, but not those
-    whose bytes wait to be written. Who waits for it waits until the timeout of the collective,
-    whatever is done to the sockets. It takes a peer that dies with unread data between its asking
-    for the bytes and our writing them.
+    It is in a library's call that looks at no signal, in a `send` that Gloo lost (what it loses of
+    collectives is left without an end, see `wakeable.py`), or in an abort of NCCL's.
     A rank that would go on alone waits for that, rather than lose the only copy of the state.
     """
     sys.stderr.write(f"elasticd: this rank is stuck and ends.\n{stacks.text()}\n")

@@ -49,14 +49,15 @@ def test_job_that_succeeded_leaves_nothing(place: LocalRun) -> None:
     ended = call.wait()
     assert ended.code == 0, ended.err
     check_ports_are_free(ports)
-    assert sorted(path.name for path in (place.runs / "brood").iterdir()) == [
+    kept = {path.name for path in (place.runs / "brood").iterdir()}
+    # On a machine that stands still for seconds a node may be lost, and a world be made anew.
+    assert {name for name in kept if not name.startswith("gen-")} == {
         "agents",
         "etcd",
-        "gen-1",
         "lock",
         "records.json",
         "uid",
-    ]
+    }, ended.err
 
 
 def test_ctrl_c_ends_the_job_after_its_grace(place: LocalRun) -> None:

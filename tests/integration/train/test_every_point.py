@@ -23,10 +23,6 @@ from tests.fixtures.scripts.points import Parts, dataset, loader
 FULL = 3
 SCRIPT = SCRIPTS / "points.py"
 REL = 1e-9
-MOST_STUCK = 2
-"""Of a case. With four processes a core it was one in four cases, on a quiet machine none."""
-
-STUCK = "this rank is stuck and ends"
 
 Share = tuple[float, list[int]]
 
@@ -69,8 +65,6 @@ class Story:
     pids: list[set[int]]
     """Of each generation."""
     ends: list[dict[str, Any]]
-    stuck: int = 0
-    """Survivors that ended themselves, because Gloo lost a send (`Session._end_process`)."""
     said: str = ""
     """What the command said: which process ended, and why."""
 
@@ -89,10 +83,9 @@ class Story:
                     pids.setdefault(told["generation"], set()).add(told["pid"])
                 elif kind == "P":
                     ends.append(json.loads(rest))
-        stuck = sum(STUCK in path.read_text() for path in folder.glob("gen-*/rank-*.err"))
         assert sorted(lines) == list(range(len(lines)))
         steps = [_that_counted(lines[step]) for step in sorted(lines)]
-        return cls(steps=steps, pids=[pids[each] for each in sorted(pids)], ends=ends, stuck=stuck)
+        return cls(steps=steps, pids=[pids[each] for each in sorted(pids)], ends=ends)
 
 
 def _that_counted(attempts: Mapping[int, Mapping[int, dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -137,13 +130,9 @@ def story(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Story:
 @pytest.mark.timeout(400)
 @pytest.mark.slow
 def test_survivors_keep_their_processes(case: Case, story: Story) -> None:
-    """Each death costs one process, and is followed by a smaller world and a full one.
-
-    On a machine that is loaded Gloo now and then loses a send of a survivor; it says so and ends.
-    """
-    deaths = len(case.points.split(",")) + story.stuck
+    """Each death costs one process, and is followed by a smaller world and a full one."""
+    deaths = len(case.points.split(","))
     assert len(set().union(*story.pids)) == FULL + deaths, story.said
-    assert story.stuck <= MOST_STUCK, story.said
     for before, after in zip(story.pids, story.pids[1:], strict=False):
         assert len(before & after) >= min(len(before), len(after)) - 1
 
@@ -176,7 +165,7 @@ def test_what_is_learned_is_what_an_undisturbed_run_learns(case: Case, story: St
     for rank, end in enumerate(story.ends):
         assert end["step"] == len(story.steps)
         for name, value in parts.values().items():
-            if "running" in name and (rank or story.stuck):
+            if "running" in name and rank:
                 continue  # Each rank's own, of its share, until rank 0 hands out its own again.
             assert torch.tensor(end["values"][name]).allclose(
                 torch.tensor(value), rtol=REL, atol=1e-12

@@ -1,0 +1,110 @@
+"""A send that Gloo loses holds nobody: the rank leaves it, lives, and forms the next group."""
+
+import os
+import signal
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from elasticd.train.group import Group
+from elasticd.train.wakeable import WakeableGroup
+from tests.fixtures.ranks import Cast, entered
+
+PATIENCE_S = 15.0
+WIDTH = 4096
+SENT = WIDTH * WIDTH + WIDTH
+"""Elements of a linear layer, as one bucket: far more than two sockets take in."""
+
+
+def formed(rank: int, size: int, port: int, generation: int = 1) -> Group:
+    group = Group(entered(rank, size, port, generation), backend="gloo", timeout_s=20.0)
+    group.form()
+    return group
+
+
+def replicated(group: Any) -> torch.nn.Module:
+    """Whose gradients go through this group; None is the default one."""
+    layer = torch.nn.Linear(WIDTH, WIDTH)
+    return DistributedDataParallel(layer, process_group=group, bucket_cap_mb=1000)
+
+
+# --- plays: what a rank's process does ------------------------------------------------------------
+
+
+def receive_and_stop(line: Connection, port: int, what: str) -> None:
+    """Take in the beginning of what rank 0 sends, and stop."""
+    formed(1, 2, port)
+    group = dist.new_group([0, 1]) if "subgroup" in what else None
+    if "gradients" in what:
+        replicated(group)
+    taken = torch.zeros(SENT)
+    dist.broadcast(taken, 0, async_op=True, group=group)
+    while not taken[0]:
+        time.sleep(0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def abort_when_told(line: Connection, group: Group) -> None:
+    line.recv()
+    group.abort()
+
+
+def send_and_go_on(line: Connection, port: int, what: str) -> None:
+    """Be told, in the middle of a send, that this world is over; then be alone."""
+    group = formed(0, 2, port)
+    threading.Thread(target=abort_when_told, args=(line, group)).start()
+    over = dist.new_group([0, 1]) if "subgroup" in what else None
+    try:
+        if "gradients" in what:
+            send_gradients(over)
+        else:
+            dist.broadcast(torch.ones(SENT), 0, group=over)
+    except RuntimeError:
+        line.send("awake")
+    group.close()
+    again = formed(0, 1, 0, 2)
+    alone = torch.ones(3)
+    dist.all_reduce(alone)
+    again.close()
+    line.send(alone.tolist())
+
+
+def send_gradients(over: Any) -> None:
+    """Have torch wait for the send: in an all-reduce it might wait for a receive, which is told."""
+    model = replicated(over)
+
+    def broadcast(group: Any, tensors: Any, opts: Any) -> Any:
+        return group.broadcast(tensors, dist.BroadcastOptions())
+
+    # Of the class, since C++ looks it up there.
+    wakeable: Any = WakeableGroup
+    own, wakeable.allreduce = wakeable.allreduce, broadcast
+    try:
+        model(torch.ones(1, WIDTH)).sum().backward()
+    finally:
+        wakeable.allreduce = own
+
+
+# --- tests ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["tensor", "tensor, subgroup", "gradients", "gradients, subgroup"])
+def test_lost_send_is_left_and_its_process_goes_on(what: str) -> None:
+    """A tensor is waited for in Python, gradients in torch's own code."""
+    with Cast() as cast:
+        _, port = cast.store()
+        sender = cast.start(send_and_go_on, port, what)
+        receiver = cast.start(receive_and_stop, port, what)
+        receiver.wait_stopped()
+        time.sleep(0.2)  # Until the sockets are full, and the rest waits in Gloo.
+        receiver.send_signal(signal.SIGKILL)
+        sender.tell("the world is over")
+        assert sender.hear(PATIENCE_S) == "awake"
+        assert sender.hear(PATIENCE_S) == [1.0, 1.0, 1.0]
+        assert sender.wait_end(PATIENCE_S) == 0, "what Gloo still waits for holds up nothing"
