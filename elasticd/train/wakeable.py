@@ -9,7 +9,7 @@ in slices, and what waits inside of torch (DistributedDataParallel) is given a r
 cannot use. What Gloo still refers to is kept until the process ends: it sleeps and costs no CPU.
 
 A planned change or a failure thus costs no process. Rejected: a copy of each result by a thread of
-ours (60 us for each bucket, here it is 7); a duplicate of each socket, so that writes do not fail
+ours (60 us for each bucket, here it is 15); a duplicate of each socket, so that writes do not fail
 (the peer that dies is the one whose connection is reset). Not covered: `send` and `recv`, whose
 waits Gloo counts as its own, and other backends.
 """
