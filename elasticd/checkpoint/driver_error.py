@@ -79,7 +79,10 @@ def meaning(exc: Exception, where: str) -> Exception:
         return NotSupported(f"{where} lacks what elasticd needs ({code}: {why}): give another URL.")
     if type(exc) in (ValueError, TypeError):  # Not of an answer that is garbled.
         return wrong_options(where, exc)
-    return Unavailable(f"{where} cannot be reached ({why}).")
+    return Unavailable(
+        f"{where} cannot be reached ({why}): check the URL, the network, and the endpoint in the "
+        "options."
+    )
 
 
 def no_bucket(where: str, exc: Exception) -> EnvironmentProblem:

@@ -126,7 +126,10 @@ class Folder:
                 return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
                 self._known.discard(path.parent)  # Somebody deleted the empty folder meanwhile.
-        raise Unavailable(f"{path.parent} is deleted as often as it is made.")
+        raise Unavailable(
+            f"{path.parent} cannot be made, or is deleted at once: give a folder that this process "
+            "may write to and nothing else cleans up."
+        )
 
     def _make(self, folder: Path) -> None:
         """Make a folder and those above it, so that they are there after a loss of power too."""

@@ -18,6 +18,7 @@ import ctypes
 import functools
 import inspect
 import math
+import threading
 import time
 from collections import deque
 from datetime import timedelta
@@ -132,9 +133,11 @@ class WakeableGroup(dist.ProcessGroup):
         self._native: Any = dist.ProcessGroup(store, rank, size)
         self._store = store
         self._open: deque[WakeableWork] = deque()
+        self._lock = threading.Lock()
         self._is_kept = False
         self.may_end_futures = False
-        _groups.add(self)
+        with _groups_lock:
+            _groups.add(self)
 
     def _set_default_backend(self, *args: Any) -> None:
         super()._set_default_backend(*args)
@@ -153,7 +156,9 @@ class WakeableGroup(dist.ProcessGroup):
 
     def lost(self) -> list[WakeableWork]:
         """What has not come to an end; once the sockets are shut all others soon do."""
-        return [work for work in list(self._open) if not work.is_completed()]
+        with self._lock:
+            works = list(self._open)
+        return [work for work in works if not work.is_completed()]
 
     def keep(self) -> None:
         """Never take this group apart: torch would wait for the threads that Gloo waits in."""
@@ -164,15 +169,23 @@ class WakeableGroup(dist.ProcessGroup):
     def _watch(self, inner: Any) -> Any:
         if inner is None:
             return None
-        # It refers to its tensors, so it goes as soon as it is done.
-        while self._open and self._open[0].is_completed():
-            self._open.popleft()
         work = WakeableWork(inner)
-        self._open.append(work)
+        with self._lock:
+            # It refers to its tensors, so it goes as soon as it is done.
+            while self._open and self._open[0].is_completed():
+                self._open.popleft()
+            self._open.append(work)
         return work
 
 
 _groups: "WeakSet[WakeableGroup]" = WeakSet()
+_groups_lock = threading.Lock()
+_is_installed = False
+
+
+def _living() -> list[WakeableGroup]:
+    with _groups_lock:
+        return list(_groups)
 
 
 class Patience:
@@ -202,7 +215,7 @@ def wake() -> int:
     For any thread, when all sockets of the groups have been shut and are closed.
     """
     count = 0
-    for group in list(_groups):
+    for group in _living():
         for work in group.lost():
             group.keep()
             work.give_up(may_end_future=group.may_end_futures)
@@ -213,7 +226,7 @@ def wake() -> int:
 def let_go(limit_s: float) -> None:
     """Before groups are dropped: keep those whose collectives do not end within the limit."""
     until_s = time.monotonic() + limit_s
-    open_groups = [group for group in list(_groups) if not group._is_kept and group.lost()]
+    open_groups = [group for group in _living() if not group._is_kept and group.lost()]
     while open_groups and time.monotonic() < until_s:
         time.sleep(_POLL_S)
         open_groups = [group for group in open_groups if group.lost()]
@@ -223,10 +236,12 @@ def let_go(limit_s: float) -> None:
 
 def install() -> None:
     """Let torch make wakeable groups in this process, the script's own too, where Gloo is all."""
+    global _is_installed
+    if _is_installed:
+        return
+    _is_installed = True
     torch_groups: Any = distributed_c10d
     make = torch_groups._new_process_group_helper
-    if hasattr(make, "__wrapped__"):
-        return
     form = inspect.signature(make)
 
     @functools.wraps(make)
