@@ -8,14 +8,14 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from elasticd.train import wakeable
+from elasticd.train import losses, wakeable
 
 __all__ = ["COLLECTIVE_TIMEOUT_S", "abort_all", "drop", "make", "reset_count"]
 
 COLLECTIVE_TIMEOUT_S = 1800.0
 """Of collectives and store calls. Long on purpose: to tell a hang from work is the agent's part."""
 
-_LET_GO_S = 1.0
+_LET_GO_S = 0.5
 """What collectives get to end when the sockets are shut; only lost ones take it."""
 
 
@@ -45,9 +45,9 @@ def reset_count() -> None:
 
 
 def drop() -> None:
-    """Let torch forget all groups, if there are any; their sockets are shut by then."""
+    """Let torch forget all groups, the script's own too; their sockets are shut by then."""
+    losses.let_go(_LET_GO_S)
     if dist.is_initialized():
-        wakeable.let_go(_LET_GO_S)
         dist.destroy_process_group()
 
 

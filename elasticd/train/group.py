@@ -33,6 +33,7 @@ from elasticd.train.connect import StoreLost, connect
 from elasticd.train.ends import Ends
 from elasticd.train.gather import gather
 from elasticd.train.lookup import skip_reverse_lookups
+from elasticd.train.losses import Losses
 from elasticd.train.reach import unreachable
 from elasticd.train.sockets import Link
 
@@ -193,7 +194,7 @@ class Group:
             self._guard.join()
         self._guard = None
         self._process_group = self._store = None
-        if len(sockets.gloo_loops(())) > _OLD_GROUPS_LIMIT:
+        if len(sockets.gloo_loops(())) - wakeable.kept_count() > _OLD_GROUPS_LIMIT:
             gc.collect()
 
     def sequence(self) -> int:
@@ -336,7 +337,7 @@ class Group:
         """Thread: end a forming that takes too long; shut sockets of an aborted group again."""
         knocked: set[int] = set()
         pause_s = _FIRST_PAUSE_S
-        patience = wakeable.Patience()
+        losses: Losses | None = None
         while not self._is_closed:
             if not self._is_aborted and not self._is_late():
                 self._changed.wait(self._left_s())
@@ -347,8 +348,10 @@ class Group:
                     return
                 self._shut()
                 loops = sockets.gloo_loops(self._known)
-            if patience.is_over():
-                wakeable.wake()
+            if losses is None:
+                every = [*self._links, *(link for loop in loops for link in loop.links)]
+                losses = Losses([link.inode for link in every])
+            losses.look()
             for loop in loops:
                 if loop.listener.inode not in knocked:
                     knocked.add(loop.listener.inode)

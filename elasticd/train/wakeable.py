@@ -7,6 +7,7 @@ Its thread waits for that send until the timeout of the collective, whatever is 
 That thread cannot be woken. But the training thread need not wait for it: here it waits for Gloo
 in slices, and what waits inside of torch (DistributedDataParallel) is given a result that it
 cannot use. What Gloo still refers to is kept until the process ends: it sleeps and costs no CPU.
+What is lost, and when that is known, is in `losses.py`.
 
 A planned change or a failure thus costs no process. Rejected: a copy of each result by a thread of
 ours (60 us for each bucket, here it is 15); a duplicate of each socket, so that writes do not fail
@@ -20,18 +21,15 @@ import inspect
 import math
 import threading
 import time
-from collections import deque
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
-from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from elasticd.train import sockets
-
-__all__ = ["FOREVER", "Patience", "WakeableGroup", "install", "let_go", "wake"]
+__all__ = ["FOREVER", "WakeableGroup", "WakeableWork", "busy_groups", "install", "kept_count"]
 
 FOREVER = timedelta(days=3650)
 """The timeout of groups whose futures may be ended: torch ends the process if a collective comes
@@ -40,11 +38,9 @@ to an end of its own after that."""
 _SLICE_S = 0.2
 """How long is waited for Gloo before looking again whether the collective was given up."""
 
-LOST_S = 0.5
-"""A collective that has not ended so long after all connections were closed is lost. Ending takes
-microseconds; before a rank counts as stuck it has more than a second left."""
-
 _POLL_S = 0.001
+_MANY = 16
+"""Collectives that are remembered before those that are done are looked for among all."""
 
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "broadcast", "allgather", "allgather_coalesced",
@@ -55,17 +51,27 @@ _COLLECTIVES = (
 )  # fmt: skip
 """By the names that torch has had for them since 2.6."""
 
-_TRANSFERS = ("send", "recv", "recv_anysource")
+_OTHERS = ("send", "recv", "recv_anysource", "split_group", "merge_remote_group")
+"""What the second group does as well, but is not watched."""
 
 _LOST = "Gloo does not come back from this collective; its group was aborted."
+
+_lock = threading.Lock()
+_busy: dict["WakeableGroup", None] = {}
+"""Groups with collectives under way: nobody else may refer to one, and to let go of it would wait
+for them."""
+_kept: list[int] = []
+_is_installed = False
 
 
 class WakeableWork(dist.Work):
     """A collective that is under way in Gloo, as its caller sees it."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, options: Any, others: "dict[WakeableWork, None]") -> None:
         super().__init__()
         self._inner = inner
+        self._options = options
+        self._others = others
         self._future: Any = None
         self._is_given_up = False
 
@@ -80,10 +86,14 @@ class WakeableWork(dist.Work):
             left_s = until_s - time.monotonic()
             try:
                 slice_s = min(_SLICE_S, max(left_s, _POLL_S))
-                return bool(self._inner.wait(timedelta(seconds=slice_s)))
+                is_done = bool(self._inner.wait(timedelta(seconds=slice_s)))
             except RuntimeError:
                 if left_s <= 0.0:
                     raise
+            else:
+                with _lock:
+                    self._others.pop(self, None)
+                return is_done
             if self._inner.is_completed():
                 return bool(self._inner.wait())
         raise RuntimeError(_LOST)
@@ -93,12 +103,26 @@ class WakeableWork(dist.Work):
             self._future = self._inner.get_future()
         return self._future
 
+    def has_result(self) -> bool:
+        """True also while Gloo's thread runs what the script has attached to the future."""
+        return bool(self._inner.is_completed() or self._inner.get_future().done())
+
     def give_up(self, *, may_end_future: bool) -> None:
         """Let whoever waits for it raise."""
+        if self._is_given_up:
+            return
         self._is_given_up = True
-        if self._future is not None and may_end_future and not self._future.done():
-            # torch offers no way to set an error. No bucket has this shape, so its reader raises.
-            self._future.set_result([torch.empty(0)])
+        asked = getattr(self._options, "timeout", None)
+        has_own_timeout = asked is not None and asked > timedelta(0)
+        if self._future is not None and may_end_future and not has_own_timeout:
+            # What the script has attached to it is run by who sets the result.
+            threading.Thread(target=self._end_future, name="elasticd-lost", daemon=True).start()
+
+    def _end_future(self) -> None:
+        # torch offers no way to set an error. No bucket has this shape, so its reader raises.
+        with suppress(RuntimeError):  # Gloo did it meanwhile.
+            if not self._future.done():
+                self._future.set_result([torch.empty(0)])
 
     def is_completed(self) -> bool:
         return bool(self._inner.is_completed())
@@ -118,6 +142,9 @@ class WakeableWork(dist.Work):
     def synchronize(self) -> None:
         self._inner.synchronize()
 
+    def _get_op_type(self) -> Any:
+        return self._inner._get_op_type()
+
 
 class WakeableGroup(dist.ProcessGroup):
     """A process group that remembers which of its collectives are under way.
@@ -132,12 +159,9 @@ class WakeableGroup(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._native: Any = dist.ProcessGroup(store, rank, size)
         self._store = store
-        self._open: deque[WakeableWork] = deque()
-        self._lock = threading.Lock()
-        self._is_kept = False
-        self.may_end_futures = False
-        with _groups_lock:
-            _groups.add(self)
+        self._open: dict[WakeableWork, None] = {}
+        self._many = _MANY
+        self.is_kept = False
 
     def _set_default_backend(self, *args: Any) -> None:
         super()._set_default_backend(*args)
@@ -154,84 +178,64 @@ class WakeableGroup(dist.ProcessGroup):
     def get_group_store(self) -> Any:
         return self._store
 
-    def lost(self) -> list[WakeableWork]:
-        """What has not come to an end; once the sockets are shut all others soon do."""
-        with self._lock:
-            works = list(self._open)
-        return [work for work in works if not work.is_completed()]
+    def under_way(self) -> list[WakeableWork]:
+        """What has not come to an end, in the order in which Gloo's threads take it up."""
+        with _lock:
+            self._forget_done()
+            if not self._open:
+                _busy.pop(self, None)
+            return list(self._open)
+
+    @property
+    def threads(self) -> int:
+        """How many collectives Gloo does at a time; the others wait for their turn."""
+        return int(self._backend_options()._threads)
+
+    @property
+    def may_end_futures(self) -> bool:
+        """No collective ends of its own once it is lost."""
+        return bool(self._backend_options()._timeout == FOREVER)
 
     def keep(self) -> None:
         """Never take this group apart: torch would wait for the threads that Gloo waits in."""
-        if not self._is_kept:
-            self._is_kept = True
+        if not self.is_kept:
+            self.is_kept = True
+            _kept.append(id(self))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
-    def _watch(self, inner: Any) -> Any:
+    def _backend_options(self) -> Any:
+        backend: Any = self._get_backend(torch.device("cpu"))
+        return backend.options
+
+    def _watch(self, inner: Any, args: tuple[Any, ...]) -> Any:
         if inner is None:
             return None
-        work = WakeableWork(inner)
-        with self._lock:
-            # It refers to its tensors, so it goes as soon as it is done.
-            while self._open and self._open[0].is_completed():
-                self._open.popleft()
-            self._open.append(work)
+        work = WakeableWork(inner, args[-1] if args else None, self._open)
+        with _lock:
+            # A work refers to its tensors, so it goes as soon as it is done.
+            if len(self._open) >= self._many:
+                self._forget_done()
+                self._many = 2 * len(self._open) + _MANY
+            while self._open and (first := next(iter(self._open))).is_completed():
+                self._open.pop(first, None)
+            self._open[work] = None
+            _busy[self] = None
         return work
 
-
-_groups: "WeakSet[WakeableGroup]" = WeakSet()
-_groups_lock = threading.Lock()
-_is_installed = False
-
-
-def _living() -> list[WakeableGroup]:
-    with _groups_lock:
-        return list(_groups)
+    def _forget_done(self) -> None:
+        for work in list(self._open):
+            if work.is_completed():
+                self._open.pop(work, None)
 
 
-class Patience:
-    """With Gloo's threads, since the sockets were shut for the first time."""
-
-    def __init__(self) -> None:
-        self._links: frozenset[int] | None = None
-        self._closed_at_s = math.inf
-
-    def is_over(self) -> bool:
-        """True if what has not come back by now is lost.
-
-        Gloo tells those who wait when it closes a connection. Those that come later are our own
-        knocks, which it may keep.
-        """
-        links = frozenset(link.inode for loop in sockets.gloo_loops(()) for link in loop.links)
-        if self._links is None:
-            self._links = links
-        now_s = time.monotonic()
-        self._closed_at_s = math.inf if links & self._links else min(self._closed_at_s, now_s)
-        return now_s >= self._closed_at_s + LOST_S
+def busy_groups() -> list[WakeableGroup]:
+    """Those that may have collectives under way."""
+    with _lock:
+        return list(_busy)
 
 
-def wake() -> int:
-    """Give up what Gloo has lost of any group in this process, and say how much that was.
-
-    For any thread, when all sockets of the groups have been shut and are closed.
-    """
-    count = 0
-    for group in _living():
-        for work in group.lost():
-            group.keep()
-            work.give_up(may_end_future=group.may_end_futures)
-            count += 1
-    return count
-
-
-def let_go(limit_s: float) -> None:
-    """Before groups are dropped: keep those whose collectives do not end within the limit."""
-    until_s = time.monotonic() + limit_s
-    open_groups = [group for group in _living() if not group._is_kept and group.lost()]
-    while open_groups and time.monotonic() < until_s:
-        time.sleep(_POLL_S)
-        open_groups = [group for group in open_groups if group.lost()]
-    for group in open_groups:
-        group.keep()
+def kept_count() -> int:
+    return len(_kept)
 
 
 def install() -> None:
@@ -241,7 +245,11 @@ def install() -> None:
         return
     _is_installed = True
     torch_groups: Any = distributed_c10d
-    make = torch_groups._new_process_group_helper
+    make, own, destroy = (
+        torch_groups._new_process_group_helper,
+        torch_groups.ProcessGroup,
+        torch_groups.destroy_process_group,
+    )
     form = inspect.signature(make)
 
     @functools.wraps(make)
@@ -251,17 +259,24 @@ def install() -> None:
             return make(*args, **options)
         if given.arguments.get("timeout") == dist.default_pg_timeout:
             given.arguments["timeout"] = FOREVER  # The script asked for none.
-        own = torch_groups.ProcessGroup
         torch_groups.ProcessGroup = WakeableGroup
         try:
-            made = make(*given.args, **given.kwargs)
+            return make(*given.args, **given.kwargs)
         finally:
             torch_groups.ProcessGroup = own
-        if isinstance(made[0], WakeableGroup):
-            made[0].may_end_futures = given.arguments.get("timeout") == FOREVER
-        return made
+
+    @functools.wraps(destroy)
+    def destroy_when_idle(group: Any = None) -> None:
+        # torch would wait here for what is under way, and could not be woken.
+        while any(
+            group in (None, dist.group.WORLD, each) and not each.is_kept and each.under_way()
+            for each in busy_groups()
+        ):
+            time.sleep(_POLL_S)
+        destroy(group)
 
     torch_groups._new_process_group_helper = make_wakeable
+    torch_groups.destroy_process_group = dist.destroy_process_group = destroy_when_idle
 
 
 def _forward(name: str, *, is_watched: bool) -> None:
@@ -269,7 +284,7 @@ def _forward(name: str, *, is_watched: bool) -> None:
 
     def call(self: WakeableGroup, *args: Any, **options: Any) -> Any:
         inner = getattr(self._native, name)(*args, **options)
-        return self._watch(inner) if is_watched else inner
+        return self._watch(inner, args) if is_watched else inner
 
     if hasattr(dist.ProcessGroup, name):
         setattr(WakeableGroup, name, call)
@@ -277,5 +292,5 @@ def _forward(name: str, *, is_watched: bool) -> None:
 
 for _name in _COLLECTIVES:
     _forward(_name, is_watched=True)
-for _name in _TRANSFERS:
+for _name in _OTHERS:
     _forward(_name, is_watched=False)

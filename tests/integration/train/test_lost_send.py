@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -91,6 +92,25 @@ def send_gradients(over: Any) -> None:
         wakeable.allreduce = own
 
 
+def send_and_leave(line: Connection, port: int, what: str) -> None:
+    """Have a lost send and a receive that fails at once, and take the group down."""
+    group = formed(0, 2, port)
+    threading.Thread(target=abort_when_told, args=(line, group)).start()
+    over = dist.new_group([0, 1]) if "subgroup" in what else None
+    dist.broadcast(torch.ones(SENT), 0, async_op=True, group=over)
+    told = dist.broadcast(torch.ones(3), 1, async_op=True, group=over)
+    queued = dist.broadcast(torch.ones(3), 1, async_op=True, group=over)
+    # One of Gloo's two threads has lost its send, the other is in what the script does with a
+    # result: so the third waits for its turn, and is done all the same.
+    told.get_future().then(lambda _: time.sleep(1.0))
+    with pytest.raises(RuntimeError):
+        queued.get_future().wait()
+    line.send("awake")
+    dist.destroy_process_group()
+    group.close()
+    line.send("closed")
+
+
 # --- tests ----------------------------------------------------------------------------------------
 
 
@@ -108,3 +128,45 @@ def test_lost_send_is_left_and_its_process_goes_on(what: str) -> None:
         assert sender.hear(PATIENCE_S) == "awake"
         assert sender.hear(PATIENCE_S) == [1.0, 1.0, 1.0]
         assert sender.wait_end(PATIENCE_S) == 0, "what Gloo still waits for holds up nothing"
+
+
+@pytest.mark.parametrize("what", ["world", "subgroup"])
+def test_what_waits_behind_a_lost_send_ends_and_groups_can_be_destroyed(what: str) -> None:
+    """By the script too, as many do in a `finally`."""
+    with Cast() as cast:
+        _, port = cast.store()
+        sender = cast.start(send_and_leave, port, what)
+        receiver = cast.start(receive_and_stop, port, what)
+        receiver.wait_stopped()
+        time.sleep(0.2)
+        receiver.send_signal(signal.SIGKILL)
+        sender.tell("the world is over")
+        assert [sender.hear(PATIENCE_S), sender.hear(PATIENCE_S)] == ["awake", "closed"]
+        assert sender.wait_end(PATIENCE_S) == 0
+
+
+def do_what_torch_does(line: Connection, port: int) -> None:
+    """Of a group of one; none of it may differ from torch's own class."""
+    group = formed(0, 1, 0)
+    world: Any = dist.group.WORLD
+    line.send((dist.get_backend(), isinstance(world, dist.ProcessGroup), world.size()))
+    taken = torch.ones(1000)
+    is_held = weakref.ref(taken)
+    dist.all_reduce(taken)
+    del taken
+    line.send(is_held() is None)
+    part = world.split_group([0], None, None, None, None)
+    line.send(part.size())
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    work.wait()
+    line.send((work.is_completed(), work.is_success(), [float(each) for each in work.result()]))
+    group.close()
+
+
+def test_wakeable_group_is_to_its_users_what_torch_has() -> None:
+    with Cast() as cast:
+        rank = cast.start(do_what_torch_does, 0)
+        assert rank.hear() == ("gloo", True, 1)
+        assert rank.hear() is True, "a collective that is done holds no tensor"
+        assert rank.hear() == 1
+        assert rank.hear() == (True, True, [1.0])
