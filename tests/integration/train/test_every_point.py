@@ -171,8 +171,8 @@ def test_what_is_learned_is_what_an_undisturbed_run_learns(case: Case, story: St
         for name, value in parts.values().items():
             if "running" in name and rank:
                 continue  # Each rank's own, of its share, until rank 0 hands out its own again.
-            wanted = torch.tensor(value, dtype=torch.float64)
-            assert _are_close({name: wanted}, end["values"]), f"{name} of rank {rank}"
+            double = torch.tensor(value, dtype=torch.float64)
+            assert _are_close({name: double}, end["values"]), f"{name} of rank {rank}"
             if "running" not in name:
                 assert end["values"][name] == story.ends[0]["values"][name], name
 
