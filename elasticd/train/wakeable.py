@@ -51,6 +51,9 @@ _COLLECTIVES = (
 )  # fmt: skip
 """By the names that torch has had for them since 2.6."""
 
+_OFTEN = ("allreduce", "broadcast")
+"""In each step, by DDP: they go to the backend past torch's dispatcher, which takes 10 us."""
+
 _OTHERS = ("send", "recv", "recv_anysource", "split_group", "merge_remote_group")
 """What the second group does as well, but is not watched."""
 
@@ -158,6 +161,7 @@ class WakeableGroup(dist.ProcessGroup):
         # The constructor that takes the store makes objects whose methods C++ does not look up.
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._native: Any = dist.ProcessGroup(store, rank, size)
+        self._backend: Any = None
         self._store = store
         self._open: dict[WakeableWork, None] = {}
         self._many = _MANY
@@ -170,6 +174,7 @@ class WakeableGroup(dist.ProcessGroup):
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)
         self._native._register_backend(*args)
+        self._backend = args[-1]
 
     def _set_group_name(self, *args: Any) -> None:
         super()._set_group_name(*args)
@@ -189,12 +194,12 @@ class WakeableGroup(dist.ProcessGroup):
     @property
     def threads(self) -> int:
         """How many collectives Gloo does at a time; the others wait for their turn."""
-        return int(self._backend_options()._threads)
+        return int(self._backend.options._threads)
 
     @property
     def may_end_futures(self) -> bool:
         """No collective ends of its own once it is lost."""
-        return bool(self._backend_options()._timeout == FOREVER)
+        return bool(self._backend.options._timeout == FOREVER)
 
     def keep(self) -> None:
         """Never take this group apart: torch would wait for the threads that Gloo waits in."""
@@ -202,10 +207,6 @@ class WakeableGroup(dist.ProcessGroup):
             self.is_kept = True
             _kept.append(id(self))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
-
-    def _backend_options(self) -> Any:
-        backend: Any = self._get_backend(torch.device("cpu"))
-        return backend.options
 
     def _watch(self, inner: Any, args: tuple[Any, ...]) -> Any:
         if inner is None:
@@ -286,8 +287,11 @@ def _forward(name: str, *, is_watched: bool) -> None:
         inner = getattr(self._native, name)(*args, **options)
         return self._watch(inner, args) if is_watched else inner
 
+    def call_often(self: WakeableGroup, *args: Any, **options: Any) -> Any:
+        return self._watch(getattr(self._backend, name)(*args, **options), args)
+
     if hasattr(dist.ProcessGroup, name):
-        setattr(WakeableGroup, name, call)
+        setattr(WakeableGroup, name, call_often if name in _OFTEN else call)
 
 
 for _name in _COLLECTIVES:
