@@ -149,8 +149,10 @@ def form_and_abort(line: Connection, rank: int, size: int, port: int, abort_s: f
 
 
 def form_too_late(line: Connection, rank: int, size: int, port: int) -> None:
+    line.send("ready")
+    line.recv()
     try:
-        made(rank, size, port, limit_s=0.5).form()
+        made(rank, size, port, limit_s=2.0).form()
     except GroupBroken as exc:
         line.send((exc.missing, str(exc)))
 
@@ -283,6 +285,10 @@ def test_ranks_that_did_not_come_are_named() -> None:
     with Cast() as cast:
         _, port = cast.store()
         ranks = [cast.start(form_too_late, rank, 5, port) for rank in (0, 3)]
+        # So that neither has to wait for the start of the other's process as well.
+        assert [each.hear() for each in ranks] == ["ready", "ready"]
+        for each in ranks:
+            each.tell("go")
         for missing, why in (each.hear() for each in ranks):
             assert missing == (1, 2, 4)
             assert "did not come: 1, 2, 4" in why
