@@ -177,7 +177,7 @@ class Group:
                 )
         if self._has_begun:
             with self._lock:
-                if not self._is_closed:
+                if not self._is_closed and not self._is_aborted:
                     self._shut()
             default_group.drop()
         with self._lock:

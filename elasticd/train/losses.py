@@ -12,15 +12,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticd.train import sockets, wakeable
-from elasticd.train.wakeable import WakeableGroup, WakeableWork
+from elasticd.train.wakeable import WakeableWork
 
 __all__ = ["Losses", "let_go"]
 
 LOST_S, LOOKS = 0.5, 8
 """Since the first look at it with all connections closed; before a rank counts as stuck it has more
 than a second left. The looks are counted as well: a machine may stand still."""
-
-_POLL_S = 0.001
 
 
 @dataclass(slots=True)
@@ -62,16 +60,7 @@ class Losses:
 
 def let_go(limit_s: float) -> None:
     """Before groups are dropped: keep those whose collectives do not end within the limit."""
-    until_s = time.monotonic() + limit_s
-    while (busy := _not_kept()) and time.monotonic() < until_s:
-        time.sleep(_POLL_S)
-    for group in busy:
+    for group in wakeable.still_busy(limit_s=limit_s):
         group.keep()
         for work in group.under_way():
             work.give_up(may_end_future=False)
-
-
-def _not_kept() -> list[WakeableGroup]:
-    # All are asked: those that are done with all are forgotten then.
-    works = {group: group.under_way() for group in wakeable.busy_groups()}
-    return [group for group, open_works in works.items() if open_works and not group.is_kept]

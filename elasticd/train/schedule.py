@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from elasticd.records.checkpoint import Every
+from elasticd.train import told
 from elasticd.train.await_keys import await_keys
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.told import told_by_first
 
 __all__ = ["Schedule", "next_look"]
 
@@ -22,14 +22,10 @@ AHEAD = 0.5
 LOOK_LIMIT = 100_000
 
 
-class Board(Protocol):
+class Board(told.Board, Protocol):
     """What is used of a generation's store."""
 
-    def set(self, key: str, value: str, /) -> None: ...
-    def get(self, key: str, /) -> bytes: ...
     def check(self, keys: list[str], /) -> bool: ...
-    def add(self, key: str, amount: int, /) -> int: ...
-    def delete_key(self, key: str, /) -> bool: ...
 
 
 def next_look(every: Every, step: int, left_s: float, step_s: float) -> int:
@@ -78,7 +74,7 @@ class Schedule:
             if not await_keys(self._board, [key], self._is_stale):
                 raise Interrupted
 
-        told = told_by_first(
+        word = told.told_by_first(
             self._board,
             key,
             rank=self._rank,
@@ -86,7 +82,7 @@ class Schedule:
             decide=lambda: json.dumps(self._decided(step)),
             wait=wait,
         )
-        is_due, self._look_at = json.loads(told)
+        is_due, self._look_at = json.loads(word)
         return bool(is_due)
 
     def _decided(self, step: int) -> tuple[bool, int]:

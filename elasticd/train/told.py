@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["told_by_first"]
+__all__ = ["Board", "told_by_first"]
 
 
 class Board(Protocol):

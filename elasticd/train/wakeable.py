@@ -29,7 +29,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-__all__ = ["FOREVER", "WakeableGroup", "WakeableWork", "busy_groups", "install", "kept_count"]
+__all__ = [
+    "FOREVER",
+    "WakeableGroup",
+    "WakeableWork",
+    "busy_groups",
+    "install",
+    "kept_count",
+    "still_busy",
+]
 
 FOREVER = timedelta(days=3650)
 """The timeout of groups whose futures may be ended: torch ends the process if a collective comes
@@ -39,8 +47,6 @@ _SLICE_S = 0.2
 """How long is waited for Gloo before looking again whether the collective was given up."""
 
 _POLL_S = 0.001
-_MANY = 16
-"""Collectives that are remembered before those that are done are looked for among all."""
 
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "broadcast", "allgather", "allgather_coalesced",
@@ -164,7 +170,6 @@ class WakeableGroup(dist.ProcessGroup):
         self._backend: Any = None
         self._store = store
         self._open: dict[WakeableWork, None] = {}
-        self._many = _MANY
         self.is_kept = False
 
     def _set_default_backend(self, *args: Any) -> None:
@@ -214,11 +219,7 @@ class WakeableGroup(dist.ProcessGroup):
         work = WakeableWork(inner, args[-1] if args else None, self._open)
         with _lock:
             # A work refers to its tensors, so it goes as soon as it is done.
-            if len(self._open) >= self._many:
-                self._forget_done()
-                self._many = 2 * len(self._open) + _MANY
-            while self._open and (first := next(iter(self._open))).is_completed():
-                self._open.pop(first, None)
+            self._forget_done()
             self._open[work] = None
             _busy[self] = None
         return work
@@ -233,6 +234,23 @@ def busy_groups() -> list[WakeableGroup]:
     """Those that may have collectives under way."""
     with _lock:
         return list(_busy)
+
+
+def still_busy(only: Any = None, limit_s: float = math.inf) -> list[WakeableGroup]:
+    """Wait until nothing is under way; return the groups in which something is at the limit.
+
+    Those that are kept do not count. All are asked: that lets go of those that are idle.
+    """
+    until_s = time.monotonic() + limit_s
+    while True:
+        busy = [
+            group
+            for group in busy_groups()
+            if group.under_way() and not group.is_kept and only in (None, group)
+        ]
+        if not busy or time.monotonic() >= until_s:
+            return busy
+        time.sleep(_POLL_S)
 
 
 def kept_count() -> int:
@@ -268,12 +286,8 @@ def install() -> None:
 
     @functools.wraps(destroy)
     def destroy_when_idle(group: Any = None) -> None:
-        # torch would wait here for what is under way, and could not be woken.
-        while any(
-            group in (None, dist.group.WORLD, each) and not each.is_kept and each.under_way()
-            for each in busy_groups()
-        ):
-            time.sleep(_POLL_S)
+        # torch would wait for what is under way, and could not be woken.
+        still_busy(None if group is dist.group.WORLD else group)
         destroy(group)
 
     torch_groups._new_process_group_helper = make_wakeable

@@ -58,8 +58,11 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     def loops(known: Any) -> list[Loop]:
         return [Loop(Link(3, 3), tuple(Link(inode, inode) for inode in place.links))]
 
-    clock = SimpleNamespace(monotonic=lambda: place.now_s, sleep=lambda _: None)
-    groups = SimpleNamespace(busy_groups=lambda: list(place.groups))
+    clock = SimpleNamespace(monotonic=lambda: place.now_s)
+    groups = SimpleNamespace(
+        busy_groups=lambda: list(place.groups),
+        still_busy=lambda limit_s: [group for group in place.groups if group.works],
+    )
     monkeypatch.setattr(losses_module, "sockets", SimpleNamespace(gloo_loops=loops))
     monkeypatch.setattr(losses_module, "wakeable", groups)
     monkeypatch.setattr(losses_module, "time", clock)
