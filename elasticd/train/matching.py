@@ -10,7 +10,7 @@ from elasticd.errors import CallError
 from elasticd.train.content import described
 from elasticd.train.tree import Tree
 
-__all__ = ["CannotRestore", "matched"]
+__all__ = ["CannotRestore", "check_none_odd", "matched"]
 
 NAMES_LIMIT = 10
 
@@ -40,6 +40,12 @@ def matched(own: Tree, tensors: Sequence[Tensor], snapshot: Snapshot) -> list[to
         if each.name in here and here[each.name][0] != each
     ]
     odd += [f"{name} is not in the checkpoint" for name in here if name not in there]
+    check_none_odd(odd, snapshot)
+    return [here[each.name][1].detach() if each.name in here else None for each in tensors]
+
+
+def check_none_odd(odd: Sequence[str], snapshot: Snapshot) -> None:
+    """Raise CannotRestore if there is a sentence about a place where the two differ."""
     if odd:
         more = f", and {len(odd) - NAMES_LIMIT} more" if len(odd) > NAMES_LIMIT else ""
         raise CannotRestore(
@@ -47,4 +53,3 @@ def matched(own: Tree, tensors: Sequence[Tensor], snapshot: Snapshot) -> list[to
             f"{'; '.join(odd[:NAMES_LIMIT])}{more}. Build the model it was saved from, or give "
             "another --checkpoint."
         )
-    return [here[each.name][1].detach() if each.name in here else None for each in tensors]

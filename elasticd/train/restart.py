@@ -6,7 +6,7 @@ into shared memory; the keeper does the rest, also when the script dies meanwhil
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from elasticd.errors import CallError
 from elasticd.records.checkpoint import Every
 from elasticd.train.content import described, dtype_of, views
 from elasticd.train.keeper import Keeper
+from elasticd.train.load_into import check_fits, fill
 from elasticd.train.matching import matched
 from elasticd.train.mirroring import Mirroring
 from elasticd.train.saving import Saving
@@ -51,18 +52,24 @@ def save(state_dict: Mapping[str, Any], step: int) -> bool:
     return _job().save(_checked("save", state_dict), step)
 
 
-def load(into: Mapping[str, Any] | None = None) -> tuple[Any, int] | None:
+def load(into: MutableMapping[str, Any] | None = None) -> tuple[Any, int] | None:
     """Return the newest good state and its step, the same on all ranks; None: there is none yet.
 
     To be called by all ranks, once, before the first `save`. Without `into` the tensors are whole
-    and on the CPU; with it, its tensors are filled in place where names and shapes agree (a DTensor
-    with its own part, whatever the placement was when it was saved), and it is returned.
+    and on the CPU. With it all of it is filled in place, and it is returned: its tensors (a DTensor
+    with its own part, whatever the placement was when it was saved), and every number, text and
+    list. Of the topmost names it may have some only, below them it must have all tensors.
 
     Raises:
         CallError: not started with `elasticd run --checkpoint URL`, the storage cannot be used, or
             the checkpoint is of another model.
     """
-    return _job().load(into if into is None else _checked("load", into))
+    if into is not None and not isinstance(_checked("load", into), MutableMapping):
+        raise CallError(
+            f"elasticd.checkpoint.load fills `into` in place, and a {type(into).__name__} cannot "
+            "be changed: give a dict."
+        )
+    return _job().load(into)
 
 
 def wait(timeout_s: float = 600.0) -> bool:
@@ -154,7 +161,7 @@ class _Job:
         key = f"elasticd/save/{self._generation}/{self._calls}/{step}"
         return _told_by_first(store, key, self._rank, self._size, self._saving.is_free)
 
-    def load(self, into: Mapping[str, Any] | None) -> tuple[Any, int] | None:
+    def load(self, into: MutableMapping[str, Any] | None) -> tuple[Any, int] | None:
         client = self._saving.client
         if self._rank == 0:
             return self._load_first(client, into)
@@ -164,7 +171,9 @@ class _Job:
             return None
         return self._fill(client, joined.number, into)
 
-    def _load_first(self, client: Client, into: Mapping[str, Any] | None) -> tuple[Any, int] | None:
+    def _load_first(
+        self, client: Client, into: MutableMapping[str, Any] | None
+    ) -> tuple[Any, int] | None:
         """Rank 0 finds one that is good, and writes down which: others take the same."""
         below = 0
         while True:
@@ -195,7 +204,9 @@ class _Job:
             self._saving.run = client.ask(wait, ms.Joined).run
         self._saving.saved_step = max(self._saving.saved_step, step if step else -1)
 
-    def _fill(self, client: Client, number: int, into: Mapping[str, Any] | None) -> tuple[Any, int]:
+    def _fill(
+        self, client: Client, number: int, into: MutableMapping[str, Any] | None
+    ) -> tuple[Any, int]:
         _, memory = client.ask_memory(ms.Read(number=number), ms.Shared)
         assert memory is not None
         manifest = Manifest.from_json(bytes(memory.view))
@@ -207,7 +218,14 @@ class _Job:
             self._saving.saved_step = step
             return unflatten(Tree(header.skeleton, tuple(tensors))), step
         own = flatten(ROOT, dict(into))
-        self._copy(client, number, manifest, matched(own, header.tensors, header.snapshot))
+        places = matched(own, header.tensors, header.snapshot)
+        # What is not wanted is an empty tensor here, which tells no more than that it is one.
+        absent = torch.empty(0)
+        standing = tuple(absent if each is None else each for each in places)
+        stored = unflatten(Tree(header.skeleton, standing))
+        check_fits(ROOT, into, stored, header.snapshot)
+        self._copy(client, number, manifest, places)
+        fill(into, stored)
         self._saving.saved_step = step
         return into, step
 

@@ -192,7 +192,6 @@ def loaded_spread(rank: int, mesh_shape: tuple[int, ...], words: str) -> tuple[i
     into = spread(mesh_shape, words)
     loaded = restart._Job(env).load(into)
     assert loaded is not None and loaded[1] == 5 and loaded[0] is into
-    into["lr"] = 5000.0  # No tensor, so it stays what it was.
     (fetched,) = stock.of(ms.Fetch)
     return len(fetched.pieces), same(whole(into), state_of(5))
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -185,6 +186,28 @@ def test_load_into_fills_what_is_given_and_reads_no_more(node: Node) -> None:
     assert into["count"] == 5
     (question,) = [each for each in node.asked if type(each) is ms.Fetch]
     assert len(question.pieces) == 2, "one small tensor, one of no dimension"
+
+
+def test_load_into_fills_what_is_no_tensor_too(node: Node) -> None:
+    """Else a script would go on with the learning rate that it began with."""
+    node.stock.store(5)
+    into = {**state_of(0), "lr": 0.1}
+    loaded = load(into)
+    assert loaded is not None and loaded[0] is into
+    assert same(into, state_of(5)) and into["lr"] == 5000.0
+
+
+def test_load_into_other_containers_is_refused_before_anything_is_read(node: Node) -> None:
+    """One that cannot be changed, and one that lacks what the checkpoint has."""
+    node.stock.store(5)
+    with pytest.raises(CallError, match="a mappingproxy cannot be changed: give a dict"):
+        load(MappingProxyType(state_of(0)))  # type: ignore[arg-type]
+    into = {"w": torch.zeros(10, 6), "lr": torch.zeros(1)}
+    with pytest.raises(CannotRestore, match=r"state\.lr is not in the checkpoint"):
+        load(into)
+    with pytest.raises(CannotRestore, match=r"state\.w is a tensor in the checkpoint and a float"):
+        load({"w": 0.0})
+    assert not into["w"].any() and node.of(ms.Fetch) == []
 
 
 def test_load_into_another_model_is_refused_by_name(node: Node) -> None:
