@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticd.records.failure import Failure, returned_early
-from elasticd.records.ids import NodeId, Rank
-from elasticd.records.member import Member, SlotOffer, Stall
+from elasticd.records.failure import Failure
+from elasticd.records.ids import NodeId
+from elasticd.records.member import Member, SlotOffer
 from elasticd.records.reason import Cause, Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.condition import has_left, has_lost_worker, is_dead, is_finished, is_going
 from elasticd.rendezvous.cut import cut_off
 from elasticd.rendezvous.finish import is_ending, is_of_no_interest
+from elasticd.rendezvous.hang import find_hang
 from elasticd.rendezvous.state import JobState, SeenMember
 
 __all__ = [
@@ -123,7 +124,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
             found.append((Reason.JOINED, None))
     # Something that broke explains why nobody gets on, a wish does not.
     if all(reason.is_planned for reason, _ in found):
-        hung = _hung(state, world)
+        hung = find_hang(state, world)
         if hung is not None:
             found.append(hung)
             is_orderly = False
@@ -260,51 +261,6 @@ def alike(state: JobState, world: World) -> Alike:
         first = first or failure
         is_all = is_all and seen.member.raised_alike >= len(node.workers)
     return Alike(failure=first, is_all=is_all and first is not None)
-
-
-def _hung(state: JobState, world: World) -> tuple[Reason, Failure | None] | None:
-    """If nobody makes progress: who is furthest behind is the one that all others wait for."""
-    if not state.is_in_process:
-        return None
-    stalls: list[tuple[WorldNode, Stall]] = []
-    for node in world.nodes:
-        seen = state.members.get(node.node)
-        stall = seen.member.stall if seen is not None else None
-        # Whoever is new to a world that begins at a later step can only wait for the others.
-        is_new = state.formed_s is None and node.since == world.generation
-        if stall is None and not is_new:
-            return None
-        if stall is not None:
-            stalls.append((node, stall))
-    oldest = world.generation if state.formed_s is not None else world.generation - 1
-    if not stalls or any(stall.generation < oldest for _, stall in stalls):
-        return None
-    node, last = min(stalls, key=lambda item: item[1].place)
-    if any(stall.has_returned for _, stall in stalls):
-        # At the end of a job all return; what one does after the last step may take its time.
-        waiting = [s for _, s in stalls if not s.has_returned and s.place > last.place]
-        if not (last.has_returned and waiting):
-            return None
-    elif len(stalls) > 1 and last.place == max(stall.place for _, stall in stalls):
-        return Reason.COLLECTIVE_BROKEN, None  # All at the same place: no one is to blame.
-    slots = [worker.slot for worker in node.workers]
-    index = slots.index(last.slot) if last.slot in slots else 0
-    culprit = Failure(
-        node=node.node,
-        incarnation=node.incarnation,
-        host=node.host,
-        generation=world.generation,
-        rank=Rank(node.first_rank + index),
-        local_rank=index,
-        slot=last.slot,
-        nonce=last.nonce,
-        step=last.step,
-        is_hung=True,
-        exception=f"no progress at collective {last.sequence}, where others waited for it",
-    )
-    if last.has_returned:
-        return Reason.WORKER_FAILED, returned_early(culprit)
-    return Reason.WORKER_HUNG, culprit
 
 
 def _has_paused(state: JobState, world: World) -> bool:

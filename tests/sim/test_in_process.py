@@ -110,6 +110,18 @@ def test_rank_that_others_wait_for_is_the_one_that_is_replaced(seed: int) -> Non
     assert world.culprit is not None and world.culprit.node == node(1)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_rank_that_hung_costs_nobody_else(seed: int) -> None:
+    """The only other one waited for it just as long, and goes on alone with the state."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=2, progress_timeout_s=3.0), 2)
+    one_worker(sim, 1).is_stuck = True
+    until_next(sim, 6.0, nodes=1)
+    until_next(sim, 6.0, nodes=2)
+    reasons = [world.reason for world in sim.history.worlds[1:]]
+    assert reasons == [Reason.WORKER_HUNG, Reason.JOINED]
+    assert steps(sim).restarts == 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_pause_of_minutes_is_no_hang_and_a_join_waits_for_its_end(seed: int) -> None:
     """Not even beyond the formation's deadline."""

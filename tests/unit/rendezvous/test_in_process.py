@@ -147,6 +147,17 @@ def test_hang_before_the_agreed_step_is_seen() -> None:
     assert change_of(told) is Reason.WORKER_HUNG
 
 
+def test_who_waited_for_the_one_that_hung_is_not_hung_in_the_next_world() -> None:
+    """Its record still tells of the generation before, which nobody stays in."""
+    told = training(1)
+    told.members(trainer(0, stall=stall(9)), trainer(1, stall=stall(8)))
+    without = planned(told)
+    assert isinstance(without, World) and without.at_step is None
+    assert [node.node for node in without.nodes] == [name(0)]
+    unformed(told, without, trainer(0, stall=stall(9)))
+    assert change_of(told) is None
+
+
 def test_agreed_step_that_is_not_made_in_time_accuses_nobody() -> None:
     """Everybody leaves at once instead, but for a pause."""
     world = kept(2, 0, 1, at_step=9, reason=Reason.JOINED, restarts=1)

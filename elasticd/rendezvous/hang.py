@@ -1,0 +1,75 @@
+"""Which rank hangs, from what the nodes of a world say of those that make no progress. Pure.
+
+A node says so in its member record, for the rank of its own that is furthest behind and only when
+none of its ranks gets on. Once every node of the world has said so, whoever began the fewest
+collectives is the one that all others wait for.
+"""
+
+from elasticd.records.failure import Failure, returned_early
+from elasticd.records.ids import Rank
+from elasticd.records.member import Stall
+from elasticd.records.reason import Reason
+from elasticd.records.world import World, WorldNode
+from elasticd.rendezvous.state import JobState
+
+__all__ = ["find_hang"]
+
+
+def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | None:
+    """Return why nobody makes progress and whose fault it is; None while somebody may."""
+    if not state.is_in_process:
+        return None
+    stalls = _stalls(state, world)
+    if not stalls:
+        return None
+    node, last = min(stalls, key=lambda item: item[1].place)
+    if any(stall.has_returned for _, stall in stalls):
+        # At the end of a job all return; what one does after the last step may take its time.
+        waiting = [s for _, s in stalls if not s.has_returned and s.place > last.place]
+        if not (last.has_returned and waiting):
+            return None
+    elif len(stalls) > 1 and last.place == max(stall.place for _, stall in stalls):
+        return Reason.COLLECTIVE_BROKEN, None  # All at the same place: no one is to blame.
+    culprit = _culprit(world, node, last)
+    if last.has_returned:
+        return Reason.WORKER_FAILED, returned_early(culprit)
+    return Reason.WORKER_HUNG, culprit
+
+
+def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:
+    """What each node says of its last rank; nothing unless all of them do.
+
+    Only of this generation: who waited for a rank that hung has not left that world yet when the
+    next one is agreed, and is well. A world that begins at a later step leaves its ranks in the
+    generation before until then, and they may hang there.
+    """
+    is_entered_later = world.at_step is not None and state.formed_s is None
+    oldest = world.generation - 1 if is_entered_later else world.generation
+    stalls: list[tuple[WorldNode, Stall]] = []
+    for node in world.nodes:
+        seen = state.members.get(node.node)
+        stall = seen.member.stall if seen is not None else None
+        if stall is not None and stall.generation >= oldest:
+            stalls.append((node, stall))
+        elif state.formed_s is not None or node.since != world.generation or stall is not None:
+            return []
+        # Else it is new to a world that begins later, and can only wait for the others.
+    return stalls
+
+
+def _culprit(world: World, node: WorldNode, last: Stall) -> Failure:
+    slots = [worker.slot for worker in node.workers]
+    index = slots.index(last.slot) if last.slot in slots else 0
+    return Failure(
+        node=node.node,
+        incarnation=node.incarnation,
+        host=node.host,
+        generation=world.generation,
+        rank=Rank(node.first_rank + index),
+        local_rank=index,
+        slot=last.slot,
+        nonce=last.nonce,
+        step=last.step,
+        is_hung=True,
+        exception=f"no progress at collective {last.sequence}, where others waited for it",
+    )
