@@ -34,6 +34,7 @@ BECAUSE: Mapping[Reason, str] = {
     Reason.REPEATED_ERROR: "the same error came back before any group was formed",
     Reason.ENDS_JOB: "an error that is to end the job",
     Reason.ISOLATED: "a node was cut off from etcd for too long",
+    Reason.OTHER: "a reason that a newer version of elasticd has",
 }
 CAUSES: Mapping[Cause, str] = {
     Cause.USER_ERROR: "script errors",

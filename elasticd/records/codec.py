@@ -49,7 +49,7 @@ def decode(kind: type[R], value: bytes) -> R:
         raise NotSupported(f"The {kind.__name__} record of {len(value)} bytes is over the limit.")
     try:
         plain = json.loads(value)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise NotSupported(f"The {kind.__name__} record in etcd is not JSON: {exc}.") from exc
     if not isinstance(plain, dict):
         raise NotSupported(f"The {kind.__name__} record in etcd is not a JSON object.")
@@ -112,7 +112,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if origin is not None and issubclass(origin, Mapping):
         return _mapping_reader(*get_args(kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind
+        return _enum_reader(kind)
     if kind is float:
         return lambda value: _checked((int, float), value) * 1.0
     if kind in (int, str, bool):
@@ -162,6 +162,19 @@ def _mapping_reader(key_kind: Any, item_kind: Any) -> Callable[[Any], Any]:
         if not isinstance(value, Mapping):
             raise TypeError(f"an object is wanted, not {value!r}")
         return {key(k): item(v) for k, v in value.items()}
+
+    return read
+
+
+def _enum_reader(kind: type[Enum]) -> Callable[[Any], Any]:
+    """A list of words that has OTHER takes one that this version does not know for that."""
+    words = {member.value: member for member in kind}
+    other = kind.__members__.get("OTHER")
+
+    def read(value: Any) -> Any:
+        if type(value) is str and (found := words.get(value, other)) is not None:
+            return found
+        raise ValueError(f"{value!r} is no {kind.__name__}")
 
     return read
 

@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """A rank raised what says of itself that the job is to end (`--on-nan stop`)."""
     ISOLATED = "isolated"
     """Its agent was cut off from etcd for longer than the isolation limit."""
+    OTHER = "other"
+    """A word that a newer version of elasticd wrote, and this one does not know."""
 
     @property
     def is_planned(self) -> bool:
@@ -76,6 +78,8 @@ class Phase(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
+    OTHER = "other"
+    """A word that a newer version of elasticd wrote: the job is not known to be over."""
 
     @property
     def is_final(self) -> bool:

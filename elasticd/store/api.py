@@ -136,7 +136,9 @@ class Changed:
 
 
 WatchSink = Callable[[Snapshot | Changed], None]
-"""Called from the store's own thread; must not block (put it into a queue)."""
+"""Called from the store's own thread; must not block (put it into a queue).
+
+If it raises, that is told on stderr, and the watch begins again with a snapshot."""
 
 
 class Watch(Protocol):

@@ -24,6 +24,7 @@ from elasticd.store.api import Change, Changed, KeyRange, Snapshot, WatchSink
 from elasticd.store.etcd_channel import Channel, Rpc, rpc_pb2
 from elasticd.store.etcd_connection import Connection
 from elasticd.store.etcd_range import bounds, item, range_request, snapshot
+from elasticd.store.sink import has_taken
 
 __all__ = ["EtcdWatch", "WatchHub"]
 
@@ -45,10 +46,10 @@ class EtcdWatch:
         # may close its own watch.
         self._lock = threading.RLock()
 
-    def give(self, event: Snapshot | Changed) -> None:
+    def give(self, event: Snapshot | Changed) -> bool:
+        """Hand it to the sink; False if the sink raised: it must be given a list again."""
         with self._lock:
-            if not self.is_closed:
-                self._sink(event)
+            return self.is_closed or has_taken(self._sink, event)
 
     def close(self) -> None:
         with self._lock:
@@ -171,24 +172,31 @@ class WatchHub:
         for watch in iter(self._to_list.get, None):
             if watch.is_closed or watch.revision is not None:
                 continue
-            try:
-                answer = self._connection.call(
-                    Rpc.RANGE, range_request(watch.range), is_diagnosed=False
-                )
-            except ElasticdError:
-                # To the end of the queue: one range that is not permitted must not hold up others.
+            revision = self._list(watch)
+            if revision is None:
+                # To the end of the queue: one range that is not permitted, or whose sink raises,
+                # must not hold up others.
                 self._to_list.put(watch)
                 failures += 1
                 if self._connection.wait_closing(_pause_s(failures)):
                     return
                 continue
             failures = 0
-            watch.give(snapshot(watch.range, answer))
             with self._lock:
-                watch.revision = int(answer.header.revision)
+                watch.revision = revision
                 if self._stream is not None and not watch.is_closed:
                     self._stream.create(watch)
                 self._is_listed.notify()
+
+    def _list(self, watch: EtcdWatch) -> int | None:
+        """Give the watch its range as it stands; return as of which revision, None if in vain."""
+        try:
+            answer = self._connection.call(
+                Rpc.RANGE, range_request(watch.range), is_diagnosed=False
+            )
+        except ElasticdError:
+            return None
+        return int(answer.header.revision) if watch.give(snapshot(watch.range, answer)) else None
 
     def _list_again(self, watch: EtcdWatch) -> None:
         with self._lock:
@@ -277,18 +285,22 @@ class WatchHub:
             # Refused at once: not permitted, or the token that the stream was opened with is
             # stale; only a new stream brings a new one. Otherwise it was compacted away.
             return not answer.created
-        self._pass_on(watch, answer.events)
+        if not self._pass_on(watch, answer.events):
+            with self._lock:
+                stream.cancel(watch)
+            self._list_again(watch)
         return True
 
-    def _pass_on(self, watch: EtcdWatch, events: Any) -> None:
+    def _pass_on(self, watch: EtcdWatch, events: Any) -> bool:
+        """Give the watch what is new to it; False if it could not take that."""
         # A revision is never parted over two answers (we do not ask for fragments), and what was
         # seen is not given again. The header's revision may run ahead of the events: not used.
         seen = watch.revision
         if seen is None:
-            return
+            return True
         fresh = [event for event in events if event.kv.mod_revision > seen]
         if not fresh:
-            return
+            return True
         revision = int(fresh[-1].kv.mod_revision)
         changes = tuple(
             Change(
@@ -297,8 +309,10 @@ class WatchHub:
             )
             for event in fresh
         )
-        watch.give(Changed(range=watch.range, revision=revision, changes=changes))
+        if not watch.give(Changed(range=watch.range, revision=revision, changes=changes)):
+            return False
         watch.revision = revision
+        return True
 
 
 def _pause_s(failures: int) -> float:

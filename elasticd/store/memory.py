@@ -30,6 +30,7 @@ from elasticd.store.api import (
     UnchangedSince,
     WatchSink,
 )
+from elasticd.store.sink import has_taken
 
 __all__ = ["MemoryLease", "MemoryStore", "MemoryWatch"]
 
@@ -63,8 +64,9 @@ class MemoryWatch:
 
     def give(self, event: Snapshot | Changed) -> None:
         with self._lock:
-            if not self._is_closed:
-                self._sink(event)
+            if self._is_closed or has_taken(self._sink, event):
+                return
+        self._store.list_again(self, is_second=isinstance(event, Snapshot))
 
     def close(self) -> None:
         with self._lock:
@@ -237,6 +239,15 @@ class MemoryStore:
             if watch in self._watches:
                 self._watches.remove(watch)
 
+    def list_again(self, watch: MemoryWatch, *, is_second: bool) -> None:
+        """Let a watch whose sink raised begin anew: at once, or, if that was in vain, once more
+        when something changes; there is no thread here that could wait in between."""
+        with self._lock:
+            if is_second or self._is_dropped:
+                watch.has_gap = True
+            else:
+                self._give(watch, self._snapshot(watch.range))
+
     def lease_deadline_s(self, lease_id: LeaseId) -> float:
         with self._lock:
             if lease_id not in self._grants:
@@ -314,6 +325,9 @@ class MemoryStore:
                 event = Changed(range=watch.range, revision=self._revision, changes=seen)
                 if self._is_dropped:
                     watch.missed.append(event)
+                elif watch.has_gap:
+                    watch.has_gap = False
+                    self._give(watch, self._snapshot(watch.range))
                 else:
                     self._give(watch, event)
 

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from elasticd.store.api import Changed, Delete, KeyRange, Put, Snapshot, Store, Txn
 from tests.contract.conftest import Backend
 from tests.fixtures.recorder import Recorder
@@ -212,3 +214,29 @@ def test_closed_store_calls_no_sink(backend: Backend, prefix: str) -> None:
     if backend.other is not backend.store:
         put(backend.other, f"{prefix}a")
     assert len(recorder.events) == seen
+
+
+def test_watch_whose_sink_raises_begins_anew(
+    store: Store, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that nobody thought of costs a list, not all watches of the node."""
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: raised.append(told.exc_value))
+    frail, other = Recorder(), Recorder()
+
+    def sink(event: Snapshot | Changed) -> None:
+        if not raised or (isinstance(event, Changed) and len(raised) < 2):
+            raise ValueError("nobody thought of that")
+        frail(event)
+
+    put(store, f"{prefix}a", b"1")
+    store.watch(KeyRange(key=prefix, is_prefix=True), other)
+    other.wait_snapshots()
+    store.watch(KeyRange(key=prefix, is_prefix=True), sink)
+    put(store, f"{prefix}a", b"2")
+    frail.wait_state({f"{prefix}a": b"2"})
+    put(store, f"{prefix}a", b"3")
+    put(store, f"{prefix}a", b"4")
+    for recorder in (frail, other):
+        recorder.wait_state({f"{prefix}a": b"4"})
+    assert [str(error) for error in raised] == ["nobody thought of that"] * 2

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from elasticd.errors import NotSupported
 from elasticd.records.codec import RECORD_LIMIT_BYTES, decode, encode, from_plain, to_plain
+from elasticd.records.ids import JobName
 from elasticd.records.incident import Incident
-from elasticd.records.job import Active, JobSpec, JobStatus, Want
+from elasticd.records.job import Active, EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.member import Drain, Member, Node, Result
+from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 
 RECORDS = (Active, Drain, Incident, JobSpec, JobStatus, Member, Node, Result, Want, World)
@@ -78,12 +80,33 @@ def test_other_major_schema_is_refused_with_what_to_do(schema: str) -> None:
         (changed(nodes="many"), "does not fit"),
         (changed(nodes=True), "does not fit"),
         (b"x" * (RECORD_LIMIT_BYTES + 1), "over the limit"),
+        (b"[" * 100_000, "not JSON"),
     ],
 )
 def test_what_is_no_record_is_refused_in_a_sentence(value: bytes, message: str) -> None:
     """Anybody who can write to etcd may have written it."""
     with pytest.raises(NotSupported, match=message):
         decode(Want, value)
+
+
+@pytest.mark.parametrize(("field", "word"), [("reason", Reason.OTHER), ("phase", Phase.OTHER)])
+def test_word_that_a_newer_version_added_hides_no_record(field: str, word: object) -> None:
+    """An agent that is blind to a world would keep to the one before for good."""
+    plain = json.loads(encode(JobStatus())) | {field: "of_tomorrow"}
+    assert getattr(decode(JobStatus, json.dumps(plain).encode()), field) is word
+    assert decode(World, _world().replace(b"first_world", b"of_tomorrow")).reason is Reason.OTHER
+    for nonsense in (7, None, ["a"]):
+        value = json.dumps(plain | {field: nonsense}).encode()
+        with pytest.raises(NotSupported, match="does not fit"):
+            decode(JobStatus, value)
+
+
+def test_word_without_which_nothing_can_be_done_is_refused() -> None:
+    """What kind of program a job runs cannot be guessed."""
+    spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
+    value = encode(spec).replace(b'"script"', b'"container"')
+    with pytest.raises(NotSupported, match="'container' is no EntryKind"):
+        decode(JobSpec, value)
 
 
 def test_missing_field_takes_its_default_and_without_one_is_refused() -> None:

@@ -65,6 +65,7 @@ def test_every_change_of_world_is_paid_for_by_one_cause() -> None:
         Reason.REPEATED_ERROR,
         Reason.ENDS_JOB,
         Reason.ISOLATED,
+        Reason.OTHER,
     }
     assert {reason for reason in Reason if reason.cause is None} == free
 
