@@ -207,6 +207,11 @@ class Guard:
         self._look_away()
         return True
 
+    def trust(self) -> None:
+        """Take what is there for what was committed: where the rank is clean, it was put back."""
+        if not self.is_dirty and self._version_sum is not None:
+            self._look_away()
+
     def reset(self) -> None:
         """Be clean: the state was replaced by one that counts."""
         self.is_busy = False

@@ -19,6 +19,7 @@ import torch
 from elasticd.errors import InvariantBroken
 from elasticd.train.bundle import Bundle, bundled
 from elasticd.train.group_values import GroupValues
+from elasticd.train.optimizer_state import own_types
 from elasticd.train.snapshot import Snapshot, restored, snapshot
 
 __all__ = ["Keep", "Kept"]
@@ -132,8 +133,9 @@ class Keep:
         is_whole = self._large.put_back()
         for each in groups:
             each.put_back()
-        for name, state in objects.items():
-            self._objects[name].load_state_dict(restored(state))
+        with own_types(self._optimizers):
+            for name, state in objects.items():
+                self._objects[name].load_state_dict(restored(state))
         for part, state in zip(self._extras, extras, strict=True):
             part.set_extra_state(restored(state))
         self._values.update(restored(values))

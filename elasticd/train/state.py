@@ -19,8 +19,7 @@ from elasticd.train.entry import Kind, checked_name, kind_of, plain
 from elasticd.train.gradient import OnNan
 from elasticd.train.guard import Guard
 from elasticd.train.keep import Keep
-from elasticd.train.ledger import Ledger
-from elasticd.train.loader import Loader
+from elasticd.train.loaders import Loaders
 from elasticd.train.ownership import Ownership
 from elasticd.train.scalar import Scalars
 from elasticd.train.sharding import is_sharded, make_room, meeting
@@ -59,13 +58,12 @@ class State:
         }
         self._builders = {n: v for n, v in entries.items() if self._kinds[n] is Kind.BUILDER}
         self._objects = {n: v for n, v in entries.items() if self._kinds[n] in _ENTRIES}
-        self._loaders: dict[str, Loader] = {}
-        self._ledgers: dict[str, Ledger] = {}
+        self._loaders = Loaders()
         for name, value in entries.items():
             if self._kinds[name] is Kind.LOADER:
-                self._add_loader(name, value)
+                self._loaders.add(name, value)
         # Read several times a step: where Python looks first, so that `__getattr__` is not needed.
-        self.__dict__.update(self._objects | self._loaders)
+        self.__dict__.update(self._objects | self._loaders.named)
         self._built: dict[str, Any] = {}
         self._loaded: dict[str, Any] = {}
         """State that came for what is not built yet."""
@@ -141,12 +139,11 @@ class State:
 
     def summary(self) -> str:
         """Say in a sentence or two what the run did."""
-        totals = self._ledger if self._ledgers else None
-        return summary(self._step, self._epoch, totals, self._guard.skipped)
+        return summary(self._step, self._epoch, self._loaders.totals, self._guard.skipped)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_"):
-            for home in (self._objects, self._values, self._loaders, self._built):
+            for home in (self._objects, self._values, self._loaders.named, self._built):
                 if name in home:
                     return home[name]
             if name in self._builders:
@@ -192,12 +189,11 @@ class State:
 
     @property
     def _ledger(self) -> Totals:
-        return Totals.of(self._ledgers.values())
+        return self._loaders.totals or Totals.of(())
 
     @property
     def _consumed(self) -> int:
-        """Samples of the present epoch in applied steps; of the first loader."""
-        return next((each.consumed for each in self._loaders.values()), 0)
+        return self._loaders.consumed
 
     def _scalars(self) -> dict[str, float]:
         """What the last commit was given, where it is known without waiting; any thread."""
@@ -217,8 +213,7 @@ class State:
                 parameter.grad = None
         for optimizer in self._of(torch.optim.Optimizer):
             optimizer.zero_grad(set_to_none=True)
-        for loader in self._loaders.values():
-            loader._place(world.rank, world.size, watch)
+        self._loaders.place(world, watch)
         # If this rank was dirty and nobody's state came, the ranks agreed that its own counts.
         self._guard.reset()
         self._keep.copy(self._keep.collect())
@@ -257,6 +252,7 @@ class State:
         self._guard.undo()
         if not self._is_broken and not self._keep.put_back():
             self._is_broken = True
+        self._guard.trust()
 
     def _structure(self) -> tuple[str, ...]:
         """Lines that are the same on all ranks of one job."""
@@ -267,18 +263,16 @@ class State:
 
     def _tree(self) -> Tree:
         """The committed state, without a copy; `_settle_back` or a commit came before."""
-        live = self._objects | self._loaders | self._built
+        live = self._objects | self._loaders.named | self._built
         entries = {name: saved(value) for name, value in live.items()}
         entries |= self._values | self._loaded
-        ledgers = {name: each.state_dict() for name, each in self._ledgers.items()}
-        return tree.flatten("state", {**entries, "_ledgers": ledgers})
+        return tree.flatten("state", {**entries, "_ledgers": self._loaders.state_dict()})
 
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
         """Take over another rank's committed state; afterwards clean, and at that position."""
         entries = tree.unflatten(source)
         self._is_broken = True
-        for name, state in entries.pop("_ledgers").items():
-            self._ledgers[name].load_state_dict(state)
+        self._loaders.load_state_dict(entries.pop("_ledgers"))
         self._keep.forget()
         self._loaded = {}
         for name, state in entries.items():
@@ -289,7 +283,7 @@ class State:
             elif name in self._values:
                 self._values[name] = load(self._values[name], state)
             else:
-                load((self._objects | self._loaders)[name], state)
+                load((self._objects | self._loaders.named)[name], state)
         if not self._is_prebuilt:
             self._built = {}
         self._step, self._epoch = position
@@ -330,10 +324,7 @@ class State:
             self._guard.cancel_commit()
             raise
         self._keep.copy(kept)
-        for name, loader in self._loaders.items():
-            if epoch > self._epoch:
-                self._ledgers[name].take(loader._end_epoch(epoch))
-            self._ledgers[name].take(loader._commit())
+        self._loaders.commit(epoch if epoch > self._epoch else None)
         self._step, self._epoch = step, epoch
         self._guard.end_commit()
         if self._is_broken:
@@ -352,7 +343,9 @@ class State:
         if self._is_prebuilt:
             self._is_prebuilt = False
             return
-        loaders = {name: each for name, each in self._loaders.items() if name in self._builders}
+        loaders = {
+            name: each for name, each in self._loaders.named.items() if name in self._builders
+        }
         before = {name: saved(value) for name, value in (self._built | loaders).items()}
         # Kept until all are built: a builder may be interrupted too.
         self._loaded = before | self._loaded
@@ -362,7 +355,7 @@ class State:
             value = builder(world)
             kind = kind_of(name, value, is_built=True)
             if kind is Kind.LOADER:
-                self._add_loader(name, value)
+                self._loaders.add(name, value)
             elif kind in _ENTRIES:
                 self._built[name] = value
             else:
@@ -373,10 +366,6 @@ class State:
             if name in self._loaded:
                 load(value, self._loaded[name])
         self._loaded = {}
-
-    def _add_loader(self, name: str, loader: Loader) -> None:
-        self._loaders[name] = loader
-        self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
 
     def _bind(self) -> None:
         """Find out who owns what."""

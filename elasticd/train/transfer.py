@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from elasticd.errors import CallError
-from elasticd.train.entry import Kind, unwrapped
+from elasticd.train.entry import Kind, inner_optimizers, unwrapped
 from elasticd.train.loader import Loader
+from elasticd.train.optimizer_state import fits, load_optimizer, own_types
 from elasticd.train.shard import memory_of
 from elasticd.train.undo import parameters_of
 
@@ -20,15 +20,20 @@ def saved(value: Any) -> Any:
 
 
 def load(value: Any, state: Any) -> Any:
-    """Load what `saved` returned, in place where there is a place; return the plain value."""
+    """Load what `saved` returned, in place where there is a place; return the plain value.
+
+    Tensors of an optimizer's state that have no place become part of it: they are not to be
+    changed by anybody else afterwards.
+    """
     if isinstance(value, torch.nn.Module):
         module = unwrapped(value)
         module.load_state_dict(_with_own(module, state))
     elif isinstance(value, torch.optim.Optimizer):
-        _load_optimizer(value, state)
+        load_optimizer(value, state)
     elif hasattr(value, "load_state_dict"):
-        value.load_state_dict(_own(state))
-    elif isinstance(value, torch.Tensor) and _fits(value, state):
+        with own_types(inner_optimizers(value)):
+            value.load_state_dict(_own(state))
+    elif isinstance(value, torch.Tensor) and fits(value, state):
         with torch.no_grad():
             value.copy_(state)
     else:
@@ -75,32 +80,10 @@ def _with_own(module: torch.nn.Module, state: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    if not isinstance(one, torch.Tensor) or not _fits(one, other):
+    if not isinstance(one, torch.Tensor) or not fits(one, other):
         return False
     here, there = memory_of(one), memory_of(other)
     return here.data_ptr() == there.data_ptr() and here.stride() == there.stride()
-
-
-def _load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """Load in place: a compiled or captured step holds on to the tensors of the state."""
-    before = {key: dict(entry) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
-    try:
-        optimizer.load_state_dict(state)
-    except ValueError as exc:
-        raise CallError(
-            f"{type(optimizer).__name__} has other parameter groups than on the rank that has the "
-            f"state ({exc}): build the optimizer in the same way on each rank."
-        ) from exc
-    with torch.no_grad():
-        for key, entry in optimizer.state.items():
-            if not isinstance(entry, dict):
-                continue
-            for name, value in entry.items():
-                old = before.get(key, {}).get(name)
-                if isinstance(old, torch.Tensor) and _fits(old, value):
-                    entry[name] = old.copy_(value)
-                else:
-                    entry[name] = _own(value)
 
 
 def _own(value: Any) -> Any:
@@ -114,15 +97,6 @@ def _own(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_own(item) for item in value)
     return value
-
-
-def _fits(old: torch.Tensor, new: Any) -> bool:
-    return (
-        isinstance(new, torch.Tensor)
-        and old.shape == new.shape
-        and old.dtype == new.dtype
-        and old.device == new.device
-    )
 
 
 def _type_of(tensor: torch.Tensor) -> str:

@@ -204,7 +204,7 @@ def _inner(training: Training) -> dict[str, Callable[[], object]]:
         session.check(state._step)
 
     def loader() -> None:
-        state._ledgers["data"].take(training.data._commit())
+        state._loaders.commit(None)
 
     return (
         {

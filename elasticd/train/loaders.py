@@ -1,0 +1,57 @@
+"""The loaders of a state, and of each the ledger of what became part of a commit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.train.ledger import Ledger
+from elasticd.train.loader import Loader
+from elasticd.train.totals import Totals
+from elasticd.train.watch import Watch
+from elasticd.train.world import World
+
+__all__ = ["Loaders"]
+
+
+class Loaders:
+    """By the names that the script gave them."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, Loader] = {}
+        self._ledgers: dict[str, Ledger] = {}
+
+    def add(self, name: str, loader: Loader) -> None:
+        """Take in a loader, or another one in the place of an earlier generation's."""
+        self.named[name] = loader
+        self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
+
+    def place(self, world: World, watch: Watch) -> None:
+        """Put each where its last commit stood, for this rank of this world."""
+        for loader in self.named.values():
+            loader._place(world.rank, world.size, watch)
+
+    def commit(self, epoch: int | None) -> None:
+        """Make what was delivered count; `epoch`: the one that begins now, if one does."""
+        for name, loader in self.named.items():
+            ledger = self._ledgers[name]
+            if epoch is not None:
+                ledger.take(loader._end_epoch(epoch))
+            ledger.take(loader._commit())
+
+    @property
+    def totals(self) -> Totals | None:
+        """What all of them counted; None: there is no loader."""
+        return Totals.of(self._ledgers.values()) if self._ledgers else None
+
+    @property
+    def consumed(self) -> int:
+        """Samples of the present epoch in applied steps; of the first loader."""
+        return next((each.consumed for each in self.named.values()), 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the ledgers' counts; the positions are the loaders' own."""
+        return {name: each.state_dict() for name, each in self._ledgers.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over counts that `state_dict` returned."""
+        for name, counts in state.items():
+            self._ledgers[name].load_state_dict(counts)
