@@ -16,7 +16,7 @@ from time import monotonic
 
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec
-from elasticd.telemetry.log import get_logger
+from elasticd.telemetry.log import get_logger, open_log
 from elasticd_agent.worker_env import without_secrets
 
 __all__ = ["KeeperProcess"]
@@ -87,8 +87,7 @@ class KeeperProcess:
         assert wanted is not None
         self._begun_s = monotonic()
         path = self._folder / "agents" / f"{self._node}.keeper.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as out:
+        with open_log(path) as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "elasticd.checkpoint.keeper"],
                 env=without_secrets({**os.environ, **self._spec.env}),

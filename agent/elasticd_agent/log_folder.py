@@ -3,6 +3,8 @@
 import fcntl
 from pathlib import Path
 
+from elasticd.control.folder import OF_WORKERS, make_private, move_aside
+
 __all__ = ["claim"]
 
 _OWNER = "uid"
@@ -14,25 +16,12 @@ def claim(folder: Path, uid: str) -> None:
     They go to `earlier-<k>/`, nothing is deleted. Several agents of one machine may share the
     folder: the lock makes the first of them do it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     with (folder / _OWNER).open("a+") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX)
         owner.seek(0)
         if owner.read().strip() == uid:
             return
-        _move_aside(folder)
+        move_aside(folder, OF_WORKERS)
         owner.truncate(0)
         owner.write(f"{uid}\n")
-
-
-def _move_aside(folder: Path) -> None:
-    old = sorted(folder.glob("gen-*"))
-    if not old:
-        return
-    count = 1
-    while (folder / f"earlier-{count}").exists():
-        count += 1
-    aside = folder / f"earlier-{count}"
-    aside.mkdir()
-    for generation in old:
-        generation.rename(aside / generation.name)

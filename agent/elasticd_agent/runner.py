@@ -1,6 +1,7 @@
 """One job on this node: the core's state, and the hands that carry out what it decides."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -98,6 +99,7 @@ class Runner:
         self._pool_retry_s: float | None = None
         self._is_pool_broken = False
         self._journal = self._open_journal()
+        self._record(lambda: journal.opening(self.state))
         self._performer = Performer(
             store=host.store,
             keys=host.keys,
@@ -145,8 +147,7 @@ class Runner:
             return
         before, at_s = self.state, now_s()
         self.state, effects = decide(before, event, now_s=at_s)
-        if self._journal is not None:
-            self._journal.write(journal.line(at_s, event, effects) + "\n")
+        self._record(lambda: journal.line(at_s, event, effects))
         self._tell_changes(before)
         for effect in effects:
             self._perform(effect)
@@ -181,7 +182,8 @@ class Runner:
         if self.retired is None or not self.retired.keeps_workers:
             self.workers.close(timeout_s)
         if self._journal is not None:
-            self._journal.close()
+            with suppress(OSError):
+                self._journal.close()
 
     # --- effects ------------------------------------------------------------------------------
 
@@ -315,8 +317,23 @@ class Runner:
         folder = self._host.event_log
         if folder is None:
             return None
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.spec.name}.{self.state.me.incarnation}.jsonl"
-        file = path.open("w", buffering=1)
-        file.write(journal.opening(self.state) + "\n")
-        return file
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return path.open("w", buffering=1)
+        except OSError as exc:
+            self._log.error("journal.not_written", why=str(exc))
+            return None
+
+    def _record(self, line: Callable[[], str]) -> None:
+        """Write to the journal; an aid for debugging must not end what it watches."""
+        if self._journal is None:
+            return
+        try:
+            self._journal.write(line() + "\n")
+        except OSError as exc:
+            # With a gap it would not replay.
+            self._log.error("journal.not_written", why=str(exc))
+            with suppress(OSError):
+                self._journal.close()
+            self._journal = None

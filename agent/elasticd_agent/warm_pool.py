@@ -14,6 +14,7 @@ from elasticd.channel.pool import FromPool, ToPool, unpack_from_pool
 from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
 from elasticd.records.job import JobSpec
+from elasticd.telemetry.log import open_log
 from elasticd_agent.worker_env import without_secrets
 
 __all__ = ["WarmPool", "open_pool"]
@@ -50,8 +51,7 @@ class WarmPool:
         command += ["--fd", str(theirs.fileno()), "--folder", cwd]
         if preload:
             command += ["--preload", ",".join(preload)]
-        os.makedirs(os.path.dirname(log_path), exist_ok=True)
-        with open(log_path, "ab") as log, theirs:
+        with open_log(Path(log_path)) as log, theirs:
             self.process = subprocess.Popen(
                 command,
                 env=dict(env),

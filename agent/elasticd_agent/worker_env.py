@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticd.records.ids import Generation, JobName, NodeId, Nonce, Rank, Slot
+from elasticd.records.ids import Generation, JobName, NodeId, Rank, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.world import Placement, World
 
@@ -137,12 +137,9 @@ def prepared_env(
     return env
 
 
-def prepared_files(
-    run_folder: Path, job: JobName, node: NodeId, slot: Slot, nonce: Nonce
-) -> WorkerFiles:
-    """Where a worker writes before it has a rank."""
+def prepared_files(run_folder: Path, job: JobName, name: str) -> WorkerFiles:
+    """Where a worker writes before it has a rank; `name` is that of no other process."""
     folder = run_folder / job / "prepared"
-    name = f"{node}.slot-{slot}.{nonce}"
     return WorkerFiles(
         out=folder / f"{name}.out", err=folder / f"{name}.err", error=folder / f"{name}.error.json"
     )
@@ -164,7 +161,7 @@ def _add_common(env: dict[str, str], spec: JobSpec, interface: str) -> None:
 def threads_of(env: Mapping[str, str]) -> int:
     """How many threads torch is to use; 0: as many as it likes."""
     wanted = env.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdigit() else 0
+    return int(wanted) if wanted.isdecimal() else 0
 
 
 def gpu_indices(base: Mapping[str, str]) -> tuple[str, ...]:

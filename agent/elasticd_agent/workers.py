@@ -154,7 +154,8 @@ class Workers:
     def prepare(self, effect: fx.PrepareWorker) -> None:
         """Start a worker that is to wait in `elasticd.run` until a world names it."""
         spec, slot, nonce = self._spec, effect.slot, effect.nonce
-        files = prepared_files(self._run_folder, spec.name, self._node, slot, nonce)
+        unique = f"{self._node}.{self.home.incarnation}.slot-{slot}.{nonce}"  # Nonces begin anew.
+        files = prepared_files(self._run_folder, spec.name, unique)
         env = prepared_env(
             spec,
             self._node,

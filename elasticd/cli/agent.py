@@ -14,6 +14,7 @@ import click
 
 from elasticd.cli.connect import Values, cluster_of, etcd_options, settings_from
 from elasticd.cli.place import gpu_count, own_address
+from elasticd.control.folder import make_private
 from elasticd.errors import CallError, ElasticdError
 from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.telemetry import log
@@ -54,7 +55,7 @@ def agent(**values: Any) -> int:
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
-    log.configure(values["is_log_json"], level)
+    log.configure(_is_log_json(values, environ), level)
     from elasticd_agent.main import run
 
     return int(run(settings))
@@ -82,7 +83,6 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     return AgentSettings(
         node=NodeId(checked_name("--node-id", node_id)),
         host=socket.gethostname(),
-        address=_text(values, environ, "local_addr") or own_address(store.endpoints[0]),
         store=store,
         cluster=cluster_of(values, environ),
         slots=_slots(_text(values, environ, "slots") or "auto", environ),
@@ -91,6 +91,8 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         lease_ttl_s=lease_ttl_s,
         labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
         event_log=Path(event_log).absolute() if event_log else None,
+        # Last, since it may ask the resolver: what is wrong in the call itself is said at once.
+        address=_text(values, environ, "local_addr") or own_address(store.endpoints),
     )
 
 
@@ -107,7 +109,7 @@ def make_run_folder(path: Path) -> Path:
         CallError: it cannot; says why.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         probe = path / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -132,9 +134,18 @@ class _Orphaned(ElasticdError):
 def _slots(text: str, environ: Mapping[str, str]) -> int:
     if text == "auto":
         return gpu_count(environ) or 1
-    if not text.isdigit() or int(text) == 0:
+    if not text.isdecimal() or int(text) == 0:
         raise CallError(f"--slots {text} is not a number above 0 or `auto`.")
     return int(text)
+
+
+def _is_log_json(values: Values, environ: Mapping[str, str]) -> bool | None:
+    flag, text = values["is_log_json"], environ.get("ELASTICD_LOG_JSON", "")
+    if flag is not None or not text:
+        return None if flag is None else bool(flag)
+    if text not in ("0", "1"):
+        raise CallError(f"ELASTICD_LOG_JSON={text} is neither 1 (JSON) nor 0 (for a console).")
+    return text == "1"
 
 
 def _labels(pairs: object) -> Mapping[str, str]:

@@ -20,6 +20,7 @@ __all__ = [
     "etcd_options",
     "etcd_parameters",
     "keys_of",
+    "log_dir_of",
     "open_store",
     "settings_from",
     "where_options",
@@ -127,7 +128,7 @@ def endpoints(urls: str) -> tuple[str, ...]:
         full = url if "://" in url else f"http://{url}"
         scheme, _, rest = full.partition("://")
         host, _, port = rest.rstrip("/").rpartition(":")
-        if scheme not in ("http", "https") or not host or not port.isdigit():
+        if scheme not in ("http", "https") or not host or not port.isdecimal():
             raise CallError(
                 f"--etcd {url!r} is not an endpoint: write http://HOST:PORT, several with commas."
             )
@@ -135,6 +136,11 @@ def endpoints(urls: str) -> tuple[str, ...]:
     if len({url.partition("://")[0] for url in found}) != 1:
         raise CallError(f"--etcd {urls!r} mixes http and https or is empty: take one of them.")
     return tuple(found)
+
+
+def log_dir_of(values: Values, environ: Mapping[str, str]) -> str:
+    """Give the run folder that was named: the flag, our variable, torchrun's; empty: none was."""
+    return _given(values, environ, "log_dir") or environ.get("PET_LOG_DIR", "")
 
 
 def cluster_of(values: Values, environ: Mapping[str, str]) -> str:

@@ -4,10 +4,13 @@ An `ElasticdError` and a wrong call end as one plain sentence on stderr; a trace
 bugs. Commands are named in a table and imported when they are called.
 """
 
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TextIO
 
 import click
 
@@ -61,6 +64,7 @@ def elasticd() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
+    _prepare_streams()
     try:
         code = elasticd.main(
             args=list(argv) if argv is not None else None,
@@ -84,14 +88,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # `elasticd logs JOB | head`: the reader has gone. Nothing more may be flushed to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # `elasticd logs JOB | head`: the reader has gone.
+        _silence(sys.stdout)
         return 128 + signal.SIGPIPE
+    except OSError as exc:
+        # A full disk, no descriptors left, a folder that was deleted: not a bug of ours.
+        what = f"{exc.strerror or exc}{f': {exc.filename}' if exc.filename else ''}"
+        complain(f"The system refused a call ({what}): mend that, and try again.")
+        _silence(sys.stdout)
+        return 1
 
 
 def complain(sentence: str) -> None:
-    """Print one plain sentence about what went wrong."""
-    print("elasticd: " + " ".join(sentence.split()), file=sys.stderr, flush=True)  # noqa: T201
+    """Print one plain sentence about what went wrong, where anything can be printed at all."""
+    try:
+        print("elasticd: " + " ".join(sentence.split()), file=sys.stderr, flush=True)  # noqa: T201
+    except (OSError, ValueError):
+        _silence(sys.stderr)
+
+
+def _prepare_streams() -> None:
+    """See that whatever is printed can be: odd bytes too, and where a stream was closed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # The number must be taken too: the next file to be opened would get what is printed.
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _silence(stream: TextIO) -> None:
+    """Have nothing more flushed to a file that takes nothing, when the interpreter ends."""
+    with suppress(OSError, ValueError):
+        stream.flush()
+        return
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 if __name__ == "__main__":

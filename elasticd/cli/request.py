@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.cli import number
-from elasticd.cli.connect import cluster_of, endpoints, settings_from
+from elasticd.cli.connect import cluster_of, endpoints, log_dir_of, settings_from
 from elasticd.cli.flags import layered, parse_known
 from elasticd.cli.saving import checkpoint_of, owner_of
 from elasticd.control.console import ConsoleChoice, parse_filter, parse_streams
@@ -166,7 +166,7 @@ def read_request(
         node_id=checked_name("--node-id", values["node_id"]) if values["node_id"] else "",
         local_address=values["local_addr"] or "",
         lease_ttl_s=lease_ttl_s,
-        run_folder=values["log_dir"] or environ.get("ELASTICD_LOG_DIR", ""),
+        run_folder=log_dir_of(given, environ),
         cwd=values["cwd"] or "",
         env=_env(values["env"], environ),
         preload=tuple(filter(None, (values["preload"] or "").split(","))),
@@ -281,7 +281,7 @@ def _workers(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
     """Workers on each node; 0: as many as each node has slots."""
     if text is None:
         return 1
-    if text.isdigit() and int(text) > 0:
+    if text.isdecimal() and int(text) > 0:
         return int(text)
     if text in ("auto", "gpu", "cpu") and mode is Mode.SUBMIT:
         return 0
@@ -301,7 +301,7 @@ def _nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[in
     if text is None:
         return 1, (local_agents if mode is Mode.LOCAL else 1)
     parts = text.split(":")
-    if len(parts) > 2 or not all(part.isdigit() for part in parts):
+    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
         raise CallError(f"--nnodes {text} is neither a number nor a range MIN:MAX, as in 1:4.")
     least, most = int(parts[0]), int(parts[-1])
     if not 0 < least <= most:

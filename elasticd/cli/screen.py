@@ -1,8 +1,14 @@
-"""What `elasticd run` prints: state changes and the summary on stderr, output as it was written."""
+"""What `elasticd run` prints: state changes and the summary on stderr, output as it was written.
+
+Nothing that is printed may end a run: not a disk that is full behind `> run.log`, nor a terminal
+that has gone, nor a byte that is no text. What cannot be printed is lost, the run goes on; what the
+workers wrote stands in their files anyway.
+"""
 
 import json
+import select
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from elasticd.cli import words
 from elasticd.control.console import OUT
@@ -29,7 +35,6 @@ EVENTS = {
 class Screen:
     def __init__(self, *, is_json: bool = False, is_quiet: bool = False) -> None:
         self._is_json, self._is_quiet = is_json, is_quiet
-        self._is_gone = False
 
     def tell(self, news: Told) -> None:
         """Print one state change; the end is told by `summary`."""
@@ -43,18 +48,12 @@ class Screen:
             self.line(text)
 
     def line(self, text: str) -> None:
-        self._write_error(f"[elasticd] {text}\n".encode())
+        # What a script raised may hold a file's name that is no text.
+        _write(sys.stderr, f"[elasticd] {text}\n".encode(errors="backslashreplace"))
 
     def output(self, stream: int, data: bytes) -> None:
-        """Pass on what a worker wrote; a reader that has gone does not end the job."""
-        if stream != OUT:
-            self._write_error(data)
-        elif not self._is_gone:
-            try:
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
-            except BrokenPipeError:
-                self._is_gone = True
+        """Pass on what a worker wrote."""
+        _write(sys.stdout if stream == OUT else sys.stderr, data)
 
     def summary(self, report: JobReport, log_folder: str) -> None:
         if self._is_json:
@@ -74,14 +73,28 @@ class Screen:
                 self.line(text)
 
     def _json(self, event: str, plain: object) -> None:
-        self._write_error(json.dumps({"event": event, "data": plain}).encode() + b"\n")
+        _write(sys.stderr, json.dumps({"event": event, "data": plain}).encode() + b"\n")
 
-    def _write_error(self, data: bytes) -> None:
-        try:
-            sys.stderr.buffer.write(data)
-            sys.stderr.buffer.flush()
-        except BrokenPipeError:
-            pass
+
+def _write(stream: TextIO | None, data: bytes) -> None:
+    """Write all of it, or what can be written.
+
+    Past Python's buffer: what is left in there fails once more when the process ends, and would
+    turn the exit code of a job that succeeded into 120.
+    """
+    if stream is None:  # It was closed when this process began.
+        return
+    try:
+        stream.flush()
+        file = getattr(stream.buffer, "raw", stream.buffer)
+        rest = memoryview(data)
+        while rest:
+            written = file.write(rest)
+            if written is None:  # Somebody made it non-blocking, and its reader is slow.
+                select.select([], [file], [])
+            rest = rest[written or 0 :]
+    except (OSError, ValueError):
+        pass
 
 
 def summary_plain(report: JobReport, log_folder: str) -> dict[str, Any]:

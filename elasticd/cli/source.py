@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticd.cli.connect import Values, keys_of, open_store, settings_from
+from elasticd.cli.connect import Values, keys_of, log_dir_of, open_store, settings_from
 from elasticd.control.archive import load
 from elasticd.control.folder import JobFolder, local_jobs
 from elasticd.errors import NotFound
@@ -114,10 +114,7 @@ def _connect(folder: JobFolder) -> Source:
 
 
 def _run_folder(values: Values) -> Path:
-    text = (
-        values.get("log_dir") or os.environ.get("ELASTICD_LOG_DIR") or os.environ.get("PET_LOG_DIR")
-    )
-    return Path(text or "elasticd-runs").absolute()
+    return Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()
 
 
 def _nothing(run_folder: Path) -> str:

@@ -1,6 +1,7 @@
 """What stood in a private etcd, kept as one file: so that `why` works after it is gone."""
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,10 +24,16 @@ def records_of(store: Store, keys: Keys, job: JobName) -> dict[str, KeyValue]:
 
 
 def archive(items: Iterable[KeyValue], path: Path) -> None:
-    """Write records to a file, whole or not at all."""
+    """Write records to a file, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     records = {item.key: json.loads(item.value) for item in items}
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"schema": SCHEMA, "records": records}, indent=1))
+    # It holds the values of --env.
+    with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        json.dump({"schema": SCHEMA, "records": records}, file, indent=1)
     partial.rename(path)
 
 

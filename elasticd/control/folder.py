@@ -1,6 +1,8 @@
-"""A local job's folder: who uses it, and what stands where in it.
+"""A job's folder: who uses it, and what stands where in it.
 
 <run folder>/<job>/gen-<n>/rank-<r>.{out,err}   what the workers wrote; never deleted
+                   prepared/                    what they wrote before they had a rank
+                   incidents/                   the stacks of those that hung
                    agents/<node>.log            what the agents said
                    records.json                 what stood in etcd, once the run is over
                    endpoint, etcd/              only while it runs
@@ -11,16 +13,17 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from elasticd.errors import CallError, Refused
 from elasticd.records.ids import JobName
 
-__all__ = ["JobFolder", "local_jobs"]
+__all__ = ["OF_WORKERS", "JobFolder", "local_jobs", "make_private", "move_aside"]
 
-OURS = ("gen-*", "agents", "records.json")
+OF_WORKERS = ("gen-*", "prepared", "incidents")
 """What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
+OURS = (*OF_WORKERS, "agents", "records.json")
 
 
 class JobFolder:
@@ -69,14 +72,11 @@ class JobFolder:
             CallError: the folder cannot be written.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
             # A lock, not a file with a number: the kernel lets it go however the owner ends.
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            raise CallError(
-                f"The run folder {self.run_folder} cannot be written ({exc.strerror}): choose "
-                "another --log-dir."
-            ) from exc
+            raise self._not_written(exc) from exc
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -87,10 +87,14 @@ class JobFolder:
                 f"choose another --job, or end that one with `elasticd stop {self.job}`."
             ) from exc
         # A run that was killed leaves these; their owner is gone, since the lock was free.
-        self.remove_endpoint()
-        shutil.rmtree(self.etcd, ignore_errors=True)
-        self._move_aside()
-        self.agents.mkdir()
+        try:
+            self.remove_endpoint()
+            shutil.rmtree(self.etcd, ignore_errors=True)
+            move_aside(self.path, OURS)
+            make_private(self.agents)
+        except OSError as exc:
+            self.release()
+            raise self._not_written(exc) from exc
 
     def write_endpoint(self, url: str) -> None:
         partial = self.path / ".endpoint"
@@ -106,15 +110,38 @@ class JobFolder:
             os.close(self._lock)
             self._lock = None
 
-    def _move_aside(self) -> None:
-        found = [path for pattern in OURS for path in self.path.glob(pattern)]
-        if not found:
-            return
-        number = 1 + sum(1 for _ in self.path.glob("earlier-*"))
-        target = self.path / f"earlier-{number}"
-        target.mkdir()
-        for path in found:
-            path.rename(target / path.name)
+    def _not_written(self, exc: OSError) -> CallError:
+        return CallError(
+            f"The run folder {self.path} cannot be written ({exc.strerror}): choose another "
+            "--log-dir."
+        )
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder that only its owner looks into; one that is there stays as it is.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def move_aside(folder: Path, patterns: Iterable[str]) -> None:
+    """Move what an earlier job of the same name left to `earlier-<k>`, the highest k so far.
+
+    Raises:
+        OSError: something cannot be moved.
+    """
+    found = [path for pattern in patterns for path in folder.glob(pattern)]
+    if not found:
+        return
+    # Not their count: somebody who needed room may have deleted the first ones.
+    numbers = (path.name.removeprefix("earlier-") for path in folder.glob("earlier-*"))
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    aside = folder / f"earlier-{last + 1}"
+    make_private(aside)
+    for path in found:
+        path.rename(aside / path.name)
 
 
 def local_jobs(run_folder: Path) -> Iterator[JobFolder]:

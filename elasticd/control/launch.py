@@ -20,6 +20,7 @@ from pathlib import Path
 
 from elasticd.records.ids import JobName, NodeId
 from elasticd.store.api import StoreSettings
+from elasticd.telemetry.log import open_log
 
 __all__ = ["AgentCall", "Agents", "adopt_orphans", "end_descendants", "is_dead"]
 
@@ -83,8 +84,7 @@ class Agents:
             env = dict(call.env)
             if call.store.password:
                 env[PASSWORD_VARIABLE] = call.store.password
-            call.log_path.parent.mkdir(parents=True, exist_ok=True)
-            with call.log_path.open("ab") as log:
+            with open_log(call.log_path) as log:
                 child = subprocess.Popen(
                     call.argv(os.getpid()),
                     stdin=subprocess.DEVNULL,

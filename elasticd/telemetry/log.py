@@ -6,8 +6,12 @@ must be up within half a second, so the import is kept cheap: structlog would im
 logs takes `get_logger` from this module, not from structlog, so that this one is imported first.
 """
 
+import json
+import os
 import sys
-from typing import Any, TextIO
+from pathlib import Path
+from threading import Lock
+from typing import Any, BinaryIO, TextIO
 
 _RICH = sys.modules.get("rich")
 if _RICH is None:
@@ -18,7 +22,7 @@ finally:
     if _RICH is None:
         del sys.modules["rich"]
 
-__all__ = ["bind", "configure", "get_logger"]
+__all__ = ["bind", "configure", "get_logger", "open_log"]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -28,6 +32,8 @@ def configure(
 ) -> None:
     """Send the log to stderr; None: as JSON unless stderr is a terminal."""
     target = stream if stream is not None else sys.stderr
+    if target is None:  # It was closed when this process began.
+        target = open(os.devnull, "w")  # noqa: SIM115  # As long as the process, like stderr.
     if is_json is None:
         is_json = not target.isatty()
     processors: list[Any] = [
@@ -49,9 +55,56 @@ def configure(
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=target),
+        logger_factory=_Lines(target, is_json=is_json),
         cache_logger_on_first_use=False,
     )
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a file for what a process of ours will print; where none can be, it goes nowhere.
+
+    A disk that is full must not keep a process from being started.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("ab")
+    except OSError as exc:
+        get_logger().warning("log.not_opened", path=str(path), why=str(exc))
+        return open(os.devnull, "ab")
+
+
+class _Lines:
+    """Writes whole lines; a disk that is full or a reader that has gone costs only the lines.
+
+    The log is written on the thread that owns an agent: an error there would end the agent, and
+    all of its workers. How many lines are missing is said as soon as one can be written again.
+    """
+
+    def __init__(self, target: TextIO, *, is_json: bool) -> None:
+        self._target, self._is_json = target, is_json
+        self._lock = Lock()
+        self._lost = 0
+
+    def __call__(self, *_args: object) -> "_Lines":
+        """Be the factory of the one logger."""
+        return self
+
+    def write(self, line: str) -> None:
+        with self._lock:
+            lost = self._lost
+            try:
+                self._target.write((self._gap(lost) + line if lost else line) + "\n")
+                self._target.flush()
+            except (OSError, ValueError):  # ValueError: it was closed.
+                self._lost += 1
+            else:
+                self._lost -= lost
+
+    debug = info = warning = error = write
+
+    def _gap(self, lost: int) -> str:
+        event = {"event": "log.lines_lost", "level": "warning", "lines": lost}
+        return (json.dumps(event) if self._is_json else f"log.lines_lost lines={lost}") + "\n"
 
 
 def get_logger(**bound: object) -> Any:

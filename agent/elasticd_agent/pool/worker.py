@@ -174,5 +174,5 @@ def _set_threads(threads: int) -> None:
         return
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if threads <= 0:
-        threads = int(first) if first.isdigit() else len(os.sched_getaffinity(0))
+        threads = int(first) if first.isdecimal() else len(os.sched_getaffinity(0))
     torch.set_num_threads(max(1, threads))

@@ -7,7 +7,7 @@ import pytest
 
 from elasticd.cli.agent import agent_settings, default_node_id
 from elasticd.cli.place import gpu_count, own_address
-from elasticd.errors import CallError
+from elasticd.errors import CallError, EnvironmentProblem
 
 FLAGS = {"etcd": "http://127.0.0.1:2379", "labels": ()}
 
@@ -37,7 +37,8 @@ def test_a_flag_wins_over_the_environment() -> None:
         "ELASTICD_LABELS": "zone=a,kind=b",
         "ELASTICD_CLUSTER": "c",
     }
-    settings = agent_settings({"labels": (), "slots": "2", "cluster": "d"}, environ)
+    flags = {"labels": (), "slots": "2", "cluster": "d", "local_addr": "10.1.2.3"}
+    settings = agent_settings(flags, environ)
     assert settings.slots == 2 and settings.cluster == "d"
     assert settings.store.endpoints == ("http://x:1",)
     assert (settings.node, settings.lease_ttl_s) == ("from-env", 9.0)
@@ -80,7 +81,36 @@ def test_gpus_are_counted_as_cuda_would_show_them(tmp_path: Path) -> None:
     assert gpu_count({}, tmp_path / "nothing") == 0
 
 
+ROUTES = {
+    "127.0.0.1": ["127.0.0.1"],
+    "localhost": ["::1", "127.0.0.1"],
+    "own-name": ["127.0.0.1"],
+    "b": ["10.1.2.3"],
+    "six": ["fe80::1%eth0", "fd00::3"],
+}
+
+
+def address_towards(*endpoints: str) -> str:
+    return own_address(endpoints, lambda host, port: ROUTES.get(host, []))
+
+
 def test_the_address_is_that_of_the_way_to_etcd() -> None:
-    """Nothing is sent and no name is resolved."""
-    assert own_address("http://127.0.0.1:2379") == "127.0.0.1"
-    assert own_address("http://no.such.host.invalid:2379") == "127.0.0.1"
+    """The first endpoint may be this machine, or be gone from DNS: the others are asked too."""
+    assert address_towards("http://b:2379") == "10.1.2.3"
+    assert address_towards("http://own-name:2379", "http://b:2379") == "10.1.2.3"
+    assert address_towards("http://gone:2379", "http://b:2379") == "10.1.2.3"
+    assert address_towards("http://127.0.0.1:2379", "http://b:2379") == "10.1.2.3"
+    assert address_towards("http://six:2379") == "fd00::3"
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:2379", "http://localhost:2379"])
+def test_the_address_is_loopback_where_the_endpoint_says_so(endpoint: str) -> None:
+    """Agents of one machine need no other; the real resolver is asked here."""
+    assert own_address([endpoint]) == "127.0.0.1"
+
+
+@pytest.mark.parametrize("names", [["own-name"], ["gone"], ["127.0.0.1", "gone"]])
+def test_an_agent_never_registers_loopback_for_a_name(names: list[str]) -> None:
+    """Peers would find only themselves there, and declare this agent dead."""
+    with pytest.raises(EnvironmentProblem, match="--local-addr"):
+        address_towards(*(f"http://{name}:2379" for name in names))

@@ -33,6 +33,8 @@ BAD_CALLS = [
     (["run", "--nnodes", "4:2", "train.py"], "--nnodes 4:2"),
     (["run", "--nnodes", "0", "train.py"], "--nnodes 0"),
     (["run", "--nnodes", "x", "train.py"], "--nnodes x"),
+    (["run", "--nnodes", "²", "train.py"], "--nnodes ²"),
+    (["run", "--nproc-per-node", "²", "train.py"], "--nproc-per-node ²"),
     (["run", "--nproc-per-node", "4", "--slots", "2", "train.py"], "--slots 2"),
     (["run", "--log-dir", "/proc/nope", "train.py"], "--log-dir"),
     (["run", "--no-such-flag", "train.py"], "elasticd run --help"),
@@ -40,6 +42,7 @@ BAD_CALLS = [
     (["run", "--etcd", "https://a:1", "--etcd-cacert", "/nope", "train.py"], "/nope"),
     (["agent"], "--etcd"),
     (["agent", "--etcd", "http://a:1", "--slots", "many"], "--slots many"),
+    (["agent", "--etcd", "http://a:1", "--slots", "²"], "--slots ²"),
     (["agent", "--etcd", "http://a:1", "--lease-ttl", "1"], "--lease-ttl 1"),
     (["agent", "--etcd", "http://a:1", "--node-id", "a/b"], "--node-id"),
     (["agent", "--etcd", "http://a:1", "--label", "x"], "--label"),
@@ -117,6 +120,41 @@ def test_an_ended_local_run_is_still_told_of(here: Path, capfd: pytest.CaptureFi
         assert "It broke" in capfd.readouterr().out
     assert main(["stop", JOB]) == 2
     assert "is over" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        ("", 0, ""),
+        (">/dev/full", 1, "elasticd: The system refused a call (No space left on device)"),
+        (">/dev/full 2>&1", 1, ""),
+        (">&- 2>&-", 0, ""),
+        ("| true", None, ""),
+    ],
+)
+def test_what_cannot_be_printed_is_no_traceback(streams: str, code: int | None, said: str) -> None:
+    """Called as torchrun's users do, with `python -m`."""
+    shown = f"{sys.executable} -m elasticd --help {streams}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", shown], capture_output=True, text=True, timeout=60, check=False
+    )
+    # The reader of a pipe may be gone before or after it is written to; click exits with 1 then.
+    assert done.returncode in ((0, 1) if code is None else (code,))
+    assert done.stderr.startswith(said) and "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == bool(said)
+
+
+def test_what_is_no_text_is_shown_escaped(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A script may raise an exception with the name of any file."""
+    store = MemoryStore()
+    put(store, KEYS.spec(JOB), SPEC)
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.FAILED, message="'\udcff.jpg' is gone"))
+    folder = JobFolder(here / "elasticd-runs", JOB)
+    folder.path.mkdir(parents=True)
+    archive(store.list(KEYS.root).items, folder.records)
+    for argv in (["status"], ["why"]):
+        assert main(argv) == 0
+        assert "'\\udcff.jpg' is gone" in capfd.readouterr().out
 
 
 def test_the_agents_way_in_is_light() -> None:

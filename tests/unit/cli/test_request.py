@@ -232,3 +232,11 @@ def test_a_password_is_read_from_a_file_or_the_environment(tmp_path: Path) -> No
     flags = [*ETCD, "--etcd-user", "u", "--etcd-password-file", str(file)]
     store = parse([*flags, "t.py"], environ).store
     assert store is not None and store.password == "other"
+
+
+def test_our_variable_for_the_run_folder_wins_over_torchruns() -> None:
+    """In `run` as in the commands that look for what it left."""
+    environ = {"PET_LOG_DIR": "theirs", "ELASTICD_LOG_DIR": "ours"}
+    assert parse(["train.py"], environ).run_folder == "ours"
+    assert parse(["--log-dir", "flag", "train.py"], environ).run_folder == "flag"
+    assert parse(["train.py"], {"PET_LOG_DIR": "theirs"}).run_folder == "theirs"

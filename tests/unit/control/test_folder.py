@@ -1,5 +1,8 @@
 """A local job's folder and what is kept in it."""
 
+import os
+import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from elasticd.errors import CallError, NotSupported, Refused
 from elasticd.records.ids import JobName
 from elasticd.records.job import JobStatus
 from elasticd.store.memory import MemoryStore
+from elasticd_agent.log_folder import claim
 from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put, world
 
 
@@ -40,6 +44,52 @@ def test_a_second_run_keeps_the_logs_of_the_first(tmp_path: Path) -> None:
     assert texts == ["0", "1"]
     assert (tmp_path / "j" / "gen-1" / "rank-0.out").read_text() == "2"
     assert (tmp_path / "j" / "checkpoint").exists()
+
+
+def test_runs_go_on_when_an_earlier_one_was_deleted(tmp_path: Path) -> None:
+    """Somebody needed the room; the numbers go on from the highest."""
+    for number in range(3):
+        folder = JobFolder(tmp_path, JOB)
+        folder.take()
+        folder.records.write_text(str(number))
+        folder.release()
+    shutil.rmtree(folder.path / "earlier-1")
+    folder.take()
+    folder.release()
+    names = sorted(path.name for path in folder.path.glob("earlier-*"))
+    assert names == ["earlier-2", "earlier-3"]
+    assert (folder.path / "earlier-3" / "records.json").read_text() == "2"
+
+
+def test_nothing_of_an_earlier_run_is_mixed_with_a_new_one(tmp_path: Path) -> None:
+    """A process of the same name would append to the old log, and be blamed for the old error."""
+    folder = JobFolder(tmp_path, JOB)
+    kept = ["prepared/a.0", "incidents/gen-1.a.stacks.txt", "gen-1/rank-0.err"]
+    for name in kept:
+        path = folder.path / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+    claim(folder.path, "uid-1")
+    assert all((folder.path / "earlier-1" / name).exists() for name in kept)
+    assert not any((folder.path / name).exists() for name in kept)
+    claim(folder.path, "uid-1")
+    assert not (folder.path / "earlier-2").exists()
+
+
+def test_only_the_owner_looks_into_a_run(tmp_path: Path) -> None:
+    """Under any umask: records hold the values of --env, logs whatever the script prints."""
+    before = os.umask(0)
+    try:
+        folder = JobFolder(tmp_path / "new", JOB)
+        folder.take()
+        archive([], folder.records)
+        folder.release()
+        claim(tmp_path / "daemon" / JOB, "uid")
+    finally:
+        os.umask(before)
+    for private in (folder.path, folder.agents, tmp_path / "daemon" / JOB):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.records.stat().st_mode) == 0o600
 
 
 def test_what_a_killed_run_left_of_its_etcd_is_removed(tmp_path: Path) -> None:
