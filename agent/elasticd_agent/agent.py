@@ -20,6 +20,7 @@ from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.comeback import Comebacks
 from elasticd_agent.job_list import JobList
+from elasticd_agent.license import Licenses
 from elasticd_agent.lifecycle import Claim, allot
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.presence import Presence
@@ -29,8 +30,6 @@ from elasticd_agent.workers import Workers
 
 __all__ = ["Agent"]
 
-LICENSE_STEP_S = 1.0
-"""How far the lease must have moved before the pools hear of it."""
 GOODBYE_MARGIN_S = 5.0
 """On top of the workers' grace, for what etcd must hear of our end."""
 POOL_CLOSE_TIMEOUT_S = 5.0
@@ -54,8 +53,7 @@ class Agent:
         presence.on_lease_lost = self._lease_lost
         presence.on_lease_found = self._mark_dirty
         self._incarnations = 0
-        self._was_fenced = False
-        self._licensed_s = 0.0
+        self._licenses = Licenses(self._registration)
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
         self._runners: dict[JobName, Runner] = {}
         self._keys = Keys(self._settings.cluster)
@@ -147,22 +145,7 @@ class Agent:
     # --- the lease ----------------------------------------------------------------------------
 
     def _check_lease(self) -> None:
-        is_fenced = self._registration.is_fenced
-        if is_fenced != self._was_fenced:
-            self._was_fenced = is_fenced
-            for runner in list(self._runners.values()):
-                runner.feed(ev.LeaseUncertain() if is_fenced else ev.LeaseHeld())
-        lease = self._registration.lease
-        if lease is not None and lease.deadline_s - self._licensed_s >= LICENSE_STEP_S:
-            self._licensed_s = lease.deadline_s
-            for runner in self._runners.values():
-                self._license(runner)
-
-    def _license(self, runner: Runner) -> None:
-        """Let the pool enforce the isolation limit, even while this process is stopped."""
-        lease = self._registration.lease
-        if lease is not None:
-            runner.workers.allow_until(lease.deadline_s + runner.spec.isolation_limit_s)
+        self._licenses.check(list(self._runners.values()), self._kept.values())
 
     def _lease_lost(self) -> None:
         self._check_lease()
@@ -354,9 +337,9 @@ class Agent:
             self._comebacks.add(spec.name, JOIN_RETRY_S)
             return
         self._runners[spec.name] = runner
-        if self._was_fenced:
+        if self._licenses.is_fenced:
             runner.feed(ev.LeaseUncertain())
-        self._license(runner)
+        self._licenses.renew(runner)
 
     def _take_kept(self, spec: JobSpec) -> Workers | None:
         """The workers of our earlier incarnation in this very job."""

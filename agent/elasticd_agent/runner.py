@@ -15,7 +15,7 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
 from elasticd.rendezvous.decide import decide, wake_at_s
-from elasticd.rendezvous.state import JobState, Me
+from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.store.api import Lease, Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
@@ -94,6 +94,9 @@ class Runner:
         )
         self.state = JobState(me=me, spec=spec)
         self.retired: Retired | None = None
+        lease = host.lease()
+        self.lease_id = lease.id if lease is not None else None
+        """Under which it joined; it ends with it."""
         self.peers: tuple[Peer, ...] = ()
         self._gentle: list[tuple[float, fx.StopWorker]] = []
         self._pool_retry_s: float | None = None
@@ -121,6 +124,14 @@ class Runner:
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
+
+    @property
+    def stage(self) -> Stage:
+        return self.state.stage
+
+    @property
+    def licensed(self) -> Workers:
+        return self.workers
 
     @property
     def is_working(self) -> bool:

@@ -94,7 +94,8 @@ def _grace_s(state: JobState, worker: Worker) -> float:
     spec = state.spec
     if is_hung_one(state, worker):
         return 0.0
-    if worker.stage is WorkerStage.FAILED:
+    if worker.stage is WorkerStage.FAILED or is_membership_over(state):
+        # Without us others go on, whatever the standing world was made for: soon, or already.
         return spec.failure_timeout_s
     if state.status is not None and state.status.phase is Phase.STOPPED:
         return spec.shutdown_timeout_s

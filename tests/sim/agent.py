@@ -16,14 +16,14 @@ from elasticd.rendezvous.journal import line, opening
 from elasticd.rendezvous.state import JobState, Me
 from tests.sim import write
 from tests.sim.etcd import Changes, Watch
+from tests.sim.lease import AgentLease
 from tests.sim.watching import observe
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
 
-__all__ = ["TTL_S", "Agent"]
+__all__ = ["Agent"]
 
-TTL_S = 5.0
 DOORS_RETRY_S = 1.0
 
 
@@ -50,38 +50,21 @@ class Agent:
         self._watches: list[Watch] = []
         self._observed: list[Watch] = []
         self._is_cut_off = False
-        self.lease: int | None = None
-        self._deadline_s = 0.0
-        self._is_uncertain = False
         self._leave: Reason | None = None
         self._clock = node.sim.clock
         self._rng = node.sim.rng
         self._etcd = node.sim.etcd
-        self._take_lease()
+        self._lease = AgentLease(self)
+        self._lease.take()
 
     # --- a membership
 
-    def _take_lease(self) -> None:
-        sent_s = self._clock.now_s
-
-        def granted(lease: object | None) -> None:
-            if lease is None:
-                self._clock.after(0.3, self.when_able(self._take_lease))
-                return
-            self.lease = cast(int, lease)
-            self._deadline_s = sent_s + TTL_S
-            self._is_uncertain = False
-            self._clock.after(TTL_S / 3, self._keep_alive)
-            self._watch_deadline()
-            self._join()
-
-        self.node.link.call(lambda: self._etcd.grant(TTL_S).id, self._answer(granted))
-
-    def _join(self) -> None:
-        """A new JobState under the lease, and what the node has to say to it."""
-        if self._leave is not None or self.state is not None:
+    def join(self) -> None:
+        """Begin a new JobState under the lease, and tell it what the node has to say."""
+        if self._leave is not None or self.state is not None or self._lease.id is None:
             return
         self._memberships += 1
+        self._lease.joined()
         node = self.node
         me = Me(
             node=node.name,
@@ -169,62 +152,17 @@ class Agent:
 
         return run
 
-    def _answer(self, then: Callable[[object | None], None]) -> Callable[[object | None], None]:
+    def answer(self, then: Callable[[object | None], None]) -> Callable[[object | None], None]:
         return lambda result: self.when_able(lambda: then(result))()
 
     def go_on(self) -> None:
         """SIGCONT: look at the lease first, then at what has piled up."""
         self.is_stopped = False
-        self._check_deadline()
-        self._keep_alive()
+        self._lease.check()
+        self._lease.keep_alive()
         inbox, self._inbox = self._inbox, []
         for call in inbox:
             call()
-
-    # --- the lease
-
-    def _keep_alive(self) -> None:
-        if not self.is_alive or self.is_stopped or self.lease is None:
-            return
-        lease, sent_s = self.lease, self._clock.now_s
-
-        def kept(known: object | None) -> None:
-            if lease != self.lease:
-                return
-            if known is None:
-                self._clock.after(0.2, self._keep_alive)
-                return
-            if not known:
-                self.lease = None
-                if self.state is None:
-                    self._take_lease()
-                else:
-                    self.post(ev.LeaseEnded())  # Its retirement asks for the next lease.
-                return
-            self._deadline_s = max(self._deadline_s, sent_s + TTL_S)
-            if self._is_uncertain and self._clock.now_s < self._deadline_s:
-                self._is_uncertain = False
-                self.post(ev.LeaseHeld())
-            self._watch_deadline()
-            self._clock.after(TTL_S / 3, self._keep_alive)
-
-        self.node.link.call(lambda: self._etcd.keep(lease), self._answer(kept))
-
-    def _watch_deadline(self) -> None:
-        deadline_s, lease = self._deadline_s, self.lease
-        self._clock.at(deadline_s, self.when_able(self._check_deadline))
-
-        def isolated() -> None:
-            if self.lease == lease and self._deadline_s == deadline_s:
-                self.node.kill_workers(self)
-
-        self._clock.at(deadline_s + self.node.sim.spec.isolation_limit_s, isolated)
-
-    def _check_deadline(self) -> None:
-        if self.lease is None or self._is_uncertain or self._clock.now_s < self._deadline_s:
-            return
-        self._is_uncertain = True
-        self.post(ev.LeaseUncertain())
 
     # --- watches
 
@@ -292,11 +230,11 @@ class Agent:
             else:
                 self.post(ev.OldestFound(nodes=tuple(cast(list[NodeId], names))))
 
-        self.node.link.call(ask, self._answer(found))
+        self.node.link.call(ask, self.answer(found))
 
     def _write(self, effect: fx.Effect) -> None:
         """One writer, one write at a time, in order; nothing after the lease's deadline."""
-        lease = self.lease
+        lease = self._lease.id
 
         def ask() -> object:
             if lease is not None and lease not in self._etcd.leases:
@@ -318,10 +256,10 @@ class Agent:
             return
         self._is_writing = True
         ask, answered = self._writes.pop(0)
-        if self.lease is None or self._clock.now_s >= self._deadline_s:
+        if not self._lease.is_sure:
             self._clock.after(0.0, self.when_able(lambda: answered(None)))
             return
-        self.node.link.call(ask, self._answer(answered))
+        self.node.link.call(ask, self.answer(answered))
 
     # --- the end
 
@@ -351,7 +289,7 @@ class Agent:
     def _come_back(self) -> None:
         """Not before those who could not reach us can be reached."""
         if not self._is_cut_off:
-            self._join()
+            self.join()
             return
 
         def look(names: object | None) -> None:
@@ -361,17 +299,12 @@ class Agent:
             self._is_cut_off = bool(is_cut)
             self._clock.after(DOORS_RETRY_S if is_cut else 0.0, self.when_able(self._come_back))
 
-        self.node.link.call(lambda: list(self._etcd.table("member")), self._answer(look))
+        self.node.link.call(lambda: list(self._etcd.table("member")), self.answer(look))
 
     def _retired(self, rejoin_after_s: float | None) -> None:
         if self.is_ending:
-            lease = self.lease
-            self.lease = None
-            if lease is not None:
-                self.node.link.call(lambda: self._etcd.revoke(lease), lambda _: None)
+            self._lease.give_back()
             self.node.agent_ended(self)
-        elif self.lease is None:
-            self._take_lease()
         elif rejoin_after_s is not None:
             delay_s = max(rejoin_after_s, self._rng.uniform(0.05, 0.2))
             self._clock.after(delay_s, self.when_able(self._come_back))

@@ -13,7 +13,7 @@ from tests.sim.fault import FAULTS, Fault
 from tests.sim.history import Broken
 from tests.sim.in_process import InProcess, Script
 from tests.sim.node import Node
-from tests.sim.schedule import Faults, Outcome, drawn_weather, judged, spec_of
+from tests.sim.schedule import LONG_GRACE_S, Faults, Outcome, drawn_weather, judged, spec_of
 from tests.sim.simulation import Simulation
 from tests.sim.trainee import Trainee
 from tests.sim.training import Bug
@@ -73,6 +73,7 @@ def _drawn(
         workers_per_node=rng.choice((0, 1)),
         limits=limits,
         progress_timeout_s=3.0,
+        shutdown_timeout_s=LONG_GRACE_S,
     )
     script = Script(
         steps=rng.choice((3, 30, 100, 200)),

@@ -37,6 +37,8 @@ class Node:
         self.pool_delay_s = (0.1, 1.0)
         self.stop_code: int | None = None
         """How workers exit on SIGTERM; None: as it comes."""
+        self.is_stubborn = False
+        """Workers take all the grace that they are given."""
         self.is_poisoned = False
         """Workers cannot be started here."""
         self._lives = 0
@@ -176,7 +178,11 @@ class Node:
             return
         worker.is_stopping = True
         luck = self.sim.rng.random()
-        delay_s = grace_s if luck < 0.1 else self.sim.rng.uniform(0.0, min(0.3, grace_s))
+        delay_s = (
+            grace_s
+            if luck < 0.1 or self.is_stubborn
+            else self.sim.rng.uniform(0.0, min(0.3, grace_s))
+        )
         code = -9 if luck < 0.1 else 0 if luck < 0.25 else -15
         code = code if self.stop_code is None else self.stop_code
         self.sim.clock.after(delay_s, lambda: self._reaped(worker, code))

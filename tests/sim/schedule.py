@@ -13,12 +13,24 @@ from tests.sim.network import Weather
 from tests.sim.simulation import Simulation
 from tests.sim.training import Bug
 
-__all__ = ["LIVENESS_S", "Faults", "Outcome", "drawn_weather", "judged", "play", "spec_of"]
+__all__ = [
+    "LIVENESS_S",
+    "LONG_GRACE_S",
+    "Faults",
+    "Outcome",
+    "drawn_weather",
+    "judged",
+    "play",
+    "spec_of",
+]
 
 LIVENESS_S = 260.0
 """After the last fault: the slow re-read (60 s), the longest readmission delay (60 s), twice the
 isolation limit with its margin, and some formations with a deadline each."""
 
+
+LONG_GRACE_S = 8.0
+"""Above the margin that rule 4 adds to the isolation limit: no grace may outlive that."""
 
 Faults = list[tuple[float, str]]
 """(when, which)."""
@@ -134,6 +146,7 @@ def _drawn(
         max_nodes=count if rng.random() < 0.7 else rng.randint(minimum, count),
         workers_per_node=rng.choice((0, 1)),
         limits=limits,
+        shutdown_timeout_s=LONG_GRACE_S,
     )
     weather = drawn_weather(rng)
     sim = Simulation(

@@ -7,8 +7,8 @@ from elasticd.records.job import JobSpec, Limits
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.journal import replay
-from tests.sim.agent import TTL_S
 from tests.sim.etcd import Delete
+from tests.sim.lease import TTL_S
 from tests.sim.schedule import spec_of
 from tests.sim.simulation import Simulation
 from tests.sim.training import Bug

@@ -137,6 +137,17 @@ def test_ended_lease_stops_the_workers_and_begins_a_new_incarnation() -> None:
     assert isinstance(retire, fx.Retire) and retire.rejoin_after_s == 0.0
 
 
+def test_void_world_gets_the_short_grace_even_if_it_was_made_as_planned() -> None:
+    """Rule 4: strangers count from the loss of our record, and wait for no more than the margin."""
+    told = outsider(shutdown_timeout_s=30.0, failure_timeout_s=3.0)
+    told.world(dataclasses.replace(world(2, 0, 1, 2, 3), reason=Reason.DRAINED))
+    told.exited(-15)
+    told.up(nonce=2)
+    told.tell(ev.LeaseEnded())
+    stop = told.one(fx.StopWorker)
+    assert isinstance(stop, fx.StopWorker) and stop.grace_s == 3.0
+
+
 def test_node_that_should_leave_does_not_come_back_after_its_lease_ended() -> None:
     """The wish to leave outlives the incarnation."""
     told = outsider()

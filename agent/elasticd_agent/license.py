@@ -1,0 +1,95 @@
+"""What follows from this node's lease: who may write, and until when workers may run.
+
+The pools enforce the second themselves, also while this process stands still: each has a license,
+the lease's deadline plus its job's isolation limit. Others count on it. A world of strangers may
+start once that time has passed, so a membership whose lease was lost is never licensed again:
+neither by the lease that follows, nor if etcd comes back just before the old limit.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from elasticd.records.job import JobSpec
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.state import Stage
+from elasticd.store.api import Lease, LeaseId
+
+__all__ = ["Licensed", "Licenses", "Membership", "Standing"]
+
+LICENSE_STEP_S = 1.0
+"""How far the lease must have moved before the pools hear of it."""
+
+
+class Standing(Protocol):
+    """This node's standing in etcd: a `Registration`."""
+
+    @property
+    def lease(self) -> Lease | None: ...
+
+    @property
+    def is_fenced(self) -> bool: ...
+
+
+class Licensed(Protocol):
+    """One job's workers on this node: `Workers`."""
+
+    @property
+    def spec(self) -> JobSpec: ...
+
+    def allow_until(self, until_s: float) -> None: ...
+
+
+class Membership(Protocol):
+    """One incarnation in one job: a `Runner`."""
+
+    @property
+    def lease_id(self) -> LeaseId | None: ...
+
+    @property
+    def stage(self) -> Stage: ...
+
+    @property
+    def licensed(self) -> Licensed: ...
+
+    def feed(self, event: ev.Event) -> None: ...
+
+
+class Licenses:
+    """Compares the lease with what memberships and pools were told of it. Of the owner's thread."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._told_s = 0.0
+        self.is_fenced = False
+        """What the memberships were told last."""
+
+    def check(self, members: Sequence[Membership], kept: Iterable[Licensed]) -> None:
+        """Renew the licenses, then tell the memberships if the lease became sure or unsure.
+
+        In this order: what a membership hears may start its workers, and a pool whose license is
+        over refuses to. `kept` are workers that wait for the next incarnation: they are in no
+        world, so the lease that their node holds is enough for them.
+        """
+        lease = self._standing.lease
+        if lease is not None and lease.deadline_s - self._told_s >= LICENSE_STEP_S:
+            self._told_s = lease.deadline_s
+            for member in members:
+                self.renew(member)
+            for workers in kept:
+                _allow(workers, lease)
+        is_fenced = self._standing.is_fenced
+        if is_fenced != self.is_fenced:
+            self.is_fenced = is_fenced
+            for member in members:
+                member.feed(ev.LeaseUncertain() if is_fenced else ev.LeaseHeld())
+
+    def renew(self, member: Membership) -> None:
+        """License the workers of one membership, if it is one of the lease that is held now."""
+        lease = self._standing.lease
+        if lease is None or member.lease_id != lease.id or member.stage is Stage.VOID:
+            return
+        _allow(member.licensed, lease)
+
+
+def _allow(workers: Licensed, lease: Lease) -> None:
+    workers.allow_until(lease.deadline_s + workers.spec.isolation_limit_s)

@@ -1,0 +1,113 @@
+"""The lease of one simulated agent: kept alive, lost, granted anew; and the licenses under it."""
+
+import math
+from typing import TYPE_CHECKING, cast
+
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.state import Stage
+
+if TYPE_CHECKING:
+    from tests.sim.agent import Agent
+
+__all__ = ["TTL_S", "AgentLease"]
+
+TTL_S = 5.0
+
+
+class AgentLease:
+    """As `Registration` and `Licenses` do it: one lease at a time, sought anew when it is lost."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+        self._clock, self._etcd = agent.node.sim.clock, agent.node.sim.etcd
+        self.id: int | None = None
+        self.deadline_s = 0.0
+        self._is_uncertain = False
+        self._is_granting = False
+        self._joined: int | None = None
+        """Under which the standing membership joined."""
+        self._license_s = math.inf
+
+    @property
+    def is_sure(self) -> bool:
+        return self.id is not None and self._clock.now_s < self.deadline_s
+
+    def take(self) -> None:
+        if self._is_granting or self.id is not None:
+            return
+        agent, sent_s, self._is_granting = self._agent, self._clock.now_s, True
+
+        def granted(lease: object | None) -> None:
+            self._is_granting = False
+            if lease is None:
+                self._clock.after(0.3, agent.when_able(self.take))
+                return
+            self.id = cast(int, lease)
+            self.deadline_s = sent_s + TTL_S
+            self._is_uncertain = False
+            self._clock.after(TTL_S / 3, self.keep_alive)
+            self._watch_deadline()
+            agent.join()
+
+        agent.node.link.call(lambda: self._etcd.grant(TTL_S).id, agent.answer(granted))
+
+    def keep_alive(self) -> None:
+        agent = self._agent
+        if not agent.is_alive or agent.is_stopped or self.id is None:
+            return
+        lease, sent_s = self.id, self._clock.now_s
+
+        def kept(known: object | None) -> None:
+            if lease != self.id:
+                return
+            if known is None:
+                self._clock.after(0.2, self.keep_alive)
+                return
+            if not known:
+                self.id = None
+                agent.post(ev.LeaseEnded())
+                self.take()
+                return
+            self.deadline_s = max(self.deadline_s, sent_s + TTL_S)
+            self._watch_deadline()
+            if self._is_uncertain and self._clock.now_s < self.deadline_s:
+                self._is_uncertain = False
+                agent.post(ev.LeaseHeld())
+            self._clock.after(TTL_S / 3, self.keep_alive)
+
+        agent.node.link.call(lambda: self._etcd.keep(lease), agent.answer(kept))
+
+    def check(self) -> None:
+        """Tell the core once the deadline has passed."""
+        if self.id is None or self._is_uncertain or self._clock.now_s < self.deadline_s:
+            return
+        self._is_uncertain = True
+        self._agent.post(ev.LeaseUncertain())
+
+    def joined(self) -> None:
+        """A membership begins under this lease."""
+        self._joined = self.id
+        self._renew_license()
+
+    def give_back(self) -> None:
+        lease, self.id = self.id, None
+        if lease is not None:
+            self._agent.node.link.call(lambda: self._etcd.revoke(lease), lambda _: None)
+
+    def _watch_deadline(self) -> None:
+        self._clock.at(self.deadline_s, self._agent.when_able(self.check))
+        self._renew_license()
+
+    def _renew_license(self) -> None:
+        """The pool's own limit; what is of an earlier lease, or void, is licensed no more."""
+        state = self._agent.state
+        if state is not None and (self._joined != self.id or state.stage is Stage.VOID):
+            return
+        node = self._agent.node
+        license_s = self._license_s = self.deadline_s + node.sim.spec.isolation_limit_s
+
+        def isolated() -> None:
+            if self._license_s == license_s:
+                node.kill_workers(self._agent)
+
+        self._clock.at(license_s, isolated)
