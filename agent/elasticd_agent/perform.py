@@ -114,8 +114,8 @@ class Performer:
 
     def _oldest(self, count: int) -> tuple[NodeId, ...]:
         prefix = self.keys.members(self.job)
-        items = self.store.oldest(prefix, count)
-        return tuple(NodeId(item.key.removeprefix(prefix)) for item in items)
+        keys = self.store.oldest(prefix, count)
+        return tuple(NodeId(key.removeprefix(prefix)) for key in keys)
 
     def _put_member(self, member: Member) -> Put:
         key = self.keys.member(self.job, member.node)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elasticd.errors import NotSupported
+from elasticd.records.compression import compressed, decompressed
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyValue, Put, Store, Txn
@@ -29,7 +30,7 @@ def archive(items: Iterable[KeyValue], path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    records = {item.key: json.loads(item.value) for item in items}
+    records = {item.key: json.loads(decompressed(item.value, item.key)) for item in items}
     partial = path.with_suffix(".partial")
     # It holds the values of --env.
     with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -41,15 +42,16 @@ def load(path: Path, store: Store) -> None:
     """Put the records of a file into an empty store.
 
     Raises:
-        NotSupported: not such a file, or a newer one.
+        NotSupported: not such a file, a newer one, or one with a record that no etcd had.
     """
     try:
         plain = json.loads(path.read_text())
         schema, records = plain["schema"], plain["records"]
-        puts = [Put(key=key, value=json.dumps(value).encode()) for key, value in records.items()]
+        texts = [(key, json.dumps(value).encode()) for key, value in records.items()]
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise NotSupported(f"{path} is not a file of elasticd's records.") from exc
     if schema != SCHEMA:
         raise NotSupported(f"{path} has schema {schema}, this elasticd knows {SCHEMA}: upgrade it.")
+    puts = [Put(key=key, value=compressed(text, key)) for key, text in texts]
     for begin in range(0, len(puts), ITEMS_PER_TXN):
         store.commit(Txn(then=tuple(puts[begin : begin + ITEMS_PER_TXN])))

@@ -16,13 +16,11 @@ from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from elasticd.errors import NotSupported
+from elasticd.records.compression import compressed, decompressed
 
-__all__ = ["RECORD_LIMIT_BYTES", "SCHEMA", "decode", "encode", "from_plain", "to_plain"]
+__all__ = ["SCHEMA", "decode", "encode", "from_plain", "to_plain"]
 
 SCHEMA = (1, 0)
-RECORD_LIMIT_BYTES = 1_000_000
-"""Below etcd's default request limit of 1.5 MiB, with room for a transaction's second record."""
-
 R = TypeVar("R")
 
 _PLAIN = {int, str, float, bool, type(None)}
@@ -30,25 +28,30 @@ _PLAIN = {int, str, float, bool, type(None)}
 
 
 def encode(record: object) -> bytes:
-    """Write a record, its kind and the schema it follows."""
+    """Write a record, its kind and the schema it follows.
+
+    Raises:
+        NotSupported: it is too large for etcd.
+    """
     plain = to_plain(record)
     assert isinstance(plain, dict)
     plain.update(plain.pop("unknown", {}))
     plain["kind"] = type(record).__name__
     plain["schema"] = f"{SCHEMA[0]}.{SCHEMA[1]}"
-    return json.dumps(plain, separators=(",", ":"), sort_keys=True).encode()
+    text = json.dumps(plain, separators=(",", ":"), sort_keys=True)
+    return compressed(text.encode(), type(record).__name__)
 
 
 def decode(kind: type[R], value: bytes) -> R:
     """Read a record of this kind.
 
     Raises:
-        NotSupported: not JSON, another kind, a field that does not fit, or a newer major schema.
+        NotSupported: not JSON, another kind, a field that does not fit, too large, or a newer
+            major schema.
     """
-    if len(value) > RECORD_LIMIT_BYTES:
-        raise NotSupported(f"The {kind.__name__} record of {len(value)} bytes is over the limit.")
+    text = decompressed(value, kind.__name__)
     try:
-        plain = json.loads(value)
+        plain = json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise NotSupported(f"The {kind.__name__} record in etcd is not JSON: {exc}.") from exc
     if not isinstance(plain, dict):

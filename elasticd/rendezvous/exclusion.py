@@ -18,6 +18,7 @@ everybody: a node that is lost every five seconds then takes some hundredths of 
 _STEADY_S = 60.0
 """A world that stood this long clears the record of the nodes in it."""
 _EXCLUSIONS_KEPT = 256
+"""Of incarnations that are over: only how often their nodes were lost still matters."""
 
 
 def readmission_delay_s(losses: int, *, is_in_process: bool = False) -> float:
@@ -56,5 +57,14 @@ def exclusions(
             generation=generation,
             losses=(before.losses if before is not None else 0) + int(is_counted),
         )
-    newest = sorted(kept.values(), key=lambda e: (e.generation, e.node))[-_EXCLUSIONS_KEPT:]
-    return tuple(newest)
+    in_order = sorted(kept.values(), key=lambda e: (e.generation, e.node))
+    # Rule 6: as long as such an incarnation could come back, its exclusion stands, however many
+    # were lost at once.
+    over = [e for e in in_order if e.generation != generation and not _is_here(state, e)]
+    forgotten = {e.node for e in over[:-_EXCLUSIONS_KEPT]}
+    return tuple(e for e in in_order if e.node not in forgotten)
+
+
+def _is_here(state: JobState, exclusion: Exclusion) -> bool:
+    seen = state.members.get(exclusion.node)
+    return seen is not None and seen.member.incarnation == exclusion.incarnation

@@ -3,6 +3,8 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
+from elasticd.errors import NotSupported
+from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, NodeId, Nonce, Rank
 from elasticd.records.job import target_nodes
 from elasticd.records.member import Member, SlotOffer, StoreAddress
@@ -32,6 +34,9 @@ PACE_LIMIT_S = 1.0
 """Workers tell their pace more often than this, but for a pause."""
 FIRST_STEP_POLL_S = 0.5
 """Mostly the step itself brings another look."""
+
+LARGE_NODES = 1000
+"""Below, any world fits: names and all, compression leaves less than 500 bytes for each node."""
 
 STORE_POLL_S = 0.05
 """Between looks while only a fresh store is missing, which is on its way."""
@@ -83,7 +88,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
         return Wait(message=f"a fresh store on node {nodes[0].node}", until_s=now_s + STORE_POLL_S)
     is_first = previous is None
     here = {(node.node, node.incarnation) for node in nodes}
-    return World(
+    world = World(
         generation=generation,
         nodes=nodes,
         store=store,
@@ -103,6 +108,23 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
         at_step=at_step,
         restarts=0 if is_first or previous is None else previous.restarts + 1,
     )
+    return _too_large(state, change, world) or world
+
+
+def _too_large(state: JobState, change: Change, world: World) -> Wait | None:
+    """A record that etcd refuses would be proposed for ever, and nobody would be told why."""
+    if len(world.nodes) + len(world.lost) + len(world.excluded) < LARGE_NODES:
+        return None
+    try:
+        encode(world)
+    except NotSupported:
+        return Wait(
+            message=f"fewer nodes: the record of a world of {len(world.nodes)} nodes with "
+            f"{world.size} workers is larger than etcd takes; submit the job with a smaller "
+            "--nnodes",
+            is_below_min=state.world is None or not change.reason.is_planned,
+        )
+    return None
 
 
 def _choose(previous: World | None, ready: Sequence[SeenMember], target: int) -> list[SeenMember]:

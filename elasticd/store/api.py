@@ -192,8 +192,8 @@ class Store(Protocol):
     def list(self, prefix: str) -> Snapshot:
         """Read all keys that begin with the prefix at one revision, in the order of the keys."""
 
-    def oldest(self, prefix: str, count: int) -> Sequence[KeyValue]:
-        """Read the `count` keys under the prefix that were created first, the oldest first."""
+    def oldest(self, prefix: str, count: int) -> Sequence[str]:
+        """Name the `count` keys under the prefix that were created first, the oldest first."""
 
     def commit(self, txn: Txn) -> TxnResult:
         """Carry out a transaction."""

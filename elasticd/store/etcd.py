@@ -49,10 +49,11 @@ class EtcdStore:
     def list(self, prefix: str) -> Snapshot:
         return self._read(KeyRange(key=prefix, is_prefix=True))
 
-    def oldest(self, prefix: str, count: int) -> Sequence[KeyValue]:
+    def oldest(self, prefix: str, count: int) -> Sequence[str]:
         below = KeyRange(key=prefix, is_prefix=True)
-        request = range_request(below, limit=count, is_oldest_first=True)
-        return snapshot(below, self._connection.call(Rpc.RANGE, request)).items
+        request = range_request(below, limit=count, is_keys_only=True, is_oldest_first=True)
+        answer = self._connection.call(Rpc.RANGE, request)
+        return [item.key for item in snapshot(below, answer).items]
 
     def commit(self, txn: Txn) -> TxnResult:
         return commit(self._connection, txn)

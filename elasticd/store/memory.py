@@ -144,9 +144,9 @@ class MemoryStore:
         self._hand_out()
         return snapshot
 
-    def oldest(self, prefix: str, count: int) -> Sequence[KeyValue]:
+    def oldest(self, prefix: str, count: int) -> Sequence[str]:
         by_age = sorted(self.list(prefix).items, key=lambda item: (item.create_revision, item.key))
-        return by_age[:count]
+        return [item.key for item in by_age[:count]]
 
     def commit(self, txn: Txn) -> TxnResult:
         with self._lock:

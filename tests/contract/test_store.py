@@ -71,7 +71,7 @@ def test_oldest_goes_by_creation_and_not_by_the_last_write(store: Store, prefix:
     """Who was there first stays first, however often it writes."""
     for key in ("c", "a", "b", "c"):
         put(store, prefix + key)
-    assert [item.key for item in store.oldest(prefix, 2)] == [f"{prefix}c", f"{prefix}a"]
+    assert list(store.oldest(prefix, 2)) == [f"{prefix}c", f"{prefix}a"]
     assert len(store.oldest(prefix, 9)) == 3
 
 

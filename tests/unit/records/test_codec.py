@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import NotSupported
-from elasticd.records.codec import RECORD_LIMIT_BYTES, decode, encode, from_plain, to_plain
+from elasticd.records.codec import decode, encode, from_plain, to_plain
+from elasticd.records.compression import RECORD_LIMIT_BYTES
 from elasticd.records.ids import JobName
 from elasticd.records.incident import Incident
 from elasticd.records.job import Active, EntryKind, JobSpec, JobStatus, Want

@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 
+from elasticd.records import compression
 from elasticd.records.ids import Generation
 from elasticd.records.reason import Reason
 from elasticd.records.world import Exclusion, World
+from elasticd.rendezvous import plan
 from elasticd.rendezvous.change import find_change
 from elasticd.rendezvous.exclusion import readmission_delay_s
 from elasticd.rendezvous.plan import ISOLATION_MARGIN_S, Wait, plan_world
@@ -217,3 +219,37 @@ def test_node_that_did_not_arrive_is_left_out() -> None:
     told.members(member(0, arrived=1), member(1, arrived=1), member(2))
     found = next_world(told, is_late=True)
     assert found.lost == (name(2),) and found.reason is Reason.DID_NOT_ARRIVE
+
+
+def test_world_that_etcd_would_not_take_is_waited_with_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Proposed, it would be refused for ever; what trains meanwhile is not disturbed."""
+    monkeypatch.setattr(compression, "RECORD_LIMIT_BYTES", 100)
+    monkeypatch.setattr(plan, "LARGE_NODES", 3)
+    told = proposer(1)
+    told.members(member(0, arrived=1), member(1, arrived=1), member(2))
+    found = planned(told)
+    assert isinstance(found, Wait) and not found.is_below_min
+    assert "fewer nodes: the record of a world of 3 nodes with 3 workers" in found.message
+    told.members(member(0, arrived=1), member(1, nonce=2), member(2))
+    found = planned(told)
+    assert isinstance(found, Wait) and found.is_below_min
+
+
+def test_each_of_many_that_are_lost_at_once_stays_excluded() -> None:
+    """Rule 6: none comes back as the same incarnation, however long its record stands."""
+    lost = range(1, 301)
+    told = proposer(*lost)
+    told.members(member(0, arrived=1))
+    first = next_world(told)
+    assert [n.node for n in first.nodes] == [name(0)]
+    assert all(first.is_excluded(name(i), incarnation(i)) for i in lost)
+    told.state = replace(told.state, world=first)
+    told.members(member(0, nonce=3, arrived=2), *(member(i, arrived=1) for i in lost))
+    second = next_world(told)
+    assert [n.node for n in second.nodes] == [name(0)]
+    assert all(second.is_excluded(name(i), incarnation(i)) for i in lost)
+    told.state = replace(told.state, world=second)
+    told.members(member(0, nonce=4, arrived=3, stores=(4, 5)))
+    assert len(next_world(told).excluded) == 256

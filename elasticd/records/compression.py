@@ -1,0 +1,58 @@
+"""The bytes of a record as they stand in etcd: JSON that people can read, or, if long, compressed.
+
+etcd refuses a request above 1.5 MiB, and keeps every revision of a key until it is compacted. The
+world of a large job is the only record that comes near: some 370 bytes for each node of eight
+workers, of which compression leaves 45. What is short stays readable, for people and for versions
+of elasticd that know no compression: those refuse records of over a megabyte in any case.
+"""
+
+import zlib
+
+from elasticd.errors import NotSupported
+
+__all__ = ["PLAIN_LIMIT_BYTES", "RECORD_LIMIT_BYTES", "compressed", "decompressed"]
+
+RECORD_LIMIT_BYTES = 1_000_000
+"""Below etcd's default request limit of 1.5 MiB, with room for a transaction's other records."""
+PLAIN_LIMIT_BYTES = 64_000_000
+"""Of the JSON: a hundred times the world of a thousand nodes; who reads it has that much memory."""
+
+_LEVEL = 6
+"""For 10,000 nodes of 8 workers 63 ms and 0.45 MB; level 1 takes 15 ms and leaves 0.64 MB."""
+_FIRST_BYTE = b"\x78"
+"""Of what zlib writes with its default window; JSON begins with another one."""
+
+
+def compressed(plain: bytes, what: str) -> bytes:
+    """Return what to store for these bytes of JSON.
+
+    Raises:
+        NotSupported: they are too many, compressed as well; `what` names the record.
+    """
+    value = plain if len(plain) <= RECORD_LIMIT_BYTES else zlib.compress(plain, _LEVEL)
+    if len(value) > RECORD_LIMIT_BYTES or len(plain) > PLAIN_LIMIT_BYTES:
+        raise NotSupported(
+            f"The {what} record of {len(value)} bytes is over the limit of {RECORD_LIMIT_BYTES} "
+            "bytes, which etcd sets: use fewer nodes, or shorter arguments and variables."
+        )
+    return value
+
+
+def decompressed(value: bytes, what: str) -> bytes:
+    """Return the JSON of a stored record.
+
+    Raises:
+        NotSupported: too long, or damaged.
+    """
+    if len(value) > RECORD_LIMIT_BYTES:
+        raise NotSupported(f"The {what} record of {len(value)} bytes is over the limit.")
+    if not value.startswith(_FIRST_BYTE):
+        return value
+    reader = zlib.decompressobj()
+    try:
+        plain = reader.decompress(value, PLAIN_LIMIT_BYTES)
+    except zlib.error as exc:
+        raise NotSupported(f"The {what} record in etcd is damaged: {exc}.") from exc
+    if not reader.eof:
+        raise NotSupported(f"The {what} record in etcd is cut short, or over the limit.")
+    return plain
