@@ -8,16 +8,19 @@ CONSTRAINTS := constraints.txt
 # Installed first and by its exact version: a looser pin would fetch gigabytes of CUDA packages.
 TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' $(CONSTRAINTS))
 RUN_FOLDER ?= elasticd-runs
+# Files that share a cluster stay on one process. Nothing that is measured is a test.
+TEST_PROCESSES ?= 2
+PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks -n $(TEST_PROCESSES) --dist loadfile
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check bench soak mutants clean
+.PHONY: help venv demo test test-slow check extras bench soak mutants clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
 
 venv: $(VENV)/.dev $(VENV)/.azurite ## a virtual environment with everything that the tests need
 
@@ -25,8 +28,14 @@ demo: $(VENV)/.demo ## train on two agents, one worker killed halfway
 	$(BIN)/elasticd run --job demo --log-dir $(RUN_FOLDER) --local-agents 2 \
 	  docs/examples/digits_elastic.py --die-at-step 230 --step-sleep-s 0.01
 
-test: $(VENV)/.dev $(VENV)/.azurite ## all tests; PYTEST_ARGS goes to pytest
-	$(BIN)/python -m pytest --ignore tests/benchmarks $(PYTEST_ARGS)
+test: $(VENV)/.dev $(VENV)/.azurite ## all tests but the soaks; PYTEST_ARGS goes to pytest
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.dev $(VENV)/.azurite ## the soaks among the tests: many faults, whole trainings
+	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+extras: $(VENV)/.base ## see that pip can install every extra, in an environment with torch alone
+	$(BIN)/python .ci/extras.py
 
 check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, layers
 	$(BIN)/ruff format --check .

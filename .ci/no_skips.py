@@ -1,14 +1,14 @@
 """Fail if a test was skipped: on the machine that decides, every test has to run.
 
-python .ci/no_skips.py REPORT.xml       (what `pytest --junit-xml` wrote)
+python .ci/no_skips.py REPORT.xml ...   (what `pytest --junit-xml` wrote)
 """
 
 import sys
 import xml.etree.ElementTree as ET  # our own file, of a moment ago
 
 
-def main(path: str) -> int:
-    cases = list(ET.parse(path).getroot().iter("testcase"))  # noqa: S314
+def main(paths: list[str]) -> int:
+    cases = [case for path in paths for case in ET.parse(path).getroot().iter("testcase")]  # noqa: S314
     skipped = [(case, skip) for case in cases for skip in case.iter("skipped")]
     for case, skip in skipped:
         why = " ".join((skip.get("message") or "no reason given").split())
@@ -20,4 +20,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,3 +1,33 @@
-"""Fixtures for all tests: real etcds."""
+"""Fixtures for all tests: real etcds. And what every test may take for granted of its process."""
+
+import signal
+
+import pytest
+
+from tests.fixtures.patience import patience_s
 
 pytest_plugins = ["tests.fixtures.etcd", "tests.fixtures.store"]
+
+_TEST_LIMIT_S = 120.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin with a shell's signals, and with limits that fit this machine.
+
+    `nohup make test &` starts us with SIGINT and SIGHUP ignored, and what we start inherits that;
+    the tests of Ctrl-C and of a lost terminal start what a person starts in a shell.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if config.getoption("timeout", None) is None:
+        config.option.timeout = patience_s(_TEST_LIMIT_S)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stretch the limits that tests set for themselves, as the one for all is stretched."""
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        if mark is not None:
+            limit_s, *others = mark.args
+            item.add_marker(pytest.mark.timeout(patience_s(limit_s), *others, **mark.kwargs), False)

@@ -15,10 +15,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from elasticd.train.group import Group, GroupBroken
+from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
 
 FORM_LIMIT_S = 20.0
-PATIENCE_S = 15.0
+PATIENCE_S = patience_s(15.0)
 """Far above what a wake takes, far below what the thing that is woken would wait."""
 
 

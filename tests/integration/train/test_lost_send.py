@@ -15,9 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from elasticd.train.group import Group
 from elasticd.train.wakeable import WakeableGroup
+from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
 
-PATIENCE_S = 15.0
+PATIENCE_S = patience_s(15.0)
 WIDTH = 4096
 SENT = WIDTH * WIDTH + WIDTH
 """Elements of a linear layer, as one bucket: far more than two sockets take in."""

@@ -12,10 +12,11 @@ from elasticd.channel.worker import Enter, Formed, FromWorker, ToWorker
 from elasticd.records.ids import Generation, Rank
 from elasticd.records.member import StoreAddress
 from elasticd.train.session import AgentSession
+from tests.fixtures.patience import patience_s
 
 __all__ = ["PATIENCE_S", "Bench", "bench", "enter", "formed"]
 
-PATIENCE_S = 20.0
+PATIENCE_S = patience_s(20.0)
 """Only a bound for a hang."""
 
 M = TypeVar("M", bound=FromWorker)

@@ -10,8 +10,9 @@ from elasticd.channel.worker import Attached, Beat, Dump, Stacks
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import Generation
 from elasticd.train.link import Link
+from tests.fixtures.patience import patience_s
 
-PATIENCE_S = 20.0
+PATIENCE_S = patience_s(20.0)
 """Only a bound for a hang."""
 
 

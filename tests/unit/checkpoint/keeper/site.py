@@ -19,12 +19,13 @@ from elasticd.checkpoint.manifest import Piece, Tensor
 from elasticd.checkpoint.plan import Layout, Slab, laid_out
 from elasticd.checkpoint.upload import Share
 from tests.fixtures.open_files import open_files
+from tests.fixtures.patience import patience_s
 from tests.unit.checkpoint.meddling import Meddling
 from tests.unit.checkpoint.records import header
 
 __all__ = ["PATIENCE_S", "Gate", "Node", "a_plan", "a_snapshot", "committed", "memfds"]
 
-PATIENCE_S = 20.0
+PATIENCE_S = patience_s(20.0)
 """Only a bound for a hang."""
 SHARE_BYTES = 100
 

@@ -1,0 +1,63 @@
+"""Fail if pip cannot find a set of versions for an extra of pyproject.toml.
+
+A library that bounds its own requirements anew can leave pip to try hundreds of versions, for hours
+and in vain, where the constraints file knows a set that works. So each extra is resolved as a user
+would have it: in an environment with the pinned torch alone, without the constraints, once with the
+pip that Python brings and once with the newest. Nothing but torch and pip is installed.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 300.0
+"""Only ends a search without an end; one that goes well takes some ten seconds."""
+
+
+def main() -> int:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [*project["optional-dependencies"], "local,s3", "local,dev,demo"]
+    found = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    if found is None:
+        raise SystemExit("constraints.txt has no line 'torch==...': pin it there.")
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="elasticd-extras-") as folder:
+        venv.create(folder, with_pip=True)
+        python = str(Path(folder) / "bin" / "python")
+        _pip(python, "install", found[0])
+        for is_newest in (False, True):
+            if is_newest:
+                _pip(python, "install", "--upgrade", "pip")
+            version = _pip(python, "--version").split()[1]
+            failed += [f"{extra} (pip {version})" for extra in extras if not _fits(python, extra)]
+    for name in failed:
+        sys.stderr.write(f"pip finds no set of versions: {name}\n")
+    sys.stdout.write(f"{2 * len(extras)} resolutions, {len(failed)} failed\n")
+    return 1 if failed else 0
+
+
+def _fits(python: str, extra: str) -> bool:
+    began_s = time.monotonic()
+    try:
+        _pip(python, "install", "--dry-run", f"{ROOT}[{extra}]")
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as exc:
+        sys.stderr.write(f"{extra}: {exc}\n{(exc.stderr or b'')[-2000:]!r}\n")
+        return False
+    sys.stdout.write(f"{extra}: {time.monotonic() - began_s:.0f} s\n")
+    return True
+
+
+def _pip(python: str, *args: str) -> str:
+    command = [python, "-m", "pip", "--disable-pip-version-check", *args]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
