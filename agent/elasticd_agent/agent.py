@@ -17,11 +17,12 @@ from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import Changed, KeyRange, Snapshot
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.allotment import Claim, allot, claim_of, rivals
 from elasticd_agent.clock import now_s
 from elasticd_agent.comeback import Comebacks
+from elasticd_agent.demand import Demands
 from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
-from elasticd_agent.lifecycle import Claim, allot
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.presence import Presence
 from elasticd_agent.pulse import Verdict
@@ -58,6 +59,7 @@ class Agent:
         self._runners: dict[JobName, Runner] = {}
         self._keys = Keys(self._settings.cluster)
         self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
+        self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._pools: set[int] = set()
         self._kept: dict[JobName, Workers] = {}
         self._lookout = Lookout(self._life, self._worker_spoke, self._worker_judged)
@@ -84,6 +86,7 @@ class Agent:
             for kept in self._kept.values():
                 kept.close(POOL_CLOSE_TIMEOUT_S)
             self._lookout.close()
+            self._demands.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if self._error:
@@ -265,13 +268,15 @@ class Agent:
             for job, (spec, order) in self._specs.items()
             if job not in self._comebacks or job in self._kept
         ]
+        contested = rivals(claims, self._settings.slots)
+        self._demands.watch({job: self._specs[job][0] for job in contested})
         for job, slots in allot(claims, self._settings.slots).items():
             runner = self._runners.get(job)
             if job in self._comebacks:
                 continue  # Its workers keep their places meanwhile.
             if self._are_held(slots, job):
                 continue  # The burial of who holds them brings us here again.
-            if runner is None and slots:
+            if runner is None and slots and self._comebacks.may_join(job):
                 self._join(*self._specs[job], slots)
             elif runner is not None and not slots:
                 runner.feed(ev.LeaveRequested(reason=Reason.NODE_LEFT))
@@ -285,23 +290,13 @@ class Agent:
         return not held.isdisjoint(slots)
 
     def _claim(self, spec: JobSpec, order: int) -> Claim:
-        runner = self._runners.get(spec.name)
-        if runner is None:
-            kept = self._kept.get(spec.name)
-            return Claim(
-                job=spec.name,
-                order=order,
-                wanted=spec.workers_per_node,
-                held=kept.slots if kept is not None else (),
-                is_working=kept is not None,
-            )
-        return Claim(
-            job=spec.name,
-            order=order,
-            wanted=spec.workers_per_node,
-            held=runner.state.slots,
-            is_working=runner.is_working or runner.state.leaving is not None,
-            is_spare=runner.is_spare,
+        runner, kept = self._runners.get(spec.name), self._kept.get(spec.name)
+        return claim_of(
+            spec,
+            order,
+            runner.state if runner is not None else None,
+            kept=kept.slots if kept is not None else None,
+            lacks_nodes=self._demands.lacks_nodes(spec.name),
         )
 
     def _join(self, spec: JobSpec, order: int, slots: tuple[Slot, ...]) -> None:

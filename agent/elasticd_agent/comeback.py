@@ -1,5 +1,7 @@
 """The jobs that this node has left and comes back to, and when.
 
+Whatever makes a node join a job again and again, it does not without a pause, and it says so.
+
 Whoever was left out waits for a while. Whoever was left out because others could not reach it
 comes back only once all members that there are by then can be reached: each vain try would cost
 them a formation.
@@ -24,6 +26,10 @@ __all__ = ["Comebacks"]
 
 DOORS_RETRY_S = 5.0
 """Between two looks whether those who could not reach us can be reached."""
+JOINS_AT_ONCE = 10
+JOIN_WINDOW_S = 10.0
+"""More joins of one job than that within so long, and the next one waits until there are fewer:
+ten times what any fault asks for."""
 
 log = get_logger()
 
@@ -42,6 +48,7 @@ class Comebacks:
     ) -> None:
         self._post, self._store, self._keys = post, store, keys
         self._waiting: dict[JobName, _Comeback] = {}
+        self._joins_s: dict[JobName, list[float]] = {}
 
     def __contains__(self, job: JobName) -> bool:
         return job in self._waiting
@@ -55,8 +62,21 @@ class Comebacks:
         """Come back after so long; `has_to_reach` the members, if that is why we were left out."""
         self._waiting[job] = _Comeback(due_s=now_s() + delay_s, has_to_reach=has_to_reach)
 
+    def may_join(self, job: JobName) -> bool:
+        """Count one more join of this job; False: it was joined too often, and comes back later."""
+        at_s = now_s()
+        recent = [t for t in self._joins_s.get(job, []) if at_s - t < JOIN_WINDOW_S]
+        if len(recent) >= JOINS_AT_ONCE:
+            pause_s = recent[0] + JOIN_WINDOW_S - at_s
+            log.warning("job.join_paused", job=job, joins=len(recent), pause_seconds=pause_s)
+            self.add(job, pause_s)
+            return False
+        self._joins_s[job] = [*recent, at_s]
+        return True
+
     def drop(self, job: JobName) -> None:
         self._waiting.pop(job, None)
+        self._joins_s.pop(job, None)
 
     def take_due(self) -> bool:
         """Forget those whose time has come; True if there was one."""

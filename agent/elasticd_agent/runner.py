@@ -15,6 +15,7 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
 from elasticd.rendezvous.decide import decide, wake_at_s
+from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.store.api import Lease, Store
 from elasticd.telemetry.log import get_logger
@@ -133,16 +134,6 @@ class Runner:
     def licensed(self) -> Workers:
         return self.workers
 
-    @property
-    def is_working(self) -> bool:
-        """Its workers run here, or a world counts on this node."""
-        return bool(self.state.workers) or (self.state.is_in_world and not self.state.is_over)
-
-    @property
-    def is_spare(self) -> bool:
-        world = self.state.world
-        return world is not None and not self.is_working and not self.state.is_world_ended
-
     def peer_named(self, node: NodeId, life: Life) -> Peer | None:
         """Where that agent listens, as far as etcd's records that we have seen say."""
         seen = self.state.members.get(node)
@@ -157,12 +148,13 @@ class Runner:
         if self.retired is not None:
             return
         before, at_s = self.state, now_s()
+        was_working = is_working(before)
         self.state, effects = decide(before, event, now_s=at_s)
         self._record(lambda: journal.line(at_s, event, effects))
         self._tell_changes(before)
         for effect in effects:
             self._perform(effect)
-        if before.stage is not self.state.stage or before.is_in_world != self.state.is_in_world:
+        if before.stage is not self.state.stage or was_working != is_working(self.state):
             self._changed()
 
     def wake_s(self) -> float | None:

@@ -17,6 +17,7 @@ __all__ = [
     "JobStatus",
     "Limits",
     "Want",
+    "lacks_nodes",
     "target_nodes",
 ]
 
@@ -149,6 +150,8 @@ class JobStatus:
     message: str = ""
     """One sentence for people: for whom it waits, why it ended."""
     budget: Budget = field(default_factory=Budget)
+    nodes: int = 0
+    """Of the newest world; 0 where there is none yet, or a proposer of old did not say."""
     restarts: int = 0
     """Changes of world in the whole life of the job."""
     failure: Failure | None = None
@@ -169,3 +172,12 @@ def target_nodes(spec: JobSpec, wants: Mapping[str, Want]) -> int:
         if want is not None and want.nodes is not None:
             return max(spec.min_nodes, min(spec.max_nodes, want.nodes))
     return spec.max_nodes
+
+
+def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> bool:
+    """True if one more node would train, and not stand by as a spare."""
+    if status.phase.is_final or any(want.is_stop for want in wants.values()):
+        return False
+    if status.phase is not Phase.RUNNING:
+        return True
+    return 0 < status.nodes < target_nodes(spec, wants)

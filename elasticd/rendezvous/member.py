@@ -15,6 +15,7 @@ __all__ = [
     "is_forming",
     "is_news",
     "is_shut_out",
+    "is_working",
     "my_node",
     "next_nonce",
 ]
@@ -99,6 +100,16 @@ def desired_result(state: JobState, *, has_left: bool = False) -> Result:
 
 def is_shut_out(state: JobState) -> bool:
     return state.world is not None and state.world.is_excluded(state.me.node, state.me.incarnation)
+
+
+def is_working(state: JobState) -> bool:
+    """A world counts on this node, or workers of one are still here.
+
+    A worker that is prepared and waits to be named is none: it does as well elsewhere.
+    """
+    if state.is_in_world and not state.is_over:
+        return True
+    return any(worker.generation or worker.entered for worker in state.workers.values())
 
 
 def next_nonce(state: JobState, slot: Slot) -> Nonce:

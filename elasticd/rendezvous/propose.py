@@ -268,6 +268,7 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
         reason=world.reason,
         message=without(change.lost),
         budget=budget.charged(cause) if is_charged and cause is not None else budget,
+        nodes=len(world.nodes),
         restarts=world.restarts,
         failure=change.culprit,
         last_user_error=user_error,

@@ -52,6 +52,23 @@ def test_two_jobs_share_a_node_and_a_third_waits(cluster: Cluster) -> None:
     assert third.finish().phase is Phase.SUCCEEDED
 
 
+def test_node_that_a_job_gives_up_goes_to_the_one_that_waits(cluster: Cluster) -> None:
+    """At once, and for good: the first does not take it back to keep a spare there."""
+    first = cluster.submit("shrinks", "--nnodes", "1:2")
+    first.wait_steady(2)
+    second = cluster.submit("waits", "--nnodes", "2")
+    until(lambda: len(second.members) == 1, lambda: "the second job is not on its one free node")
+    assert cluster.run("scale", "shrinks", "1").code == 0
+    second.wait_steady(2)
+    assert set(first.members) == set(slots_of(first)) == {"big"}
+    assert slots_of(second) == {"big": [1], "small": [0]}
+    log = cluster.daemons["small"].log
+    joined = [line for line in log.splitlines() if "job.joined" in line]
+    assert len([line for line in joined if '"shrinks"' in line]) == 1, joined
+    for job in (first, second):
+        assert job.finish().phase is Phase.SUCCEEDED
+
+
 def test_more_workers_than_any_node_has_slots_is_refused(cluster: Cluster) -> None:
     """The sentence says what each node offers."""
     refused = cluster.run("run", "--nproc-per-node", "4", __file__)

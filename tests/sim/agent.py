@@ -63,6 +63,8 @@ class Agent:
         """Begin a new JobState under the lease, and tell it what the node has to say."""
         if self._leave is not None or self.state is not None or self._lease.id is None:
             return
+        if not self.node.may_join():
+            return
         self._memberships += 1
         self._lease.joined()
         node = self.node
@@ -89,6 +91,10 @@ class Agent:
         self.post(ev.SlotsGranted(slots=node.slots))
         self.post(ev.StoresChanged(stores=node.stores))
         node.warm_up(self)
+
+    @property
+    def has_lease(self) -> bool:
+        return self._lease.id is not None
 
     @property
     def incarnation(self) -> Incarnation | None:

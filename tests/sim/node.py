@@ -1,5 +1,6 @@
 """One simulated machine: its pool of workers, its stores, the lives of its agent."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ class Node:
         """How workers exit on SIGTERM; None: as it comes."""
         self.is_stubborn = False
         """Workers take all the grace that they are given."""
+        self.may_join: Callable[[], bool] = lambda: True
+        """False where the job has to wait for slots (`tests.sim.shared`)."""
         self.is_poisoned = False
         """Workers cannot be started here."""
         self._lives = 0

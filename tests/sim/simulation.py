@@ -35,9 +35,11 @@ class Simulation:
         weather: Weather | None = None,
         trace: Trace | None = None,
         script: Script | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        """`clock`: of another simulation, whose time this one shares."""
         self.rng = Random(seed)
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.spec = spec
         self.weather = weather or Weather()
         self.etcd = Etcd(self.clock, self.rng)

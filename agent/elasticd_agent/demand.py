@@ -1,0 +1,115 @@
+"""Feeder: which of the jobs that compete for this node lack nodes.
+
+A job's status and wishes are small and change seldom; they are watched only while there is a choice
+to make. The records say it, and not this node's own part in the job: so the answer is the same
+before the node joins, while it is a spare, and after it has left.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from elasticd.errors import NotSupported
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName
+from elasticd.records.job import JobSpec, JobStatus, Want, lacks_nodes
+from elasticd.records.keys import Keys
+from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Demands"]
+
+log = get_logger()
+
+
+class Demands:
+    """All methods run on the owner's thread; `post` brings there what the watches see.
+
+    `changed` is called whenever an answer may be another one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        post: Callable[[Callable[[], None]], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._store, self._keys, self._post, self._changed = store, keys, post, changed
+        self._watched: dict[JobName, _Demand] = {}
+
+    def watch(self, specs: Mapping[JobName, JobSpec]) -> None:
+        """Watch these jobs from now on, and no others."""
+        for job in [j for j, d in self._watched.items() if specs.get(j) != d.spec]:
+            self._watched.pop(job).close()
+        for job, spec in specs.items():
+            if job not in self._watched:
+                self._watched[job] = _Demand(
+                    self._store, self._keys, spec, self._post, self._changed
+                )
+
+    def lacks_nodes(self, job: JobName) -> bool | None:
+        """Say whether the job would use another node at once; None if it is not known yet."""
+        demand = self._watched.get(job)
+        return demand.lacks_nodes if demand is not None else None
+
+    def close(self) -> None:
+        self.watch({})
+
+
+class _Demand:
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        spec: JobSpec,
+        post: Callable[[Callable[[], None]], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.spec, self._post, self._changed = spec, post, changed
+        self.lacks_nodes: bool | None = None
+        self._items: dict[str, KeyValue] = {}
+        self._awaited = {keys.status(spec.name), keys.wants(spec.name)}
+        self._status_key, self._wants_prefix = keys.status(spec.name), keys.wants(spec.name)
+        self._is_closed = False
+        self._watches = [
+            store.watch(KeyRange(key=self._status_key), self._sink),
+            store.watch(KeyRange(key=self._wants_prefix, is_prefix=True), self._sink),
+        ]
+
+    def close(self) -> None:
+        self._is_closed = True
+        for watch in self._watches:
+            watch.close()
+
+    def _sink(self, seen: Snapshot | Changed) -> None:
+        """Called by the store's thread."""
+        self._post(partial(self._take, seen))
+
+    def _take(self, seen: Snapshot | Changed) -> None:
+        if self._is_closed:
+            return
+        if isinstance(seen, Snapshot):
+            self._awaited.discard(seen.range.key)
+            prefix = seen.range.key
+            kept = {k: item for k, item in self._items.items() if not k.startswith(prefix)}
+            self._items = kept | {item.key: item for item in seen.items}
+        else:
+            for change in seen.changes:
+                self._items.pop(change.key, None)
+                if change.item is not None:
+                    self._items[change.key] = change.item
+        before = self.lacks_nodes
+        self.lacks_nodes = None if self._awaited else self._judged()
+        if self.lacks_nodes is not before:
+            self._changed()
+
+    def _judged(self) -> bool:
+        try:
+            item = self._items.get(self._status_key)
+            status = decode(JobStatus, item.value) if item is not None else JobStatus()
+            found = [i for k, i in self._items.items() if k.startswith(self._wants_prefix)]
+            wants = [decode(Want, item.value) for item in found]
+        except NotSupported as exc:
+            log.error("demand.not_read", job=self.spec.name, why=str(exc))
+            return False  # Whoever cannot be understood goes last.
+        return lacks_nodes(self.spec, {want.writer: want for want in wants}, status)

@@ -1,0 +1,79 @@
+"""Which jobs get which slots of a node."""
+
+from itertools import permutations
+
+import pytest
+
+from elasticd.records.ids import JobName, Slot
+from elasticd_agent.allotment import Claim, allot, rivals
+
+A, B, C = JobName("A"), JobName("B"), JobName("C")
+
+
+def claim(job: JobName, order: int, **values: object) -> Claim:
+    """A claim for one slot of a job that lacks nodes, unless said otherwise."""
+    base: dict[str, object] = {"wanted": 1, "lacks_nodes": True}
+    return Claim(job=job, order=order, **{**base, **values})  # type: ignore[arg-type]
+
+
+def slots(*numbers: int) -> tuple[Slot, ...]:
+    return tuple(Slot(number) for number in numbers)
+
+
+def test_earlier_job_is_served_first() -> None:
+    """Of two that lack nodes."""
+    assert allot([claim(B, 2), claim(A, 1)], 1) == {A: slots(0), B: ()}
+
+
+@pytest.mark.parametrize("held", [slots(0), ()], ids=["is a spare here", "has left"])
+def test_complete_job_gets_no_slot_that_another_lacks(held: tuple[Slot, ...]) -> None:
+    """Whether this node serves it as a spare or not makes no difference: it would oscillate."""
+    claims = [claim(A, 1, held=held, lacks_nodes=False), claim(B, 2)]
+    assert allot(claims, 1) == {A: (), B: slots(0)}
+
+
+def test_working_job_keeps_its_slots() -> None:
+    """Whoever else lacks nodes, and in whatever order."""
+    claims = [claim(A, 1), claim(B, 2, held=slots(0), is_working=True)]
+    assert allot(claims, 1) == {A: (), B: slots(0)}
+
+
+def test_complete_job_keeps_a_spare_where_nobody_needs_the_slot() -> None:
+    """Both fit."""
+    claims = [claim(A, 1, lacks_nodes=False), claim(B, 2)]
+    assert allot(claims, 2) == {A: slots(1), B: slots(0)}
+
+
+def test_job_never_gets_fewer_slots_than_it_asks_for() -> None:
+    """All that it wants per node, or none; what is left goes to the next."""
+    claims = [claim(A, 1, wanted=3), claim(B, 2, wanted=2), claim(C, 3, wanted=0)]
+    assert allot(claims, 4) == {A: slots(0, 1, 2), B: (), C: slots(3)}
+
+
+def test_job_that_holds_slots_keeps_the_same_ones() -> None:
+    """A device stays with its worker."""
+    claims = [claim(A, 1), claim(B, 2, held=slots(0))]
+    assert allot(claims, 2) == {A: slots(1), B: slots(0)}
+    assert allot([claim(A, 1, held=slots(1))], 2) == {A: slots(1)}
+
+
+def test_nothing_changes_while_it_is_not_known_who_lacks_nodes() -> None:
+    """A guess would have to be taken back a moment later."""
+    claims = [claim(A, 1, lacks_nodes=None), claim(B, 2, held=slots(0))]
+    assert allot(claims, 1) == {A: (), B: slots(0)}
+    assert allot([claim(A, 1, lacks_nodes=None)], 1) == {A: slots(0)}, "it has no rival"
+
+
+def test_rivals_are_those_who_wait_where_something_is_free() -> None:
+    """Nobody else need be watched."""
+    working = claim(C, 3, held=slots(0), is_working=True)
+    assert rivals([claim(A, 1), claim(B, 2), working], 2) == {A, B}
+    assert rivals([claim(A, 1), claim(B, 2), working], 1) == frozenset()
+    assert rivals([claim(A, 1), working], 2) == frozenset()
+
+
+def test_allotment_does_not_depend_on_the_order_of_the_claims() -> None:
+    """Two agents, or one a moment later, give the same answer to the same facts."""
+    claims = [claim(A, 1, lacks_nodes=False), claim(B, 2), claim(C, 3, wanted=2)]
+    answers = [sorted(allot(order, 3).items()) for order in permutations(claims)]
+    assert all(answer == answers[0] for answer in answers)

@@ -1,0 +1,27 @@
+"""When a node comes back to a job that it has left."""
+
+from elasticd.records.ids import JobName
+from elasticd.records.keys import Keys
+from elasticd.store.memory import MemoryStore
+from elasticd_agent.comeback import JOINS_AT_ONCE, Comebacks
+
+A, B = JobName("A"), JobName("B")
+
+
+def test_node_that_joins_again_and_again_pauses() -> None:
+    """Whatever the reason is: it is no loop, and another job has a count of its own."""
+    comebacks = Comebacks(lambda item: item(), MemoryStore(), Keys())
+    assert all(comebacks.may_join(A) for _ in range(JOINS_AT_ONCE))
+    assert comebacks.wake_s is None
+    assert not comebacks.may_join(A)
+    assert A in comebacks and comebacks.wake_s is not None
+    assert comebacks.may_join(B) and B not in comebacks
+
+
+def test_job_that_went_away_is_forgotten() -> None:
+    """One of the same name begins with a clean record."""
+    comebacks = Comebacks(lambda item: item(), MemoryStore(), Keys())
+    for _ in range(JOINS_AT_ONCE + 1):
+        comebacks.may_join(A)
+    comebacks.drop(A)
+    assert A not in comebacks and comebacks.may_join(A)
