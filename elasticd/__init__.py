@@ -8,11 +8,12 @@ needs it.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elasticd.train.device import device
     from elasticd.train.interrupt import Interrupted
     from elasticd.train.loader import Loader
     from elasticd.train.run import run
     from elasticd.train.state import State
-    from elasticd.train.world import World, device
+    from elasticd.train.world import World
 
 __all__ = ["Interrupted", "Loader", "State", "World", "__version__", "device", "run"]
 
@@ -23,7 +24,7 @@ _HOMES = {
     "Loader": "loader",
     "State": "state",
     "World": "world",
-    "device": "world",
+    "device": "device",
     "run": "run",
 }
 """Modules of `elasticd.train`."""

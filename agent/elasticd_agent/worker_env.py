@@ -5,7 +5,6 @@ Names and meanings follow torch.distributed.elastic (torch 2.13, `run.py` and
 """
 
 import fcntl
-import os
 import socket
 import struct
 from collections.abc import Mapping
@@ -15,10 +14,10 @@ from pathlib import Path
 from elasticd.records.ids import Generation, JobName, NodeId, Rank, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.world import Placement, World
+from elasticd_agent.gpus import Gpus
 
 __all__ = [
     "WorkerFiles",
-    "gpu_indices",
     "interface_of",
     "prepared_env",
     "prepared_files",
@@ -64,12 +63,12 @@ def worker_env(
     *,
     base: Mapping[str, str],
     interface: str,
-    gpus: tuple[str, ...],
+    gpus: Gpus,
 ) -> dict[str, str]:
     """Return the whole environment of a worker.
 
     `base` is the agent's own, `interface` the network interface of this node's address (may be
-    empty), `gpus` the node's devices in the order of the slots (empty without GPUs).
+    empty), `gpus` the node's devices in the order of the slots.
     """
     env = without_secrets(base)
     env.update(spec.env)
@@ -99,10 +98,9 @@ def worker_env(
     _add_common(env, spec, interface)
     if local_size > 1:
         env.setdefault("OMP_NUM_THREADS", "1")
-    if gpus:
-        # The device follows the slot: another job may hold the first ones of this node.
-        slots = [worker.slot for worker in placement.node.workers]
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[slot] for slot in slots if slot < len(gpus))
+    # The device follows the slot: another job may hold the first ones of this node.
+    slots = [int(worker.slot) for worker in placement.node.workers]
+    _add_device(env, gpus, own=int(placement.worker.slot), shown=slots)
     return env
 
 
@@ -114,7 +112,7 @@ def prepared_env(
     *,
     base: Mapping[str, str],
     interface: str,
-    gpus: tuple[str, ...],
+    gpus: Gpus,
 ) -> dict[str, str]:
     """Return the environment of a worker that is to wait in `elasticd.run` for its first world.
 
@@ -132,8 +130,7 @@ def prepared_env(
     _add_common(env, spec, interface)
     if spec.workers_per_node != 1:
         env.setdefault("OMP_NUM_THREADS", "1")
-    if slot < len(gpus):
-        env["CUDA_VISIBLE_DEVICES"] = gpus[slot]
+    _add_device(env, gpus, own=int(slot), shown=[int(slot)])
     return env
 
 
@@ -156,21 +153,23 @@ def _add_common(env: dict[str, str], spec: JobSpec, interface: str) -> None:
     if interface:
         # Peers know us by this address; left alone, Gloo asks the resolver for the host's name.
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
+        # NCCL takes a name for the beginning of one; with "=" it is the whole.
+        env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
+
+
+def _add_device(env: dict[str, str], gpus: Gpus, *, own: int, shown: list[int]) -> None:
+    """Tell a worker its slot, and show it the GPUs of some slots, where they can be counted."""
+    env["ELASTICD_SLOT"] = str(own)
+    if gpus.names:
+        env["ELASTICD_GPUS"] = str(len(gpus.names))
+        count = len(gpus.names)
+        env.update(gpus.mask([gpus.names[slot] for slot in shown if slot < count]))
 
 
 def threads_of(env: Mapping[str, str]) -> int:
     """How many threads torch is to use; 0: as many as it likes."""
     wanted = env.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdecimal() else 0
-
-
-def gpu_indices(base: Mapping[str, str]) -> tuple[str, ...]:
-    """The node's NVIDIA devices as CUDA_VISIBLE_DEVICES spells them; empty without any."""
-    visible = base.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return tuple(part for part in visible.split(",") if part)
-    names = [n[6:] for n in os.listdir("/dev") if n.startswith("nvidia") and n[6:].isdigit()]
-    return tuple(sorted(names, key=int))
 
 
 def interface_of(address: str) -> str:

@@ -17,6 +17,7 @@ from elasticd.telemetry.log import get_logger
 from elasticd_agent.attached import Attached
 from elasticd_agent.examiner import Examiner
 from elasticd_agent.fresh_stores import FreshStores
+from elasticd_agent.gpus import visible_gpus
 from elasticd_agent.keeper_process import KeeperProcess
 from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
@@ -26,7 +27,6 @@ from elasticd_agent.process import Home, Process, failure_of, hang_of, not_start
 from elasticd_agent.pulse import Frozen, Stalled, Verdict
 from elasticd_agent.warm_pool import WarmPool, open_pool
 from elasticd_agent.worker_env import (
-    gpu_indices,
     interface_of,
     prepared_env,
     prepared_files,
@@ -77,7 +77,7 @@ class Workers:
         self._stores = FreshStores(address, lambda message: self._pool.tell(message))
         self._cwd = spec.cwd or os.getcwd()
         self._interface = interface_of(address)
-        self._gpus = gpu_indices(os.environ)
+        self._gpus = visible_gpus(os.environ)
         self._processes: dict[str, Process] = {}
         self.attached = Attached(lookout.tell, lambda event: self._feed(event))
         self.last_save = LastSave(self.attached, is_wanted=spec.checkpoint is not None)

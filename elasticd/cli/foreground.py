@@ -10,7 +10,6 @@ from pathlib import Path
 
 from elasticd.cli.agent import default_node_id
 from elasticd.cli.connect import open_store
-from elasticd.cli.place import gpu_count
 from elasticd.cli.request import RunRequest
 from elasticd.cli.screen import Screen
 from elasticd.control import jobs
@@ -28,6 +27,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import KeyValue, Store, StoreSettings
 from elasticd.store.embedded import EmbeddedEtcd
+from elasticd_agent.gpus import visible_gpus
 
 __all__ = ["Foreground"]
 
@@ -180,16 +180,16 @@ class Foreground:
 
     def _local_calls(self, settings: StoreSettings) -> list[AgentCall]:
         count, slots = self._request.local_agents, self._request.slots
-        gpus = _visible_gpus(self._environ)
+        gpus = visible_gpus(self._environ)
         calls = []
         for number in range(count):
             env = self._own_environ()
             if self._request.local_agents > 1:
                 # As many nodes as there are agents share the cores of this machine.
                 env.setdefault("OMP_NUM_THREADS", "1")
-            if count > 1 and len(gpus) >= count * slots:
+            if count > 1 and len(gpus.names) >= count * slots:
                 # Agents of one machine share it: each gets its own part of the GPUs.
-                env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[number * slots : (number + 1) * slots])
+                env.update(gpus.mask(list(gpus.names[number * slots : (number + 1) * slots])))
             calls.append(
                 replace(self._call(NodeId(f"local-{number}"), settings, env), address="127.0.0.1")
             )
@@ -226,9 +226,3 @@ class _Keeper:
             self._left -= 1
             self._screen.note("the private etcd ended and is started again")
             self._etcd.restart()
-
-
-def _visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    count = gpu_count(environ)
-    named = [part for part in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
-    return named[:count] if named else [str(number) for number in range(count)]

@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,25 +9,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from elasticd.errors import EnvironmentProblem
+from elasticd_agent.gpus import visible_gpus
 
 __all__ = ["cpu_count", "gpu_count", "own_address", "sources_towards"]
 
 
-def gpu_count(environ: Mapping[str, str], dev: Path = Path("/dev")) -> int:
-    """Count the NVIDIA GPUs, or those that CUDA_VISIBLE_DEVICES leaves."""
-    present = sum(
-        1 for entry in dev.glob("nvidia*") if re.fullmatch(r"nvidia[0-9]+", entry.name) is not None
-    )
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None or not present:
-        return present
-    # CUDA ignores everything from the first entry on that it does not know, as in "0,-1".
-    named = []
-    for part in visible.split(","):
-        if part.strip() in ("", "-1"):
-            break
-        named.append(part)
-    return min(len(named), present)
+def gpu_count(
+    environ: Mapping[str, str], dev: Path = Path("/dev"), sys: Path = Path("/sys")
+) -> int:
+    """Count the GPUs of this machine that its environment leaves visible."""
+    return len(visible_gpus(environ, dev, sys).names)
 
 
 def cpu_count() -> int:

@@ -286,7 +286,7 @@ def _workers(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
     if text in ("auto", "gpu", "cpu") and mode is Mode.SUBMIT:
         return 0
     if text == "gpu" and gpus == 0:
-        raise CallError("--nproc-per-node gpu: there is no NVIDIA GPU on this machine.")
+        raise CallError("--nproc-per-node gpu: there is no GPU of NVIDIA or AMD on this machine.")
     if text == "xpu":
         raise NotSupported("--nproc-per-node xpu is not supported: give the number of devices.")
     if text in ("auto", "gpu"):

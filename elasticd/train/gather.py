@@ -1,27 +1,95 @@
-"""Waits until every rank of a generation is at its store, so that whoever is not can be named."""
+"""Waits until every rank of a generation is at its store, so that whoever is not can be named.
+
+With its name each rank says on what it trains: a group whose ranks have other backends would never
+form, and none of them could say why.
+"""
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.distributed import DistStoreError
 
-__all__ = ["gather"]
+from elasticd.errors import EnvironmentProblem
+from elasticd.train.group_broken import GroupBroken
+
+__all__ = ["Gathered", "gather", "odd_ones"]
+
+_NAMES = {"cpu": "CPU", "cuda": "GPU"}
+
+_GPU = 1 << 32
+"""What a rank with a GPU adds to the count of all besides: one word of the store's counts both."""
 
 
-def gather(store: Any, *, rank: int, size: int, deadline_s: float) -> tuple[int, ...]:
-    """Return the ranks that did not come by then; empty: all are here.
+class Gathered(NamedTuple):
+    """What came of it; both empty: all are here and alike."""
+
+    missing: tuple[int, ...] = ()
+    """Ranks that did not come by the deadline."""
+    odd: tuple[int, ...] = ()
+    """Ranks that train on another kind of device than most."""
+
+    def check(self, generation: int, rank: int, kind: str, *, is_late: bool) -> None:
+        """Say it unless all ranks are here and alike; this one has `rank` and `kind`.
+
+        Raises:
+            GroupBroken: some other ranks did not come in time, or are unlike the rest and end.
+            EnvironmentProblem: this rank is unlike the rest.
+        """
+        if self.missing:
+            raise GroupBroken(
+                f"Generation {generation} was not formed in time: these ranks did not come: "
+                f"{_listed(self.missing)}.",
+                self.missing,
+                is_late=is_late,
+            )
+        if rank in self.odd:
+            raise EnvironmentProblem(
+                f"This rank trains on a {_NAMES[kind]} and most ranks of generation {generation} "
+                "do not, so they can form no group: look at the GPUs of its node (nvidia-smi, "
+                "rocm-smi), or drain it."
+            )
+        if self.odd:
+            raise GroupBroken(
+                f"Generation {generation} was not formed: these ranks do not train on a "
+                f"{_NAMES[kind]} as most do, and end: {_listed(self.odd)}."
+            )
+
+
+def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "cpu") -> Gathered:
+    """Wait for all ranks; `kind` is this one's type of device.
 
     Two keys do it, whatever the size of the world: a counter, and one that the last rank sets.
     """
-    store.set(f"here/{rank}", b"")
-    if store.add("here", 1) == size:
-        store.set("all-here", b"")
-        return ()
+    store.set(f"here/{rank}", kind)
+    seen = store.add("here", 1 if kind == "cpu" else 1 + _GPU)
+    if seen % _GPU == size:
+        is_mixed = seen // _GPU not in (0, size)
+        store.set("all-here", "mixed" if is_mixed else "alike")
+        return Gathered(odd=_odd(store, size)) if is_mixed else Gathered()
     try:
         left_s = max(0.001, deadline_s - time.monotonic())
         store.wait(["all-here"], timedelta(seconds=left_s))
     except DistStoreError:
         here = [store.check([f"here/{each}"]) for each in range(size)]
-        return tuple(each for each, is_here in enumerate(here) if not is_here)
-    return ()
+        return Gathered(missing=tuple(each for each, is_here in enumerate(here) if not is_here))
+    if store.get("all-here") == b"alike":
+        return Gathered()
+    return Gathered(odd=_odd(store, size))
+
+
+def odd_ones(kinds: Sequence[str]) -> tuple[int, ...]:
+    """Say which ranks are not like most; of two equal halves, those without a GPU."""
+    counts = Counter(kinds)
+    common = max(counts, key=lambda kind: (counts[kind], kind != "cpu"))
+    return tuple(rank for rank, kind in enumerate(kinds) if kind != common)
+
+
+def _odd(store: Any, size: int) -> tuple[int, ...]:
+    return odd_ones([store.get(f"here/{each}").decode() for each in range(size)])
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    return ", ".join(str(rank) for rank in ranks[:20])

@@ -8,8 +8,7 @@ retry, and open further sockets when one fails, a guard thread shuts down what i
 again until the group is closed. Rejected: a process group in a process of its own (copies every
 gradient), short timeouts (a slow step is not a dead peer).
 
-NCCL is used by its documented interface (`abort` of each group, in a thread with a deadline). That
-path was never run where this was written: there was no GPU.
+NCCL has no sockets of ours to shut: it is left by its abort (`nccl.py`), whatever the reason.
 """
 
 import gc
@@ -18,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -26,12 +25,14 @@ import torch
 from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
 from elasticd.channel.worker import Enter
-from elasticd.errors import ElasticdError
+from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import NodeId
-from elasticd.train import default_group, departure, sockets, wakeable
+from elasticd.train import cuda, default_group, departure, nccl, sockets, wakeable
 from elasticd.train.connect import StoreLost, connect
+from elasticd.train.device import CPU
 from elasticd.train.ends import Ends
 from elasticd.train.gather import gather
+from elasticd.train.group_broken import GroupBroken
 from elasticd.train.lookup import skip_reverse_lookups
 from elasticd.train.losses import Losses
 from elasticd.train.reach import unreachable
@@ -39,14 +40,15 @@ from elasticd.train.sockets import Link
 
 __all__ = ["Group", "GroupBroken"]
 
-ABORT_LIMIT_S = 10.0
-"""NCCL's abort may itself hang; a process in which it does is of no more use."""
-
 _NAMING_LIMIT_S = 1.0
 """What is left, when the time of forming is over, to ask the store who did not come."""
 
 CONNECT_S, CONNECT_S_PER_RANK = 10.0, 0.05
 """What ranks that have all come get to connect to each other: Gloo makes a mesh of them."""
+
+LEAVE_S = 2.0
+"""How long a rank that leaves NCCL as planned waits for the others to have come so far: who is in
+the kernels of the last collective may still read this rank's memory."""
 
 LINK_SILENCE_S = 15
 """A connection whose other end acknowledges nothing for so long is over. Gloo's own threads take in
@@ -59,20 +61,6 @@ one in half a second."""
 _OLD_GROUPS_LIMIT = 3
 """Groups that are closed and still referred to; a full collection may take a tenth of a second."""
 
-_POLL_S = 0.0002
-"""Between two looks at the device: short beside a step, long beside the call."""
-
-
-class GroupBroken(ElasticdError):
-    """The group cannot be formed or used any more: another generation has to follow."""
-
-    def __init__(self, why: str, missing: tuple[int, ...] = (), *, is_late: bool = False) -> None:
-        super().__init__(why)
-        self.missing = missing
-        """Ranks that did not come, where that is known."""
-        self.is_late = is_late
-        """Nobody said why: time ran out."""
-
 
 class Group:
     """The default process group of one generation.
@@ -81,14 +69,26 @@ class Group:
     `is_peer_gone` to any.
     """
 
-    def __init__(self, enter: Enter, *, backend: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        enter: Enter,
+        *,
+        timeout_s: float,
+        device: torch.device = CPU,
+        backend: str | None = None,
+    ) -> None:
+        """Take what `device` this rank trains on; it decides the backend where none is named."""
         self.rank = int(enter.rank)
         self.size = enter.size
         self.generation = int(enter.generation)
         self.address = "127.0.0.1"
         """Where this host is reached by those who reach the store."""
         self._enter = enter
-        self._backend = backend
+        self._device = device
+        self._backend = backend or default_group.backend_of(device)
+        self._nccl: nccl.Communicators | None = None
+        if default_group.has_nccl(self._backend):
+            self._nccl = nccl.Communicators(device, connect_limit_s=self._connect_limit_s)
         self._timeout_s = timeout_s
         self._store: Any = None
         self._process_group: Any = None
@@ -98,7 +98,7 @@ class Group:
         self._store_address: sockets.Address | None = None
         self._guarded: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._has_begun = False
+        self._has_begun = self._is_formed = False
         self._is_aborted = False
         self._is_closed = False
         self._was_peer_gone = False
@@ -106,7 +106,6 @@ class Group:
         self._over = threading.Event()
         self._deadline_s: float | None = None
         self._guard: threading.Thread | None = None
-        self._backend_abort: threading.Thread | None = None
 
     @property
     def store(self) -> Any:
@@ -121,6 +120,7 @@ class Group:
         Raises:
             GroupBroken: not all ranks came in time, somebody was lost meanwhile, or the group was
                 aborted; nothing of it is left then.
+            EnvironmentProblem: this rank trains on another kind of device than the others.
         """
         default_group.reset_count()
         deadline_s = time.monotonic() + self._timeout_s
@@ -132,7 +132,8 @@ class Group:
             self.close()
             # Its frames hold the store and half a group, which would live as long as the error.
             traceback.clear_frames(exc.__traceback__)
-            if isinstance(exc, GroupBroken) or not isinstance(exc, Exception):
+            is_said = isinstance(exc, GroupBroken | EnvironmentProblem)
+            if is_said or not isinstance(exc, Exception):
                 raise
             raise GroupBroken(self._why(exc, is_late=is_late), is_late=is_late) from exc
         finally:
@@ -151,12 +152,8 @@ class Group:
             self._was_peer_gone = any(sockets.is_gone(link) for link in self._links)
             self._is_aborted = True
             self._shut()
-            if "nccl" in self._backend and self._process_group is not None:
-                # Gloo's abort does not wake anything; NCCL's may not return.
-                self._backend_abort = threading.Thread(
-                    target=default_group.abort_all, name="elasticd-abort", daemon=True
-                )
-                self._backend_abort.start()
+        if self._nccl is not None:  # Gloo's abort does not wake anything.
+            self._nccl.begin_abort()
         self._changed.set()
 
     def close(self) -> None:
@@ -164,17 +161,10 @@ class Group:
 
         An old DistributedDataParallel does, and is often part of a cycle. So that generations
         do not add up until the collector comes by, it is called when a few of them have.
-
-        Raises:
-            GroupBroken: NCCL's abort does not return, so this process must end.
         """
-        if self._backend_abort is not None:
-            self._backend_abort.join(ABORT_LIMIT_S)
-            if self._backend_abort.is_alive():
-                raise GroupBroken(
-                    f"The abort of NCCL did not return within {ABORT_LIMIT_S:.0f} s; this process "
-                    "cannot take part in another generation."
-                )
+        if self._nccl is not None and self._has_begun:
+            is_planned = self._is_formed and not self._is_aborted
+            self._nccl.leave(self._await_others if is_planned else None)
         if self._has_begun:
             with self._lock:
                 if not self._is_closed and not self._is_aborted:
@@ -227,12 +217,9 @@ class Group:
         Raises:
             GroupBroken: the group was aborted, so what its collectives gave is not to be used.
         """
-        cuda: Any = torch.cuda
-        if cuda.is_initialized():  # To ask for `is_available` takes longer than to wait.
-            event = cuda.Event()
-            event.record()
-            while not event.query() and is_current() and not self._is_aborted:
-                time.sleep(_POLL_S)
+        if self._device.type == "cuda" and cuda.is_used():
+            event = cuda.mark(self._device)
+            cuda.await_event(event, lambda: self._is_aborted or not is_current())
         if self._is_aborted:
             raise GroupBroken(f"Generation {self.generation} was aborted.")
 
@@ -281,17 +268,36 @@ class Group:
             self._store = self._connect(deadline_s, lambda: self._is_aborted)
             self._gather(deadline_s)
         self._has_begun = True
-        group = default_group.make(self._backend, self._store, rank=self.rank, size=self.size)
-        with self._lock:
-            self._process_group = group
-            loops = sockets.gloo_loops(self._known)
-            self._links = tuple(link for loop in loops for link in loop.links)
-            for link in self._links:
-                sockets.limit_silence(link, LINK_SILENCE_S)
-            self._known |= {loop.listener.inode for loop in loops}
-            self._ends = Ends(self._links)
+        self._make()
         if self._is_aborted:
             raise GroupBroken(f"Generation {self.generation} was aborted while it was formed.")
+        self._is_formed = True
+
+    def _make(self) -> None:
+        with self._nccl.connecting() if self._nccl is not None else nullcontext():
+            group = default_group.make(
+                self._backend, self._store, rank=self.rank, size=self.size, device=self._device
+            )
+            with self._lock:
+                self._process_group = group
+                loops = sockets.gloo_loops(self._known)
+                self._links = tuple(link for loop in loops for link in loop.links)
+                for link in self._links:
+                    sockets.limit_silence(link, LINK_SILENCE_S)
+                self._known |= {loop.listener.inode for loop in loops}
+                self._ends = Ends(self._links)
+            if self._nccl is not None:
+                self._nccl.connect(lambda: self._is_aborted or self._is_late())
+
+    def _await_others(self) -> None:
+        """Wait, but not for long, until all ranks leave: no abort may come before."""
+        with suppress(RuntimeError):  # The store may be gone by now, with its node.
+            gather(
+                PrefixStore("left", self._store),
+                rank=self.rank,
+                size=self.size,
+                deadline_s=time.monotonic() + LEAVE_S,
+            )
 
     def _connect(self, deadline_s: float, is_over: Callable[[], bool]) -> Any:
         store = self._enter.store
@@ -306,19 +312,22 @@ class Group:
 
     def _gather(self, deadline_s: float) -> None:
         """Wait until every rank is here; from then on it is a matter of milliseconds."""
-        missing = gather(self._store, rank=self.rank, size=self.size, deadline_s=deadline_s)
-        if missing:
-            names = ", ".join(str(rank) for rank in missing[:20])
-            raise GroupBroken(
-                f"Generation {self.generation} was not formed within {self._timeout_s:g} s: of "
-                f"{self.size} ranks these did not come: {names}.",
-                missing,
-                is_late=not self._is_aborted,
-            )
-        soon_s = time.monotonic() + CONNECT_S + CONNECT_S_PER_RANK * self.size
+        gathered = gather(
+            self._store,
+            rank=self.rank,
+            size=self.size,
+            deadline_s=deadline_s,
+            kind=self._device.type,
+        )
+        gathered.check(self.generation, self.rank, self._device.type, is_late=not self._is_aborted)
+        soon_s = time.monotonic() + self._connect_limit_s
         if self._deadline_s is not None and soon_s < self._deadline_s:
             self._deadline_s = soon_s
             self._changed.set()
+
+    @property
+    def _connect_limit_s(self) -> float:
+        return CONNECT_S + CONNECT_S_PER_RANK * self.size
 
     def _why(self, exc: Exception, *, is_late: bool) -> str:
         name = f"Generation {self.generation}"
@@ -338,6 +347,7 @@ class Group:
         knocked: set[int] = set()
         pause_s = _FIRST_PAUSE_S
         losses: Losses | None = None
+        over_s = 0.0
         while not self._is_closed:
             if not self._is_aborted and not self._is_late():
                 self._changed.wait(self._left_s())
@@ -348,6 +358,10 @@ class Group:
                     return
                 self._shut()
                 loops = sockets.gloo_loops(self._known)
+            over_s = over_s or time.monotonic()
+            if self._nccl is not None:
+                self._nccl.begin_abort()
+                self._nccl.check(time.monotonic() - over_s)
             if losses is None:
                 every = [*self._links, *(link for loop in loops for link in loop.links)]
                 losses = Losses([link.inode for link in every])

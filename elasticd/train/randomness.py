@@ -10,6 +10,9 @@ import sys
 
 import torch
 
+from elasticd.train import cuda
+from elasticd.train.device import device
+
 __all__ = ["mix", "reseed"]
 
 _MASK = (1 << 64) - 1
@@ -18,7 +21,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 _torch_generator = torch.default_generator
 _seed_python = random.seed
-_has_cuda = torch.cuda.is_initialized
+_has_cuda = cuda.is_used
 
 
 def mix(first: int, *more: int) -> int:
@@ -31,7 +34,7 @@ def mix(first: int, *more: int) -> int:
 
 
 def reseed(prefix: int, step: int) -> None:
-    """Seed the generators of torch (CPU and the current GPU), Python and numpy, if it is in use.
+    """Seed the generators of torch (CPU and this worker's GPU), Python and numpy, if it is in use.
 
     `prefix` is what `mix` made of all that stays for a while (seed, rank, epoch); so that the rest
     is a line, because this runs at every commit, in caches that hold the training's data.
@@ -49,8 +52,8 @@ def reseed(prefix: int, step: int) -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed(seed & 0xFFFFFFFF)
-    if _has_cuda():  # type: ignore[no-untyped-call]
-        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
+    if _has_cuda() and (own := device()).type == "cuda":
+        torch.cuda.default_generators[own.index].manual_seed(seed)
 
 
 def _stirred(state: int, word: int) -> int:

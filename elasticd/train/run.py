@@ -21,8 +21,10 @@ import torch.distributed as dist
 
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.errors import CallError, ElasticdError
+from elasticd.train import nccl
 from elasticd.train.agree import Decision, Report, agree
 from elasticd.train.calling import check_call
+from elasticd.train.device import device, use_device
 from elasticd.train.echo import is_echo, is_silence
 from elasticd.train.end import wait_for_all
 from elasticd.train.group import Group, GroupBroken
@@ -40,7 +42,7 @@ from elasticd.train.solo import Solo
 from elasticd.train.state import State
 from elasticd.train.tree import Tree
 from elasticd.train.watch import Session
-from elasticd.train.world import World, device
+from elasticd.train.world import World
 
 __all__ = ["run"]
 
@@ -51,14 +53,6 @@ PLANNED_FORM_TIMEOUT_S = 1800.0
 
 EXPLANATION_S = 5.0
 """How long an exception that looks like another rank's end waits for word of it."""
-
-NCCL_ENVIRONMENT = {
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
-    "TORCH_NCCL_ENABLE_MONITORING": "0",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
-}
-"""By default torch's watchdog ends a process in which NCCL failed or hangs; we mean to keep it, and
-aborts and limits are ours. (docs.pytorch.org: ProcessGroupNCCL environment variables.)"""
 
 Train = Callable[[State, World], object]
 
@@ -76,11 +70,12 @@ def run(train: Train, state: State) -> None:
     setting = Setting.read(os.environ)
     with _only_run():
         check_call(train, state, setting)
+        use_device()
         session: Session = AgentSession(Link(setting.agent)) if setting.agent else Solo()
         _HAS_RUN = bool(setting.agent)
         state._on_nan = setting.on_nan
         if setting.agent:
-            os.environ.update(NCCL_ENVIRONMENT)
+            nccl.prepare(os.environ)
         _Run(train, state, session, setting).go()
 
 
@@ -119,7 +114,7 @@ class _Run:
         is_early = enter.at_step is not None and not self._was_training
         timeout_s = PLANNED_FORM_TIMEOUT_S if is_early else FORM_TIMEOUT_S
         self._was_training = False
-        group = Group(enter, backend=_backend(), timeout_s=timeout_s)
+        group = Group(enter, device=device(), timeout_s=timeout_s)
         self._session.use(group)
         is_done = False
         try:
@@ -284,7 +279,9 @@ class _Run:
         # What the store and the sockets of a formation raise, or of a group that we aborted, is
         # nobody's in the script.
         is_ours = self._is_forming or group.is_aborted
-        is_network = is_ours and isinstance(exc, RuntimeError | OSError)
+        # A ValueError: torch knows no group any more, since NCCL's abort makes it forget them.
+        is_forgotten = group.is_aborted and isinstance(exc, ValueError)
+        is_network = is_forgotten or (is_ours and isinstance(exc, RuntimeError | OSError))
         is_broken = isinstance(exc, GroupBroken) or is_network
         if not is_broken and not is_echo(exc, is_peer_gone=group.is_peer_gone()):
             return True
@@ -327,10 +324,6 @@ def _all_of(hooks: list[Callable[[int], None]]) -> Callable[[int], None] | None:
             hook(step)
 
     return every
-
-
-def _backend() -> str:
-    return "cpu:gloo,cuda:nccl" if device().type == "cuda" else "gloo"
 
 
 _KEPT_WHOLE = {part.__init__.__code__.co_filename for part in (State, Guard, Keep)}

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from elasticd.errors import CallError
+from elasticd.train import cuda
 
 __all__ = ["Scalars"]
 
@@ -20,9 +22,8 @@ class Scalars:
 
     def __init__(self) -> None:
         self._given: _Given = {}
-        self._fetched: _Given = {}
-        """Pinned copies of those on a GPU, on their way until `_arrival`."""
-        self._arrival: torch.cuda.Event | None = None
+        self._fetched: tuple[list[Any], _Given] = [], {}
+        """Pinned copies of those on a GPU; on their way until these events, one for each device."""
         self._last: dict[str, float] = {}
         self._next_copy_s = 0.0
 
@@ -62,9 +63,9 @@ class Scalars:
 
     def known(self) -> dict[str, float]:
         """Return those whose values are here; one on a GPU may be of an earlier commit."""
-        arrival = self._arrival
-        if arrival is not None and arrival.query():  # type: ignore[no-untyped-call]
-            self._last = {name: float(value) for name, value in self._fetched.items()}
+        arrivals, fetched = self._fetched
+        if fetched and all(each.query() for each in arrivals):
+            self._last = {name: float(value) for name, value in fetched.items()}
         given = self._given
         here = {
             name: float(value)
@@ -74,16 +75,14 @@ class Scalars:
         return {name: number for name, number in self._last.items() if name in given} | here
 
     def _fetch(self, on_gpu: dict[str, torch.Tensor]) -> None:
-        if self._arrival is not None and not self._arrival.query():  # type: ignore[no-untyped-call]
+        if not all(each.query() for each in self._fetched[0]):
             return
-        self._arrival = None
-        self._fetched = {
+        copies: _Given = {
             name: torch.empty((), dtype=value.dtype, pin_memory=True).copy_(
                 value.reshape(()), non_blocking=True
             )
             for name, value in on_gpu.items()
         }
-        arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        arrival.record()
-        self._arrival = arrival
+        arrivals = [cuda.mark(each) for each in {value.device for value in on_gpu.values()}]
+        self._fetched = arrivals, copies  # At once: another thread looks.
         self._next_copy_s = time.monotonic() + COPY_EVERY_S

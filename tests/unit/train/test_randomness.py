@@ -1,10 +1,13 @@
 """The same step of the same rank draws the same; any other draws something else."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
+from elasticd.train import randomness
 from elasticd.train.randomness import mix, reseed
 
 
@@ -41,3 +44,19 @@ def test_mix_has_no_collisions_among_small_numbers_and_half_of_the_bits_flip() -
     assert 0 <= mix(-1, 5) < 1 << 64
     flipped = [(mix(0, 0, step) ^ mix(0, 0, step + 1)).bit_count() for step in range(256)]
     assert 28 < sum(flipped) / len(flipped) < 36
+
+
+def test_generator_of_the_workers_own_gpu_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever device is the current one: a replacement sees its GPU under another number."""
+    seeds: list[tuple[int, int]] = []
+    generators = [
+        SimpleNamespace(manual_seed=lambda seed, gpu=gpu: seeds.append((gpu, seed)))
+        for gpu in range(2)
+    ]
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    monkeypatch.setattr(randomness, "_has_cuda", lambda: True)
+    monkeypatch.setattr(randomness, "device", lambda: torch.device("cuda", 1))
+    reseed(mix(0, 1), 2)
+    monkeypatch.setattr(randomness, "device", lambda: torch.device("cuda", 0))
+    reseed(mix(0, 1), 2)
+    assert [gpu for gpu, _ in seeds] == [1, 0] and seeds[0][1] == seeds[1][1]

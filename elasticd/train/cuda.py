@@ -1,0 +1,42 @@
+"""The little that is asked of CUDA (or of HIP, by the same names), always for a named device.
+
+Torch means "the current device" and "the current stream" wherever none is named, and a thread of
+ours has others than the script's.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["await_event", "is_used", "mark"]
+
+_POLL_S = 0.0002
+"""Between two looks at the device: short beside a step, long beside the call."""
+
+_is_initialized: Callable[[], bool] = torch.cuda.is_initialized
+
+
+def is_used() -> bool:
+    """True once this process has a context: to ask whether it could have one takes longer."""
+    return _is_initialized()
+
+
+def mark(device: torch.device) -> Any:
+    """Return an event that is done when all is that this thread's stream has been given so far."""
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def await_event(event: Any, is_over: Callable[[], bool]) -> bool:
+    """Look at an event until it is done; False if it was over before.
+
+    `event.synchronize()` could not be left: kernels of an aborted collective may never end.
+    """
+    while not event.query():
+        if is_over():
+            return False
+        time.sleep(_POLL_S)
+    return True
