@@ -19,7 +19,7 @@ from tests.fixtures.local_run import LocalRun
 SIZE = 2
 WORKERS = ("--nproc-per-node", str(SIZE))
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", *WORKERS)
-OURS = ("ELASTICD_", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME", "TMPDIR")
+OURS = ("ELASTICD_", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TMPDIR")
 """What we add; TMPDIR is the test's."""
 THEIRS = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}
 """torchrun's note to its own process group, which its workers inherit by chance."""
