@@ -27,6 +27,8 @@ WELL_S = 2 * LAST_PAUSE_S
 is lost meanwhile. Longer than the longest pause, so one that cannot live never gets there."""
 LINGER_S = 60.0
 """How long it may go on saving when the job or the agent has ended."""
+AWAITED_LINGER_S = 600.0
+"""The same where `elasticd run` waits for it, says so, and ends it when a person is tired of it."""
 
 log = get_logger()
 
@@ -89,7 +91,7 @@ class KeeperProcess:
         path = self._folder / "agents" / f"{self._node}.keeper.log"
         with open_log(path) as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "elasticd.checkpoint.keeper"],
+                [sys.executable, "-m", "elasticd.checkpoint.keeper", self._name],
                 env=without_secrets({**os.environ, **self._spec.env}),
                 cwd="/",
                 stdin=subprocess.PIPE,
@@ -107,7 +109,7 @@ class KeeperProcess:
             "host": self._address,
             "parallel": wanted.parallel,
             "timeout_s": wanted.timeout_s,
-            "linger_s": LINGER_S,
+            "linger_s": AWAITED_LINGER_S if self._spec.is_local else LINGER_S,
             "metrics_path": str(path.with_suffix(".prom")),
             "retention": {"last": wanted.keep_last, "every_steps": wanted.keep_every_steps},
         }

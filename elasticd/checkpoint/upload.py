@@ -41,8 +41,11 @@ def upload(
     writer: str,
     pool: Executor,
     is_wanted: Callable[[], bool] = lambda: True,
+    wrote: Callable[[int], None] = lambda _: None,
 ) -> Fragment:
     """Write all parts, then the fragment that names them; `writer` is a name of this process.
+
+    `wrote` is told the size of each part that stands there, from several threads.
 
     Raises:
         Abandoned: `is_wanted` said no.
@@ -62,6 +65,7 @@ def upload(
             and block_sums(memoryview(bucket.read(path, size))) != sums
         ):
             raise Damaged(f"{path} is there already, with other bytes in it.")
+        wrote(size)
         return Part(name, size, sums)
 
     tasks = [pool.submit(write, index) for index in range(len(share.layout.parts))]

@@ -4,7 +4,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from elasticd.cli.screen import Screen
 from elasticd.control import jobs
 from elasticd.control.archive import archive, records_of
 from elasticd.control.folder import JobFolder
+from elasticd.control.last_checkpoint import wait_for_keepers
 from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants, is_dead
 from elasticd.control.output import HttpFetch, Tail
 from elasticd.control.report import JobReport, job_report, read_job
 from elasticd.control.session import Interrupt, Session, exit_code
-from elasticd.errors import Unavailable
+from elasticd.errors import ElasticdError, Unavailable
 from elasticd.records.codec import encode
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus
@@ -36,6 +37,7 @@ AGENT_GRACE_S = 5.0
 OUTPUT_END_S = 3.0
 LEFTOVER_GRACE_S = 1.0
 ETCD_RESTARTS = 5
+KEEPER_ANSWER_S = 1.0
 
 
 class Foreground:
@@ -64,7 +66,7 @@ class Foreground:
         adopt_orphans()
         with ExitStack() as stack:
             stack.callback(folder.release)
-            stack.callback(end_descendants, LEFTOVER_GRACE_S)
+            stack.callback(self._end_rest)
             etcd = EmbeddedEtcd(folder.etcd)
             stack.callback(shutil.rmtree, folder.etcd / "data", ignore_errors=True)
             stack.callback(etcd.stop)
@@ -89,7 +91,7 @@ class Foreground:
         folder = JobFolder(self._run_folder, self._spec.name)
         adopt_orphans()
         with ExitStack() as stack:
-            stack.callback(end_descendants, LEFTOVER_GRACE_S)
+            stack.callback(self._end_rest)
             store = open_store(self._request.store, self._keys)
             stack.callback(store.close)
             self._spec = jobs.submit_or_join(store, self._keys, self._spec)
@@ -173,6 +175,16 @@ class Foreground:
         archive(items.values(), folder.records)
         return items
 
+    def _end_rest(self) -> None:
+        """Let the last checkpoint become durable, then end whatever is left below us."""
+        try:
+            if self._spec.checkpoint is not None:
+                wait_for_keepers(
+                    keeper_progress, self._screen.tell, lambda: self._interrupt.count > 1
+                )
+        finally:
+            end_descendants(LEFTOVER_GRACE_S)
+
     def _conclude(self, status: JobStatus, report: JobReport | None, logs: str) -> None:
         if report is not None:
             self._screen.summary(replace(report, status=status), logs)
@@ -226,3 +238,14 @@ class _Keeper:
             self._left -= 1
             self._screen.note("the private etcd ended and is started again")
             self._etcd.restart()
+
+
+def keeper_progress(name: str) -> tuple[int, int]:
+    """Ask a keeper for the bytes that it has uploaded, and all; zeros if it does not answer."""
+    from elasticd.checkpoint.keeper import message as ms
+    from elasticd.checkpoint.keeper.client import Client
+
+    with suppress(ElasticdError), closing(Client(name, limit_s=0.0)) as client:
+        told = client.ask(ms.HowFar(), ms.Progress, timeout_s=KEEPER_ANSWER_S)
+        return told.done_bytes, told.total_bytes
+    return 0, 0

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from elasticd.cli import words
 from elasticd.control.console import OUT
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
+from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report import JobReport
 from elasticd.control.session import AgentEnded, Stopping, Told
 from elasticd.records.codec import to_plain
@@ -28,8 +29,13 @@ EVENTS = {
     EtcdBack: "etcd.returned",
     Stopping: "stop.requested",
     AgentEnded: "agent.ended",
+    CheckpointAwaited: "checkpoint.awaited",
+    CheckpointLost: "checkpoint.lost",
     Ended: "job.ended",
 }
+
+URGENT = (Stopping, CheckpointLost)
+"""Told with --quiet too."""
 
 
 class Screen:
@@ -40,7 +46,7 @@ class Screen:
         """Print one state change; the end is told by `summary`."""
         if self._is_json:
             self._json(EVENTS[type(news)], to_plain(news))
-        elif not isinstance(news, Ended) and (not self._is_quiet or isinstance(news, Stopping)):
+        elif not isinstance(news, Ended) and (not self._is_quiet or isinstance(news, URGENT)):
             self.line(words.news_line(news))
 
     def note(self, text: str) -> None:

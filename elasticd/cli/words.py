@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
+from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report import Change, JobReport
 from elasticd.control.session import AgentEnded, Stopping, Told
 from elasticd.records.failure import Failure
@@ -60,6 +61,15 @@ def news_line(news: Told) -> str:
             return f"{name}: stopping the job gracefully; press again to kill now"
         case AgentEnded(node=node, ending=how, words=said):
             return f"the agent {node} ended: {how}" + (f"; it said: {said}" if said else "")
+        case CheckpointAwaited(done_bytes=done, total_bytes=total):
+            far = f": {sizes(done, total)}" if total else ""
+            return f"waiting for the last checkpoint{far} (Ctrl-C twice gives it up)"
+        case CheckpointLost(is_given_up=True):
+            return "the last checkpoint was given up; the one before it counts"
+        case CheckpointLost():
+            return (
+                "the last checkpoint was not saved: agents/*.keeper.log in the run folder says why"
+            )
         case Ended(status=status):
             return ending(status)
 
@@ -155,6 +165,14 @@ def timeline(change: Change) -> str:
     if change.reason is Reason.JOINED and change.joined:
         why = f"{why}: {', '.join(change.joined)}"
     return f"generation {change.generation}: {_size(change.nodes, change.world_size)} ({why})"
+
+
+def sizes(done_bytes: int, total_bytes: int) -> str:
+    """Say how much of how much, in the unit of the whole."""
+    units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+    unit, name = next((each for each in units if total_bytes >= each[0]), (1, "bytes"))
+    digits = 1 if unit > 1 else 0
+    return f"{done_bytes / unit:.{digits}f} of {total_bytes / unit:.{digits}f} {name}"
 
 
 def _size(nodes: int, workers: int) -> str:

@@ -22,7 +22,7 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.store.api import StoreSettings
 from elasticd.telemetry.log import open_log
 
-__all__ = ["AgentCall", "Agents", "adopt_orphans", "end_descendants", "is_dead"]
+__all__ = ["AgentCall", "Agents", "adopt_orphans", "end_descendants", "is_dead", "keepers"]
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
@@ -160,8 +160,10 @@ def is_dead(pid: int) -> bool:
 def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
     """Let what is left below us end by itself, then kill it; return how many were killed."""
     deadline_s = time.monotonic() + grace_s
+    _reap()
     while (left := _descendants()) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
+        _reap()
     killed = set()
     deadline_s = time.monotonic() + timeout_s
     while (left := _descendants()) and time.monotonic() < deadline_s:
@@ -170,14 +172,29 @@ def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL_S)
+        _reap()
     return len(killed)
 
 
-def _descendants() -> set[int]:
-    """Find the live processes below us; reaps those that ended."""
+def keepers() -> dict[int, str]:
+    """Find the keepers of checkpoints below us: process number and name of socket."""
+    found = {}
+    for pid in _descendants():
+        with suppress(OSError):
+            call = Path("/proc", str(pid), "cmdline").read_bytes().decode().split("\0")
+            if "elasticd.checkpoint.keeper" in call[:-2]:
+                found[pid] = call[call.index("elasticd.checkpoint.keeper") + 1]
+    return found
+
+
+def _reap() -> None:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def _descendants() -> set[int]:
+    """Find the live processes below us."""
     parents: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from elasticd.control import jobs
 from elasticd.control.follow import Ended, EtcdAway, Follower, Formed, News
+from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.launch import Agents
 from elasticd.control.output import Tail
 from elasticd.errors import ElasticdError, EnvironmentProblem, NotFound, Unavailable
@@ -51,7 +52,7 @@ class AgentEnded:
     """The last thing it said for people; may be empty."""
 
 
-Told = News | Stopping | AgentEnded
+Told = News | Stopping | AgentEnded | CheckpointAwaited | CheckpointLost
 
 
 class Interrupt:

@@ -1,5 +1,6 @@
-"""`python -m elasticd.checkpoint.keeper`: settings as a line of JSON on stdin, then until its end.
+"""`python -m elasticd.checkpoint.keeper NAME`: settings as JSON on stdin, then until its end.
 
+NAME, that of its socket, is for whoever looks for keepers among processes (`control/launch.py`).
 The end of stdin is the end of the agent or of the job: what is under way may still be saved.
 """
 
@@ -14,6 +15,8 @@ from elasticd.checkpoint.keeper.keeping import Keeping, Kept, keep
 from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
 
+NOT_SAVED = 3
+"""The exit code that tells who waits for the last checkpoint that it was given up."""
 SWITCH_S = 0.0005
 """For so long a thread that uploads or deletes keeps the interpreter from one that answers."""
 
@@ -32,9 +35,9 @@ def main() -> None:
     gc.freeze()
     made.set_result(kept)
     sys.stdin.buffer.read()
-    kept.close(keeping.linger_s)
-    sys.stdout.flush()
-    os._exit(0)  # Threads that hang in a request are not waited for.
+    is_saved = kept.close(keeping.linger_s)
+    # Threads that hang in a request are not waited for.
+    os._exit(0 if is_saved else NOT_SAVED)
 
 
 if __name__ == "__main__":

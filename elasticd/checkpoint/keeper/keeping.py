@@ -59,11 +59,12 @@ class Kept:
     saver: Saver
     sender: Sender
 
-    def close(self, timeout_s: float) -> None:
-        """Let what is under way end, for so long; then give it up."""
+    def close(self, timeout_s: float) -> bool:
+        """Let what is under way end, for so long; True: no checkpoint was given up."""
         deadline_s = time.monotonic() + timeout_s
-        self.saver.close(timeout_s)
+        is_saved = self.saver.close(timeout_s)
         self.sender.finish(max(0.0, deadline_s - time.monotonic()))
+        return is_saved
 
 
 def keep(keeping: Keeping) -> Kept:

@@ -127,6 +127,19 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HowFar:
+    """How far is what is on its way? For people who wait. Answered by Progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Of what this keeper uploads itself, and is not durable yet."""
+
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Await:
     """Wait until this snapshot is durable or given up. Answered by Awaited."""
 
@@ -280,9 +293,9 @@ def _table(*kinds: type) -> Mapping[str, type]:
 
 QUESTIONS = _table(
     Open, Plans, Claim, Taken, Dropped, Meet, Mirror, Ask, Await, Find, Join, Read, Fetch, Stream,
-    More, List, Map
+    More, List, Map, HowFar
 )  # fmt: skip
 ANSWERS = _table(
     Opened, Joined, Claimed, Met, Standing, Awaited, Found, Shared, Batch, Listed, Mapped, Done,
-    Failed
+    Failed, Progress
 )  # fmt: skip

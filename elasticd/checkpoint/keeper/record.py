@@ -23,6 +23,8 @@ class Record:
     is_wanted: bool = True
     """False: its memory is going to be overwritten."""
     is_uploaded: bool = False
+    uploaded_bytes: int = 0
+    """Of the parts that are in the bucket."""
 
     @property
     def header(self) -> Header | None:

@@ -35,6 +35,8 @@ TURN_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
 STUCK_S = 30.0
 """What is missing for so long is probably lost."""
+LOST_S = 60.0
+"""What is missing for so long when the job is over does not come any more."""
 GIVE_UP_S = 900.0
 """A snapshot of which something is missing for so long is never going to be whole."""
 
@@ -169,14 +171,37 @@ class Saver:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_saving, timeout_s)
 
-    def close(self, timeout_s: float) -> None:
-        """Let what is under way end, for so long; then give it up."""
-        self.wait_idle(timeout_s)
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes that are uploaded, and all, of what this keeper uploads and is not durable yet."""
         with self._changed:
+            waiting = [job for job in self._jobs.values() if job.outcome is None]
+            records = [r for job in waiting for r in self._held(job) if r.share.holder == 0]
+            return sum(r.uploaded_bytes for r in records), sum(r.memory.size for r in records)
+
+    def close(self, timeout_s: float) -> bool:
+        """Let what is under way end, for so long; True: nothing of it was given up.
+
+        What only lacks other nodes' parts is waited for a minute: these nodes may be gone.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        with self._changed:
+            while (now_s := time.monotonic()) < deadline_s and any(
+                job.outcome is None and not job.is_missing(now_s, LOST_S)
+                for job in self._jobs.values()
+            ):
+                self._changed.wait(min(1.0, deadline_s - now_s))
+            last = next(reversed(self._jobs.values()), None)
+            is_saved = last is None or last.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
             self._is_closing = True
             self._changed.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._metrics.write()
+        return is_saved
+
+    def _count(self, record: Record, size: int) -> None:
+        with self._changed:
+            record.uploaded_bytes += size
 
     @property
     def _is_saving(self) -> bool:
@@ -242,6 +267,7 @@ class Saver:
             writer=self._writer,
             pool=self._pool,
             is_wanted=is_wanted,
+            wrote=lambda size: self._count(record, size),
         )
         record.is_uploaded = True
         fail_point("upload.fragment")

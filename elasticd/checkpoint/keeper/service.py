@@ -141,6 +141,9 @@ class Service:
                     durable_step=self.saver.durable_step,
                     notes=self.saver.take_notes(),
                 ), None
+            case ms.HowFar():
+                done, total = self.saver.progress
+                return ms.Progress(done_bytes=done, total_bytes=total), None
             case ms.Await():
                 job = self.saver.wait(question.snapshot, question.timeout_s)
                 if job is None:

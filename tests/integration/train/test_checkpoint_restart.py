@@ -1,11 +1,13 @@
 """`elasticd.checkpoint.save` and `load` in scripts that are started again, with real processes."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.cluster import SCRIPTS, Ended
+from tests.fixtures.cluster import SCRIPTS, Ended, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.saved_runs import assert_whole, is_close
 
@@ -65,6 +67,40 @@ def test_sharded_state_is_loaded_by_another_number_of_ranks(tmp_path: Path) -> N
         assert ended.code == 0, ended.err
         assert runs.words()[0] == {"loaded": 6}
         assert runs.weights() == before
+
+
+SAVES_LAST = """
+import os, signal
+from pathlib import Path
+import torch
+import elasticd.checkpoint
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+agent = parent_of(os.getppid())
+children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+keeper = [pid for pid in children if "keeper" in Path(f"/proc/{pid}/cmdline").read_text()]
+assert elasticd.checkpoint.save({"w": torch.ones(16_000_000)}, 7)
+os.kill(int(keeper[0]), signal.SIGSTOP)
+Path("keeper").write_text(keeper[0])
+"""
+
+
+def test_what_is_saved_last_is_durable_when_the_run_ends(tmp_path: Path) -> None:
+    """The keeper stands still until the run says that it waits for it, and is not ended."""
+    place = LocalRun(tmp_path)
+    (tmp_path / "last.py").write_text(SAVES_LAST)
+    url = f"file://{tmp_path / 'saved'}"
+    call = place.call("--job", "job", "--checkpoint", url, "last.py")
+    until(lambda: "waiting for the last checkpoint" in call.err, lambda: call.err)
+    os.kill(int((tmp_path / "keeper").read_text()), signal.SIGCONT)
+    ended = call.wait()
+    assert ended.code == 0, ended.err
+    assert "was not saved" not in ended.err
+    listed = json.loads(place.command("checkpoint", "ls", url, "--json").out)
+    assert [each["step"] for each in listed] == [7], ended.err
+    place.mark.wait_none_left()
 
 
 def test_script_without_a_url_is_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from elasticd.cli import words
 from elasticd.control.follow import Ended, Formed
+from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import JobStatus
@@ -74,3 +75,23 @@ def test_the_end_is_told_by_its_message() -> None:
 def test_durations_are_short(value: float, text: str) -> None:
     """Three digits say enough."""
     assert words.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "text"),
+    [
+        (1.2e9, 3e9, ": 1.2 of 3.0 GB"),
+        (0, 64e6, ": 0.0 of 64.0 MB"),
+        (7, 9, ": 7 of 9 bytes"),
+        (0, 0, ""),
+    ],
+)
+def test_who_waits_for_the_last_checkpoint_is_told_how_far_it_is(
+    done: float, total: float, text: str
+) -> None:
+    """And how not to wait."""
+    news = CheckpointAwaited(done_bytes=int(done), total_bytes=int(total))
+    said = words.news_line(news)
+    assert said == f"waiting for the last checkpoint{text} (Ctrl-C twice gives it up)"
+    assert "given up" in words.news_line(CheckpointLost(is_given_up=True))
+    assert "keeper.log" in words.news_line(CheckpointLost(is_given_up=False))

@@ -1,7 +1,8 @@
 """Uploads and commits of one keeper, with a storage that is slow, fails or refuses."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 
@@ -152,11 +153,34 @@ def test_close_lets_end_what_is_under_way(tmp_path: Path) -> None:
     node = opened(Node(gate.over(tmp_path)))
     node.take(MADE, a_plan())
     gate.wait_reached()
-    closing = Thread(target=node.saver.close, args=(PATIENCE_S,))
-    closing.start()
-    gate.opened.set()
-    closing.join(PATIENCE_S)
+    with ThreadPoolExecutor(1) as thread:
+        is_saved = thread.submit(node.saver.close, PATIENCE_S)
+        gate.opened.set()
+        assert is_saved.result(PATIENCE_S)
     assert node.saver.durable_step == 10
+
+
+def test_how_far_an_upload_is_can_be_asked(tmp_path: Path) -> None:
+    """In bytes of the parts that stand in the bucket; nothing is left when it is durable."""
+    gate = Gate("create", "-00001.bin")
+    node = opened(Node(gate.over(tmp_path)))
+    assert node.saver.progress == (0, 0)
+    node.take(MADE, a_plan(parts=4))
+    gate.wait_reached()
+    until(lambda: node.saver.progress == (75, 100), lambda: node.saver.progress)
+    gate.opened.set()
+    assert ended(node) == (Outcome.COMMITTED, "")
+    assert node.saver.progress == (0, 0)
+
+
+def test_close_does_not_wait_for_parts_of_nodes_that_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to do here; that the checkpoint is not saved is said."""
+    monkeypatch.setattr(saver_module, "LOST_S", 0.0)
+    node = opened(Node(Folder(str(tmp_path))))
+    node.take(MADE, FIRST)
+    assert not node.saver.close(PATIENCE_S)
 
 
 def test_close_gives_up_a_request_that_hangs(tmp_path: Path) -> None:
@@ -165,10 +189,8 @@ def test_close_gives_up_a_request_that_hangs(tmp_path: Path) -> None:
     node = opened(Node(gate.over(tmp_path)))
     node.take(MADE, a_plan())
     gate.wait_reached()
-    closing = Thread(target=node.saver.close, args=(0.05,))
-    closing.start()
-    closing.join(PATIENCE_S)
-    assert not closing.is_alive()
+    with ThreadPoolExecutor(1) as thread:
+        assert not thread.submit(node.saver.close, 0.05).result(PATIENCE_S)
     gate.opened.set()
     ended(node)
     assert committed(node.bucket) == []
