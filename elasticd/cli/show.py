@@ -12,6 +12,7 @@ from elasticd.cli.connect import where_options
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.cli.table import show_table
 from elasticd.control import jobs
+from elasticd.control.occupancy import read_cluster
 from elasticd.control.report import (
     Change,
     JobReport,
@@ -19,6 +20,7 @@ from elasticd.control.report import (
     job_reports,
     node_reports,
     read_job,
+    with_elsewhere,
 )
 from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName
@@ -43,7 +45,7 @@ def status(job: str | None, is_json: bool, **values: Any) -> int:
     """Show all jobs, or one; of a cluster (--etcd), else of the local runs in --log-dir."""
     if job is not None:
         with job_source(values, job) as (source, name):
-            report = _report(source, name)
+            (report,) = with_elsewhere(source.store, source.keys, [_report(source, name)])
         if is_json:
             click.echo(json.dumps(_plain(report), indent=2))
         else:
@@ -52,7 +54,8 @@ def status(job: str | None, is_json: bool, **values: Any) -> int:
     found: list[JobReport] = []
     with sources(values) as opened:
         for source in opened:
-            found += job_reports(source.store.list(source.keys.jobs).items, source.keys)
+            store, keys = source.store, source.keys
+            found += with_elsewhere(store, keys, job_reports(store.list(keys.jobs).items, keys))
     if is_json:
         click.echo(json.dumps([_plain(report) for report in found], indent=2))
     elif not found:
@@ -75,15 +78,18 @@ def nodes(is_json: bool, **values: Any) -> int:
             if not source.is_archive:
                 store, keys = source.store, source.keys
                 found += node_reports(
-                    store.list(keys.nodes).items, store.list(keys.drains).items, keys
+                    store.list(keys.nodes).items,
+                    store.list(keys.drains).items,
+                    keys,
+                    read_cluster(store, keys).uses,
                 )
     if is_json:
-        click.echo(json.dumps([to_plain(report) for report in found], indent=2))
+        click.echo(json.dumps([_node_plain(report) for report in found], indent=2))
     elif not found:
         click.echo("There are no nodes: `elasticd agent --etcd ...` on a machine makes it one.")
     else:
         show_table(
-            ("NODE", "HOST", "ADDRESS", "SLOTS", "STATE", "VERSION", "LABELS"),
+            ("NODE", "HOST", "ADDRESS", "SLOTS", "FREE", "JOBS", "STATE", "VERSION", "LABELS"),
             [_node_row(report) for report in found],
         )
     return 0
@@ -174,6 +180,7 @@ def _plain(report: JobReport) -> dict[str, object]:
         "wants": to_plain(report.wants),
         "results": to_plain(report.results),
         "target_nodes": report.target_nodes,
+        "message": report.message,
     }
 
 
@@ -196,6 +203,12 @@ def _job_row(report: JobReport) -> tuple[str, ...]:
     )
 
 
+def _node_plain(report: NodeReport) -> object:
+    plain = to_plain(report)
+    assert isinstance(plain, dict)
+    return {**plain, "free_slots": report.free_slots}
+
+
 def _node_row(report: NodeReport) -> tuple[str, ...]:
     node = report.node
     is_draining = report.is_drained or node.is_draining
@@ -204,6 +217,8 @@ def _node_row(report: NodeReport) -> tuple[str, ...]:
         node.host,
         node.address,
         str(node.slots),
+        str(report.free_slots),
+        ", ".join(use.job if use.is_training else f"{use.job} (waits)" for use in report.uses),
         "draining" if is_draining else "ready",
         node.version,
         ", ".join(f"{key}={value}" for key, value in node.labels.items()),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from elasticd.control.report import broken
+from elasticd.control.occupancy import elsewhere, read_cluster, waiting_for
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName, NodeId
@@ -191,20 +191,9 @@ class Follower:
             return self._status.message
         items = self._store.list(self._keys.members(self._spec.name)).items
         members = [decode(Member, item.value) for item in items]
-        ready = [member.node for member in members if member.slots]
-        least = self._spec.min_nodes
-        text = f"waits for nodes: {len(ready)} of at least {least} are ready"
-        text += f" ({', '.join(ready[:8])})" if ready else ""
-        if reasons := broken(members):
-            return f"{text}{reasons}"
-        if len(members) >= least:
-            preparing = [member.node for member in members if not member.slots]
-            return f"{text}; being prepared: {', '.join(preparing[:8]) or 'the first world'}"
-        if self._spec.is_local:
-            more = "call the same on the other hosts"
-        else:
-            more = "start `elasticd agent` on more machines"
-        return f"{text}; {more}, or stop it with Ctrl-C."
+        return waiting_for(self._spec, members) + elsewhere(
+            self._spec, members, read_cluster(self._store, self._keys)
+        )
 
     def _nodes(self) -> Mapping[NodeId, Node]:
         """Read where the nodes' log servers are; empty if etcd does not answer now."""

@@ -6,10 +6,11 @@ and equal everywhere; a phase took as long as on the node where it took longest.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 
+from elasticd.control.occupancy import Use, elsewhere, read_cluster, waiting_for
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName, NodeId
@@ -29,6 +30,7 @@ __all__ = [
     "job_reports",
     "node_reports",
     "read_job",
+    "with_elsewhere",
 ]
 
 
@@ -68,6 +70,8 @@ class JobReport:
     results: tuple[Result, ...] = ()
     changes: tuple[Change, ...] = ()
     """In the order of their generations; the first is the first world."""
+    elsewhere: str = ""
+    """Of a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
 
     @property
     def training(self) -> Training | None:
@@ -90,12 +94,8 @@ class JobReport:
     def message(self) -> str:
         """What its status says; for a job that nobody serves yet, for what it waits."""
         if self.status.message or self.status.phase is not Phase.PENDING:
-            return self.status.message
-        ready = sum(bool(member.slots) for member in self.members)
-        per_node = self.spec.workers_per_node
-        slots = f"{per_node} free slot{'s' * (per_node > 1)}" if per_node else "a free slot"
-        text = f"waits for nodes with {slots}: {ready} of at least {self.spec.min_nodes} ready"
-        return text + broken(self.members)
+            return self.status.message + self.elsewhere
+        return waiting_for(self.spec, self.members) + self.elsewhere
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
@@ -127,21 +127,18 @@ class JobReport:
         }
 
 
-def broken(members: Iterable[Member]) -> str:
-    """Name the members that can never start a worker, and why; empty without any."""
-    return "".join(
-        f"; {member.node} cannot start workers: {member.failure.exception.rstrip('.')}"
-        for member in members
-        if not member.slots and member.failure is not None and member.failure.generation == 0
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
     node: Node
     is_drained: bool
     """An operator wished so; `node.is_draining` says that the agent knows."""
     drain_why: str = ""
+    uses: tuple[Use, ...] = ()
+    """The jobs on it, and their slots."""
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.node.slots - sum(use.slots for use in self.uses))
 
 
 def read_job(store: Store, keys: Keys, job: JobName) -> JobReport | None:
@@ -183,19 +180,44 @@ def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
 
 
 def node_reports(
-    nodes: Iterable[KeyValue], drains: Iterable[KeyValue], keys: Keys
+    nodes: Iterable[KeyValue],
+    drains: Iterable[KeyValue],
+    keys: Keys,
+    uses: Iterable[Use] = (),
 ) -> tuple[NodeReport, ...]:
-    """Put together `nodes/` and `drains/`."""
+    """Put together `nodes/` and `drains/`, and what jobs hold of them."""
     wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
     found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)
+    by_node: dict[NodeId, list[Use]] = {}
+    for use in uses:
+        by_node.setdefault(use.node, []).append(use)
     return tuple(
         NodeReport(
             node=node,
             is_drained=node.node in wishes,
             drain_why=wishes[node.node].why if node.node in wishes else "",
+            uses=tuple(by_node.get(node.node, ())),
         )
         for node in found
     )
+
+
+def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
+    """Have those that wait for nodes say who holds them."""
+    reports = list(reports)
+    if not any(_is_waiting(report) for report in reports):
+        return reports
+    cluster = read_cluster(store, keys)
+    return [
+        replace(report, elsewhere=elsewhere(report.spec, report.members, cluster))
+        if _is_waiting(report)
+        else report
+        for report in reports
+    ]
+
+
+def _is_waiting(report: JobReport) -> bool:
+    return report.status.phase in (Phase.PENDING, Phase.WAITING)
 
 
 def _under(values: Mapping[str, bytes], prefix: str) -> list[bytes]:

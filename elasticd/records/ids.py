@@ -1,6 +1,7 @@
 """The names of things, as types, and what they may look like."""
 
 import re
+from collections.abc import Sequence
 from typing import NewType
 
 from elasticd.errors import CallError
@@ -17,6 +18,7 @@ __all__ = [
     "checked_name",
     "incarnation_of",
     "life_of",
+    "names",
 ]
 
 NodeId = NewType("NodeId", str)
@@ -39,6 +41,7 @@ Slot = NewType("Slot", int)
 Nonce = NewType("Nonce", int)
 """Counts the processes that a slot has had: (node, incarnation, slot, nonce) is one worker."""
 
+_SHOWN = 5
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
@@ -49,6 +52,12 @@ def incarnation_of(life: Life, count: int) -> Incarnation:
 
 def life_of(incarnation: Incarnation) -> Life:
     return Life(incarnation.partition(".")[0])
+
+
+def names(nodes: Sequence[NodeId]) -> str:
+    """Return a list of nodes for people, which stays short."""
+    shown = ", ".join(nodes[:_SHOWN])
+    return f"{shown} and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else shown
 
 
 def checked_name(kind: str, value: str) -> str:

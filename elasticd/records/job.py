@@ -18,6 +18,7 @@ __all__ = [
     "Limits",
     "Want",
     "lacks_nodes",
+    "nodes_missing",
     "target_nodes",
 ]
 
@@ -181,3 +182,12 @@ def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> 
     if status.phase is not Phase.RUNNING:
         return True
     return 0 < status.nodes < target_nodes(spec, wants)
+
+
+def nodes_missing(spec: JobSpec, ready: int) -> str:
+    """Say how many nodes a job waits for, as the rest of a sentence: "waiting for ..."."""
+    missing = max(0, spec.min_nodes - ready)
+    per_node = spec.workers_per_node
+    slots = f" with {per_node} free slots" if per_node > 1 else ""
+    what = f"{missing} more node{'' if missing == 1 else 's'}{slots}" if missing else "its start"
+    return f"{what}: {ready} of at least {spec.min_nodes} ready"

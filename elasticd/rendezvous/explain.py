@@ -1,13 +1,12 @@
 """What a change of world was about, in one sentence for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import NodeId, names
 from elasticd.records.reason import Reason
 
-__all__ = ["names", "without"]
+__all__ = ["without"]
 
-_SHOWN = 5
 _WORDS = {
     Reason.NODE_LOST: "whose lease ran out",
     Reason.NODE_DEAD: "whose agent died",
@@ -18,12 +17,6 @@ _WORDS = {
     Reason.PREEMPTED: "which is preempted",
     Reason.STOP_REQUESTED: "whose agent ends",
 }
-
-
-def names(nodes: Sequence[NodeId]) -> str:
-    """A list of nodes that stays short."""
-    shown = ", ".join(nodes[:_SHOWN])
-    return f"{shown} and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else shown
 
 
 def without(lost: Mapping[NodeId, Reason]) -> str:

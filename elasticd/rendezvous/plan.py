@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from elasticd.errors import NotSupported
 from elasticd.records.codec import encode
-from elasticd.records.ids import Generation, NodeId, Nonce, Rank
-from elasticd.records.job import target_nodes
+from elasticd.records.ids import Generation, NodeId, Nonce, Rank, names
+from elasticd.records.job import nodes_missing, target_nodes
 from elasticd.records.member import Member, SlotOffer, StoreAddress
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
@@ -18,7 +18,6 @@ from elasticd.rendezvous.change import (
 )
 from elasticd.rendezvous.condition import has_ended
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
-from elasticd.rendezvous.explain import names
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
 
@@ -281,10 +280,7 @@ def _wait_for_members(
     held: Sequence[tuple[float, SeenMember]],
     now_s: float,
 ) -> Wait:
-    here = len(chosen)
-    missing = state.spec.min_nodes - here
-    plural = "" if missing == 1 else "s"
-    message = f"{missing} more node{plural}: {here} of at least {state.spec.min_nodes} ready"
+    message = nodes_missing(state.spec, len(chosen))
     preparing = [
         s.member.node
         for s in state.members.values()

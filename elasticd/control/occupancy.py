@@ -1,0 +1,149 @@
+"""Who holds the nodes' slots, and what that means for a job that waits.
+
+A job that has no world says in its own records which of its nodes are being prepared. Why it has no
+others stands elsewhere: in the worlds and members of the jobs beside it, and in the nodes' records.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName, NodeId, names
+from elasticd.records.job import JobSpec, JobStatus, nodes_missing
+from elasticd.records.keys import Keys
+from elasticd.records.member import Drain, Member, Node
+from elasticd.records.reason import Phase
+from elasticd.records.world import World
+from elasticd.store.api import Store
+
+__all__ = ["Cluster", "Use", "broken", "elsewhere", "read_cluster", "uses_of", "waiting_for"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """A job's hold on slots of one node."""
+
+    job: JobName
+    node: NodeId
+    slots: int
+    is_training: bool
+    """Else it waits there for a world, or stands by as a spare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All nodes, those that are drained, and who uses them."""
+
+    nodes: tuple[Node, ...] = ()
+    drained: frozenset[NodeId] = frozenset()
+    uses: tuple[Use, ...] = ()
+
+
+def uses_of(
+    spec: JobSpec, status: JobStatus, world: World | None, members: Iterable[Member]
+) -> tuple[Use, ...]:
+    """Name what one job holds, by its own records."""
+    if status.phase.is_final:
+        return ()
+    named = {n.node: n for n in world.nodes} if world is not None else {}
+    uses = []
+    for member in members:
+        node = named.get(member.node)
+        is_training = (
+            status.phase is Phase.RUNNING
+            and node is not None
+            and node.incarnation == member.incarnation
+        )
+        count = len(node.workers) if is_training and node is not None else spec.workers_per_node
+        uses.append(
+            Use(
+                job=spec.name,
+                node=member.node,
+                slots=count or len(member.slots),
+                is_training=is_training,
+            )
+        )
+    return tuple(uses)
+
+
+def read_cluster(store: Store, keys: Keys) -> Cluster:
+    """Read the nodes, and what the jobs that are not over hold of them."""
+    uses: list[Use] = []
+    for item in store.list(keys.active).items:
+        job = JobName(item.key.removeprefix(keys.active))
+        spec, status = store.get(keys.spec(job)), store.get(keys.status(job))
+        if spec is None or status is None:
+            continue
+        world = store.get(keys.world(job))
+        members = store.list(keys.members(job)).items
+        uses += uses_of(
+            decode(JobSpec, spec.value),
+            decode(JobStatus, status.value),
+            decode(World, world.value) if world is not None else None,
+            [decode(Member, member.value) for member in members],
+        )
+    return Cluster(
+        nodes=tuple(decode(Node, item.value) for item in store.list(keys.nodes).items),
+        drained=frozenset(
+            NodeId(item.key.removeprefix(keys.drains))
+            for item in store.list(keys.drains).items
+            if decode(Drain, item.value)
+        ),
+        uses=tuple(uses),
+    )
+
+
+def waiting_for(spec: JobSpec, members: Iterable[Member]) -> str:
+    """Say what a job waits for that has no world and no sentence of its own yet."""
+    members = tuple(members)
+    text = f"waiting for {nodes_missing(spec, sum(bool(m.slots) for m in members))}"
+    reasons = broken(members)
+    preparing = [m.node for m in members if not m.slots and not _is_broken(m)]
+    return text + (f"; preparing: {names(preparing)}" if preparing else "") + reasons
+
+
+def broken(members: Iterable[Member]) -> str:
+    """Name the members that can never start a worker, and why; empty without any."""
+    return "".join(
+        f"; {member.node} cannot start workers: {member.failure.exception.rstrip('.')}"
+        for member in members
+        if member.failure is not None and _is_broken(member)
+    )
+
+
+def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: Cluster) -> str:
+    """Say what becomes of the nodes that a waiting job does not have; begins with "; "."""
+    here = {member.node for member in members}
+    nodes = {node.node: node for node in cluster.nodes}
+    drained = [n for n, node in nodes.items() if n in cluster.drained or node.is_draining]
+    held: dict[tuple[JobName, ...], list[NodeId]] = {}
+    by_node = _by_node(use for use in cluster.uses if use.job != spec.name)
+    for name, node in nodes.items():
+        uses = by_node.get(name, [])
+        free = node.slots - sum(use.slots for use in uses)
+        if name not in here and name not in drained and free < max(1, spec.workers_per_node):
+            held.setdefault(tuple(sorted(use.job for use in uses)), []).append(name)
+    text = "".join(
+        f"; in use: {names(found)} by {' and '.join(jobs)}" for jobs, found in held.items() if jobs
+    )
+    text += f"; draining: {names(drained)}" if drained else ""
+    count = sum(node.slots >= spec.workers_per_node for node in cluster.nodes)
+    if count < spec.min_nodes:
+        more = "call the same on the other hosts" if spec.is_local else "start `elasticd agent`"
+        on = "" if spec.is_local else " on more machines"
+        plural = "" if count == 1 else "s"
+        text += (
+            f"; there {'is' if count == 1 else 'are'} {count} such node{plural} in all: {more}{on}"
+        )
+    return text
+
+
+def _is_broken(member: Member) -> bool:
+    return not member.slots and member.failure is not None and member.failure.generation == 0
+
+
+def _by_node(uses: Iterable[Use]) -> Mapping[NodeId, list[Use]]:
+    found: dict[NodeId, list[Use]] = {}
+    for use in uses:
+        found.setdefault(use.node, []).append(use)
+    return found
