@@ -17,7 +17,7 @@ CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow check extras bench soak mutants clean
+.PHONY: help venv demo test test-slow test-torch check extras bench soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -33,6 +33,11 @@ test: $(VENV)/.dev $(VENV)/.azurite ## all tests but the soaks; PYTEST_ARGS goes
 
 test-slow: $(VENV)/.dev $(VENV)/.azurite ## the soaks among the tests: many faults, whole trainings
 	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+test-torch: ## the same with another torch, in an environment of its own: TORCH=torch==2.15.0
+	sed '/^torch==/d' $(CONSTRAINTS) >.constraints-without-torch.txt
+	$(MAKE) test VENV=.venv-$(subst ==,-,$(TORCH)) CONSTRAINTS=.constraints-without-torch.txt \
+	  TORCH='$(TORCH)'
 
 extras: $(VENV)/.base ## see that pip can install every extra, in an environment with torch alone
 	$(BIN)/python .ci/extras.py
