@@ -1,20 +1,30 @@
-"""This node's standing in etcd: its lease, its record, and whether it may write at all."""
+"""This node's standing in etcd: its lease, its record, and whether it may write at all.
+
+The record under `nodes/` makes one life of an agent the node's: others take its word for what
+becomes of the node's workers. So it is written by compare-and-set, also after a lease was lost, and
+only where no other life's record stands. An agent that finds one stands by: two that overwrote each
+other would cost their jobs a generation a turn. A record is taken over only if its agent's machine
+answers that nobody listens there any more.
+"""
 
 import os
 import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import elasticd
-from elasticd.errors import ElasticdError, Refused
+from elasticd.errors import ElasticdError, Refused, Unavailable
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import Life, incarnation_of
+from elasticd.records.ids import Life, incarnation_of, life_of
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.store.api import Lease, Put, Store, Txn
+from elasticd.store.api import Lease, ModifiedAt, Put, Store, Txn
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier, later
 from elasticd_agent.inbox import Item
+from elasticd_agent.peers import is_refused
 from elasticd_agent.settings import AgentSettings
 
 __all__ = ["Registration"]
@@ -22,6 +32,12 @@ __all__ = ["Registration"]
 CONNECT_TIMEOUT_S = 1.0
 POLL_WHILE_FENCED_S = 0.2
 RETRY_S = 1.0
+NAME_RETRY_S = 5.0
+"""Between two looks whether another agent still has this node's name."""
+TTLS_WAITED = 3
+"""At the start, for the record of an agent that cannot be reached: if that one is gone, it goes."""
+RACES = 3
+"""Writes of the record that others came before; a fourth would be no race."""
 
 log = get_logger()
 
@@ -50,6 +66,7 @@ class Registration:
         self._ports = (0, 0)
         self._is_draining = False
         self._is_closing = False
+        self._said = ""
         self.lease: Lease | None = None
 
     @property
@@ -68,18 +85,30 @@ class Registration:
         """Register, waiting for etcd.
 
         Raises:
-            Refused: another agent serves under this node's name.
+            Refused: another agent serves under this node's name, or may.
             ElasticdError: etcd cannot be used.
         """
         self._ports = (peer_port, http_port)
-        self._refuse_twin()
-        self.lease = self._store.grant(self._settings.lease_ttl_s, self._lease_ended)
-        self._put(self.lease)
+        limit_s = now_s() + TTLS_WAITED * self._settings.lease_ttl_s
+        while isinstance(found := self._register(), Node):
+            is_there = _is_listening(found.address, found.port)
+            if is_there or now_s() >= limit_s:
+                silent = (
+                    "" if is_there else ", which cannot be reached from here and keeps its lease"
+                )
+                raise Refused(
+                    f"Node {found.node!r} is already served by an agent at {found.address}:"
+                    f"{found.port} (pid {found.pid} on {found.host}){silent}: stop that one, or "
+                    "give this one another --node-id."
+                )
+            self._say_taken(found)
+            time.sleep(RETRY_S)
+        self.lease = found
         log.info(
             "node.registered",
             node=self._settings.node,
             life=self._life,
-            ttl_seconds=self.lease.ttl_s,
+            ttl_seconds=found.ttl_s,
         )
 
     def set_draining(self, is_draining: bool) -> None:
@@ -107,31 +136,47 @@ class Registration:
         self._grant_soon()
 
     def _grant_soon(self) -> None:
-        if self._is_closing:
-            return
-        self._courier.send(
-            lambda: self._store.grant(self._settings.lease_ttl_s, self._lease_ended),
-            lambda lease: self._post(lambda: self._granted(lease)),
-            lambda exc: later(RETRY_S, lambda: self._post(self._grant_soon)),
-        )
+        if not self._is_closing:
+            self._courier.send(self._register, self._answered, self._not_granted)
+
+    def _answered(self, found: Lease | Node) -> None:
+        """Called by the courier's thread."""
+        if isinstance(found, Node):
+            self._say_taken(found)
+            later(NAME_RETRY_S, lambda: self._post(self._grant_soon))
+        else:
+            self._post(lambda: self._granted(found))
+
+    def _not_granted(self, exc: ElasticdError) -> None:
+        """Called by the courier's thread."""
+        self._say("lease.not_granted", why=str(exc))
+        later(RETRY_S, lambda: self._post(self._grant_soon))
 
     def _granted(self, lease: Lease) -> None:
+        self._said = ""
         self.lease = lease
-        self._put_soon()
+        log.info("node.registered_again", lease_ttl_seconds=lease.ttl_s)
         self._found()
 
     def _put_soon(self) -> None:
         lease = self.lease
         if lease is not None:
             self._courier.send(
-                lambda: self._put(lease),
-                lambda _: None,
+                lambda: self._rewrite(lease),
+                lambda other: self._rewritten(lease, other),
                 lambda exc: self._not_put(lease, exc),
             )
 
+    def _rewritten(self, lease: Lease, other: Node | None) -> None:
+        """Called by the courier's thread. If the name is another's, so is the node."""
+        if other is not None:
+            self._say_taken(other)
+            _end(lease)
+            self._lease_ended()
+
     def _not_put(self, lease: Lease, exc: ElasticdError) -> None:
         """Called by the courier's thread."""
-        log.error("node.not_registered", why=str(exc))
+        self._say("node.not_registered", why=str(exc))
         if not self._is_closing:
             later(RETRY_S, lambda: self._post(lambda: self._put_again(lease)))
 
@@ -139,7 +184,42 @@ class Registration:
         if self.lease is lease:
             self._put_soon()
 
-    def _put(self, lease: Lease) -> None:
+    # --- the record, on whichever thread may wait -----------------------------------------------
+
+    def _register(self) -> Lease | Node:
+        """Take a lease and write our record under it, or return the record of another life."""
+        for _ in range(RACES):
+            revision, other = self._look_up()
+            if other is not None and not is_refused(other.address, other.port):
+                return other
+            lease = self._store.grant(self._settings.lease_ttl_s, self._lease_ended)
+            try:
+                if self._put(lease, revision):
+                    return lease
+            except ElasticdError:
+                lease.close()
+                raise
+            _end(lease)
+        raise Unavailable("Others write this node's record at the same time.")
+
+    def _rewrite(self, lease: Lease) -> Node | None:
+        """Write our record anew, unless another life's stands there; returns that one."""
+        revision, other = self._look_up()
+        if other is None and not self._put(lease, revision):
+            raise Unavailable("Others write this node's record at the same time.")
+        return other
+
+    def _look_up(self) -> tuple[int, Node | None]:
+        """Return the revision of what stands under our name, and it if it is not our own."""
+        item = self._store.get(self._key)
+        if item is None:
+            return 0, None
+        node = decode(Node, item.value)
+        is_own = life_of(node.incarnation) == self._life
+        return item.mod_revision, None if is_own else node
+
+    def _put(self, lease: Lease, revision: int) -> bool:
+        """Write our record if what stands there has this revision still."""
         settings = self._settings
         node = Node(
             node=settings.node,
@@ -155,20 +235,29 @@ class Registration:
             boot_id=_boot_id(),
             is_draining=self._is_draining,
         )
-        self._store.commit(Txn(then=(Put(key=self._key, value=encode(node), lease=lease.id),)))
+        when = (ModifiedAt(key=self._key, revision=revision),)
+        put = Put(key=self._key, value=encode(node), lease=lease.id)
+        return self._store.commit(Txn(when=when, then=(put,))).succeeded
 
-    def _refuse_twin(self) -> None:
-        """Two agents of one name would fight over one record: the second one does not start."""
-        item = self._store.get(self._key)
-        if item is None:
-            return
-        other = decode(Node, item.value)
-        if _is_listening(other.address, other.port):
-            raise Refused(
-                f"Node {other.node!r} is already served by an agent at {other.address}:"
-                f"{other.port} (pid {other.pid} on {other.host}): stop that one, or give this "
-                "one another --node-id."
-            )
+    # --- for people -----------------------------------------------------------------------------
+
+    def _say_taken(self, other: Node) -> None:
+        where = f"{other.address}:{other.port}"
+        self._say("node.name_taken", by=where, host=other.host, pid=other.pid)
+
+    def _say(self, event: str, **more: object) -> None:
+        """Log a warning, once for as long as it stays the same."""
+        text = f"{event} {more}"
+        if text != self._said:
+            self._said = text
+            log.warning(event, **more)
+
+
+def _end(lease: Lease) -> None:
+    """Give it back if etcd can be told, else let it run out."""
+    with suppress(ElasticdError):
+        lease.revoke()
+    lease.close()
 
 
 def _is_listening(address: str, port: int) -> bool:

@@ -1,12 +1,20 @@
 """What has become of one node's part in the world, as far as its records say."""
 
-from elasticd.records.ids import Incarnation, NodeId
+from elasticd.records.ids import Incarnation, NodeId, life_of
 from elasticd.records.member import Member
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.state import JobState
 
-__all__ = ["has_ended", "has_left", "has_lost_worker", "is_dead", "is_finished", "is_going"]
+__all__ = [
+    "has_ended",
+    "has_left",
+    "has_lost_worker",
+    "is_dead",
+    "is_finished",
+    "is_going",
+    "is_same_life",
+]
 
 
 def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
@@ -22,16 +30,28 @@ def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
 
 def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
     """It is proved that no worker of this node's part in the world can go on with it."""
+    if is_finished(state, world, node) or has_left(state, node):
+        return True
+    if is_dead(state, node.node, node.incarnation):
+        return True
     seen = state.members.get(node.node)
+    if seen is None or not is_same_life(node, seen.member):
+        return False
     return (
-        is_finished(state, world, node)
-        or has_left(state, node)
-        or is_dead(state, node.node, node.incarnation)
-        # An agent comes back, or takes up another incarnation, when its old workers are gone.
-        or (seen is not None and seen.member.incarnation != node.incarnation)
-        or (seen is not None and _are_replaced(node, seen.member))
-        or (seen is not None and seen.member.left == world.generation)
+        # An agent takes up another incarnation when the workers of the one before are gone.
+        seen.member.incarnation != node.incarnation
+        or _are_replaced(node, seen.member)
+        or seen.member.left == world.generation
     )
+
+
+def is_same_life(node: WorldNode, member: Member) -> bool:
+    """The member's agent is the very process that the world names.
+
+    Another one under the node's name proves nothing: the first may be stopped, or cut off, on this
+    machine or on another, with its workers running.
+    """
+    return life_of(member.incarnation) == life_of(node.incarnation)
 
 
 def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:

@@ -13,6 +13,7 @@ from elasticd.records.member import Peer, peer_of
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import invariant, learn
+from elasticd.rendezvous.condition import has_ended
 from elasticd.rendezvous.conduct import conduct, retirement
 from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe
 from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, proposers
@@ -263,7 +264,11 @@ def _has_same_view(before: JobState, state: JobState) -> bool:
 
 
 def _peers(state: JobState, turn: tuple[NodeId, ...]) -> tuple[Peer, ...]:
-    """The proposers, where we know how to reach them; they hear of our end, we of theirs."""
+    """The proposers, where we know how to reach them; they hear of our end, we of theirs.
+
+    For a proposer also the agents of whom another life has taken the name: at the old address
+    somebody refuses if they have ended, which proves it, or else they may still train.
+    """
     found = []
     for name in turn:
         if name == state.me.node:
@@ -273,4 +278,10 @@ def _peers(state: JobState, turn: tuple[NodeId, ...]) -> tuple[Peer, ...]:
         known = seen.member if seen is not None else node
         if known is not None:
             found.append(peer_of(known))
+    if state.me.node not in turn or state.world is None:
+        return tuple(found)
+    for name in state.gone_s:
+        node, seen = state.world.node(name), state.members.get(name)
+        if node is not None and seen is not None and not has_ended(state, state.world, node):
+            found.append(peer_of(node))
     return tuple(found)

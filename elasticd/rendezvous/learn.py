@@ -12,8 +12,9 @@ from elasticd.records.ids import Generation, NodeId, life_of
 from elasticd.records.job import JobStatus
 from elasticd.records.member import Member, Result
 from elasticd.records.reason import Phase, Reason
-from elasticd.records.world import World
+from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.change import change_of_node, has_new_process, is_candidate
+from elasticd.rendezvous.condition import is_same_life
 from elasticd.rendezvous.event import (
     MemberDeleted,
     MemberSeen,
@@ -86,7 +87,7 @@ def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
         # Not the event's own: several changes may be told as of the last one's revision.
         members_revision=max(state.members_revision, event.mod_revision),
         arrived=arrived,
-        gone_s=_without(state.gone_s, member.node),
+        gone_s=_gone_s(state, member, now_s),
     )
     state = _formed(state, now_s)
     return _look_at(state, member.node, now_s)
@@ -114,7 +115,7 @@ def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
     """Those that were found dead need a new life, and thereby a new place in the order, first."""
     if not event.nodes:
         state = _own_missed(state)
-    alive = tuple(node for node in event.nodes if node not in state.dead)[:PROPOSERS]
+    alive = tuple(node for node in event.nodes if not _is_found_dead(state, node))[:PROPOSERS]
     return look(replace(state, oldest=alive, is_oldest_asked=False), Reason.NODE_LOST, now_s=now_s)
 
 
@@ -128,7 +129,8 @@ def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
     for incarnation in known:
         if life_of(incarnation) == event.life:
             state = replace(state, dead={**state.dead, event.node: incarnation})
-            state = _not_oldest(state, event.node)
+            if _is_found_dead(state, event.node):
+                state = _not_oldest(state, event.node)
             return look(state, Reason.NODE_DEAD, now_s=now_s)
     return state
 
@@ -266,11 +268,12 @@ def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | Non
             return replace(state, oldest=kept, arrived=0, ok_ranks=0)
         return replace(state, arrived=0, ok_ranks=0, gone_s={})
     if asked is None:
-        absent = [node.node for node in world.nodes if node.node not in state.members]
+        absent = [node.node for node in world.nodes if not _is_here(state, node)]
     else:
         # Of the others we heard nothing new: who was gone is gone.
         absent = [n for n in state.gone_s if n not in asked and world.node(n) is not None]
-        absent += [n for n in asked if world.node(n) is not None and n not in state.members]
+        named = (node for name in asked if (node := world.node(name)) is not None)
+        absent += [node.node for node in named if not _is_here(state, node)]
     state = replace(
         state,
         arrived=sum(_arrival(state, seen) for seen in state.members.values()),
@@ -332,5 +335,25 @@ def _place(status: JobStatus) -> tuple[Phase, Generation]:
     return status.phase, status.generation
 
 
-def _without(mapping: Mapping[NodeId, float], key: NodeId) -> Mapping[NodeId, float]:
-    return mapping if key not in mapping else {k: v for k, v in mapping.items() if k != key}
+def _is_here(state: JobState, node: WorldNode) -> bool:
+    """The agent that the world names has a record, of whichever incarnation."""
+    seen = state.members.get(node.node)
+    return seen is not None and is_same_life(node, seen.member)
+
+
+def _gone_s(state: JobState, member: Member, now_s: float) -> Mapping[NodeId, float]:
+    """Since when which nodes are gone, now that this member was seen."""
+    node = state.world.node(member.node) if state.world is not None else None
+    if node is not None and not is_same_life(node, member):
+        return {member.node: now_s, **state.gone_s}
+    if member.node not in state.gone_s:
+        return state.gone_s
+    return {name: at_s for name, at_s in state.gone_s.items() if name != member.node}
+
+
+def _is_found_dead(state: JobState, node: NodeId) -> bool:
+    """True but for a node that came back as another life than the one that was found dead."""
+    dead, seen = state.dead.get(node), state.members.get(node)
+    if node == state.me.node:
+        return dead == state.me.incarnation
+    return dead is not None and (seen is None or seen.member.incarnation == dead)

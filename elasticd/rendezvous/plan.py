@@ -16,7 +16,7 @@ from elasticd.rendezvous.change import (
     is_candidate,
     offers_of,
 )
-from elasticd.rendezvous.condition import has_ended
+from elasticd.rendezvous.condition import has_ended, is_same_life
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
@@ -25,6 +25,9 @@ __all__ = ["ISOLATION_MARGIN_S", "Wait", "plan_world"]
 
 ISOLATION_MARGIN_S = 5.0
 """Two clocks run apart by less than this over an isolation limit, with room for a late kill."""
+
+PROBE_S = 2.0
+"""An agent that is asked whether it has ended answers within a second, or not at all."""
 
 AHEAD_S = 0.01
 """From a proposal to the last worker's knowledge of it, mostly. Who hears later makes the others
@@ -304,16 +307,22 @@ def _unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -
     if world is None or _shares_unended(state, world, chosen):
         return None
     limit_s = state.spec.isolation_limit_s + ISOLATION_MARGIN_S
-    alive, gone = [], []
+    alive, gone, asked = [], [], []
     for node in world.nodes:
         if has_ended(state, world, node):
             continue
-        if state.members.get(node.node) is not None:
+        seen = state.members.get(node.node)
+        if seen is not None and is_same_life(node, seen.member):
             alive.append(node.node)  # Stops as soon as the status says that its world is over.
         elif (until_s := state.gone_s.get(node.node, now_s) + limit_s) > now_s:
             gone.append((until_s, node.node))
+            if seen is not None:
+                asked.append(until_s - limit_s + PROBE_S)
     if not alive and not gone:
         return None
+    if len(asked) == len(gone) and not alive and now_s < max(asked):
+        # Their agents were started anew; if that is all, their old addresses say so at once.
+        return Wait(message="an answer from where the agents before were", until_s=max(asked))
     message = f"node {names(alive)} to stop its workers" if alive else ""
     if gone:
         message += "; and for " if message else ""

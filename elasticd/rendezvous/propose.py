@@ -51,15 +51,16 @@ RACES_BEFORE_FORCE = 3
 def proposers(state: JobState) -> tuple[NodeId, ...]:
     """The nodes that propose now, the most urgent first.
 
-    Those of the three lowest ranks that are not known to be gone. If none is left, or before the
-    first world, the three oldest members, which etcd names.
+    Those of the three lowest ranks that are not known to be gone, or are back. If none is left, or
+    before the first world, the three oldest members, which etcd names.
     """
     world = state.world
     if world is not None:
         alive = tuple(
             node.node
             for node in world.nodes[:PROPOSERS]
-            if node.node not in state.gone_s and state.dead.get(node.node) != node.incarnation
+            if (node.node not in state.gone_s or node.node in state.members)
+            and state.dead.get(node.node) != node.incarnation
         )
         if alive:
             return alive

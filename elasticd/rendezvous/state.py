@@ -178,7 +178,8 @@ class JobState:
     dead: Mapping[NodeId, Incarnation] = field(default_factory=dict)
     """Members whose agents were found dead by a probe."""
     gone_s: Mapping[NodeId, float] = field(default_factory=dict)
-    """Nodes of the world that have no member record: since when, on our clock."""
+    """Nodes of the world whose agent, that very life of it, has no member record: since when, on
+    our clock."""
     arrived: int = 0
     """Members of the world that said so."""
     ok_ranks: int = 0

@@ -3,8 +3,10 @@
 import math
 from typing import TYPE_CHECKING, cast
 
+from elasticd.records.ids import Life
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import Stage
+from tests.sim.etcd import Item, Put
 
 if TYPE_CHECKING:
     from tests.sim.agent import Agent
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["TTL_S", "AgentLease"]
 
 TTL_S = 5.0
+NAME_RETRY_S = 1.0
 
 
 class AgentLease:
@@ -39,8 +42,9 @@ class AgentLease:
 
         def granted(lease: object | None) -> None:
             self._is_granting = False
-            if lease is None:
-                self._clock.after(0.3, agent.when_able(self.take))
+            if not lease:
+                pause_s = 0.3 if lease is None else NAME_RETRY_S
+                self._clock.after(pause_s, agent.when_able(self.take))
                 return
             self.id = cast(int, lease)
             self.deadline_s = sent_s + TTL_S
@@ -49,7 +53,18 @@ class AgentLease:
             self._watch_deadline()
             agent.join()
 
-        agent.node.link.call(lambda: self._etcd.grant(TTL_S).id, agent.answer(granted))
+        agent.node.link.call(self._register, agent.answer(granted))
+
+    def _register(self) -> int:
+        """At the server: a lease with the node's record under it; 0: another life's stands."""
+        agent = self._agent
+        other = self._etcd.get("node", agent.node.name)
+        is_other = other is not None and other.value != agent.life
+        if is_other and not agent.node.sim.is_refused(cast(Life, cast(Item, other).value)):
+            return 0
+        lease = self._etcd.grant(TTL_S).id
+        self._etcd.commit([Put("node", agent.node.name, agent.life, lease)])
+        return lease
 
     def keep_alive(self) -> None:
         agent = self._agent

@@ -25,7 +25,9 @@ START_DELAY_S = (0.02, 0.1)
 
 
 class Node:
-    def __init__(self, sim: "Simulation", name: NodeId, slots: int) -> None:
+    def __init__(
+        self, sim: "Simulation", name: NodeId, slots: int, *, lives_before: int = 0
+    ) -> None:
         self.sim = sim
         self.name = name
         self.slots = tuple(Slot(i) for i in range(slots))
@@ -44,8 +46,8 @@ class Node:
         """False where the job has to wait for slots (`tests.sim.shared`)."""
         self.is_poisoned = False
         """Workers cannot be started here."""
-        self._lives = 0
-        self._port = 20_000
+        self._lives = lives_before
+        self._port = 20_000 + 1000 * lives_before
         self.stores: tuple[StoreAddress, ...] = ()
         self.workers: dict[Slot, Worker] = {}
 

@@ -122,8 +122,9 @@ def _all_leave(sim: Simulation) -> None:
     """After the end nobody keeps a worker or a membership."""
 
     def is_quiet() -> bool:
-        agents = [n.agent for n in sim.nodes.values() if n.agent is not None]
-        alive = [w for n in sim.nodes.values() for w in n.workers.values() if w.is_alive]
+        machines = [*sim.nodes.values(), *sim.twins]
+        agents = [n.agent for n in machines if n.agent is not None]
+        alive = [w for n in machines for w in n.workers.values() if w.is_alive]
         return not alive and all(a.state is None for a in agents if not a.is_stopped)
 
     if not sim.run(90.0, until=is_quiet):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import Life, NodeId
 from elasticd.records.job import JobSpec, JobStatus, Want
 from elasticd.records.member import Peer
 from elasticd.records.reason import Reason
@@ -52,6 +52,7 @@ class Simulation:
             name: Node(self, name, count)
             for name, count in ((NodeId(f"node-{i}"), n) for i, n in enumerate(slots))
         }
+        self.twins: list[Node] = []
         self.trace = trace
         self.agents: list[Agent] = []
         self.holders: dict[NodeId, dict[Agent, None]] = {}
@@ -97,16 +98,28 @@ class Simulation:
 
     def _connected(self, holder: Agent, peer: Peer) -> None:
         """A new connection; refused at once if nobody of that life is there."""
-        other = self.nodes[peer.node]
-        is_there = other.agent is not None and other.agent.life == peer.life
-        if not is_there and not other.is_off:
+        if self.is_refused(peer.life):
             self._accuse(holder, peer.node, peer.life)
+
+    def is_refused(self, life: Life) -> bool:
+        """At that agent's address nobody listens, and its machine says so."""
+        agent = next(agent for agent in self.agents if agent.life == life)
+        return not agent.is_alive and not agent.node.is_off
+
+    def twin(self, name: NodeId) -> Node:
+        """Another machine under the name of one that is there."""
+        twin = Node(self, name, len(self.nodes[name].slots), lives_before=100)
+        self.twins.append(twin)
+        return twin
 
     def agent_gone(self, agent: Agent) -> None:
         """Its sockets are closed by its kernel: whoever held one of them looks."""
         mine = agent.node.name
         others = dict.fromkeys(self.holders.get(mine, ()))
-        others |= dict.fromkeys(a for n in agent.held if (a := self.nodes[n].agent) is not None)
+        machines = [*self.nodes.values(), *self.twins]
+        others |= dict.fromkeys(
+            node.agent for node in machines if node.name in agent.held and node.agent is not None
+        )
         for other in others:
             if other is agent or not other.is_alive:
                 continue

@@ -2,6 +2,7 @@
 
 import pytest
 
+from elasticd.records.ids import life_of
 from elasticd.records.reason import Reason
 from tests.sim.lease import TTL_S
 from tests.sim.schedule import spec_of
@@ -31,3 +32,49 @@ def test_workers_of_a_lost_lease_end_at_the_old_limit_whatever_their_grace(seed:
     # The history breaks if the next world begins while a worker of this one lives.
     world = until_next(sim, 12.0)
     assert world.nodes[0].node != lone.name and trains(sim)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_agent_of_the_same_name_waits_for_the_end_of_the_first_ones_workers(
+    seed: int,
+) -> None:
+    """The first one is only stopped: its workers train on until the isolation limit."""
+    sim = started(seed, spec_of(min_nodes=1, max_nodes=1), 1, work_s=600.0)
+    first = sim.nodes[sim.history.worlds[-1].nodes[0].node]
+    assert first.agent is not None
+    first.agent.is_stopped = True
+    sim.run(TTL_S + 1.0)
+    sim.twin(first.name).start_agent()
+    # The history breaks if the next world begins while a worker of the first one lives.
+    sim.run(sim.spec.isolation_limit_s - 1.0)
+    assert len(sim.history.worlds) == 1, "the first agent's workers may still train"
+    assert sim.status is not None and "vanished without a goodbye" in sim.status.message
+    world = until_next(sim, 12.0)
+    assert life_of(world.nodes[0].incarnation) == f"{first.name}-101"
+    # What comes back stands by: the name is taken, and is not fought for.
+    first.agent.go_on()
+    sim.run(30.0)
+    assert sim.history.worlds[-1] is world and trains(sim)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_agent_that_is_started_anew_does_not_wait_for_itself(seed: int) -> None:
+    """Nobody else is there to say that the one before has ended: its old address does."""
+    sim = started(seed, spec_of(min_nodes=1, max_nodes=1), 1, work_s=600.0)
+    only = sim.nodes[sim.history.worlds[-1].nodes[0].node]
+    only.kill_agent()
+    only.start_agent()
+    world = until_next(sim, 3.0)
+    assert world.reason in (Reason.NODE_RETURNED, Reason.NODE_DEAD)
+    assert not [each for each in sim.history.statuses if "vanished" in each.message]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_machine_that_was_without_power_does_not_wait_for_itself(seed: int) -> None:
+    """Once it is back it refuses at its old address."""
+    sim = started(seed, spec_of(min_nodes=1, max_nodes=1), 1, work_s=600.0)
+    only = sim.nodes[sim.history.worlds[-1].nodes[0].node]
+    only.kill_agent(is_power_off=True)
+    sim.run(TTL_S + 2.0)
+    only.start_agent()
+    until_next(sim, 3.0)

@@ -29,6 +29,7 @@ def member(
     index: int,
     *,
     life: int = 1,
+    count: int = 1,
     nonce: int = 1,
     slots: int = 1,
     arrived: int = 0,
@@ -38,7 +39,7 @@ def member(
 ) -> Member:
     return Member(
         node=name(index),
-        incarnation=incarnation(index, life),
+        incarnation=incarnation(index, life, count),
         host=name(index),
         address="10.0.0.1",
         port=7000 + index,

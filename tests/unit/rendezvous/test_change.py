@@ -134,8 +134,11 @@ def test_end_is_proved_by_goodbye_probe_return_or_later_process_numbers() -> Non
     assert not has_ended(told.state, world, node)
     told.members(member(0, arrived=1), member(1, nonce=2))
     assert has_ended(told.state, world, node)
-    told.members(member(0, arrived=1), member(1, life=2))
+    told.members(member(0, arrived=1), member(1, count=2))
     assert has_ended(told.state, world, node)
+    # Another agent under its name, whatever that one says.
+    told.members(member(0, arrived=1), member(1, life=2, nonce=2))
+    assert not has_ended(told.state, world, node)
     told.members(member(0, arrived=1))
     assert not has_ended(told.state, world, node)
     dead = replace(told.state, dead={name(1): node.incarnation})

@@ -6,7 +6,15 @@ from elasticd.records.ids import Life
 from elasticd.records.reason import Phase
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from tests.unit.rendezvous.facts import Told, member, name, proposer, running, world
+from tests.unit.rendezvous.facts import (
+    Told,
+    incarnation,
+    member,
+    name,
+    proposer,
+    running,
+    world,
+)
 
 
 def test_repeated_sight_of_a_deleted_member_does_not_bring_it_back() -> None:
@@ -31,9 +39,47 @@ def test_member_that_comes_back_after_its_deletion_is_seen() -> None:
     told = proposer(1)
     told.tell(ev.MemberDeleted(revision=500, node=name(1)))
     told.tell(
-        ev.MemberSeen(revision=400, member=member(1, life=2), create_revision=400, mod_revision=400)
+        ev.MemberSeen(
+            revision=400, member=member(1, count=2), create_revision=400, mod_revision=400
+        )
     )
     assert name(1) in told.state.members and name(1) not in told.state.gone_s
+
+
+def test_node_is_gone_while_another_life_has_its_name() -> None:
+    """The first agent may be stopped or cut off, with its workers running: its time runs on."""
+    told = proposer(1)
+    told.tell(ev.MemberDeleted(revision=500, node=name(1)))
+    gone_s = told.state.gone_s[name(1)]
+    told.now_s += 3.0
+    told.member(member(1, life=2))
+    assert told.state.gone_s == {name(1): gone_s}
+    told.members(member(0), member(1, life=2))
+    assert told.state.gone_s == {name(1): gone_s}
+    told.member(member(1, count=2))
+    assert told.state.gone_s == {}
+
+
+def test_other_life_of_a_dead_agent_may_propose() -> None:
+    """The only node of a job was started anew: it must not wait for itself."""
+    told = Told(0, min_nodes=1, max_nodes=1)
+    told.state = replace(told.state, me=replace(told.state.me, incarnation=incarnation(0, life=2)))
+    told.standby()
+    told.status(running(1))
+    told.world(world(1, 0))
+    told.tell(ev.ResultsListed(results=()))
+    told.members(member(0, life=2))
+    held = [effect for effect in told.effects if isinstance(effect, fx.HoldPeers)]
+    assert [peer.life for effect in held for peer in effect.peers] == ["n0l1"], "nobody asked"
+    told.tick(1.0)
+    assert told.count(fx.ProposeWorld) == 0, "the first life may still train"
+    told.tell(ev.PeerDied(node=name(0), life=Life("n0l1")))
+    assert told.count(fx.FindOldest) == 1
+    told.tell(ev.OldestFound(nodes=(name(0),)))
+    told.tell(ev.ResultsListed(results=()))
+    told.members(member(0, life=2))
+    told.tick(1.0)
+    assert told.count(fx.ProposeWorld) == 1
 
 
 def test_older_sight_of_a_member_is_ignored() -> None:
