@@ -1,51 +1,155 @@
-"""Has it written down where a hung worker stands, before that worker is killed."""
+"""What an agent does about workers of one job that hang: says so, and has it written down where all
+stand before one is killed.
 
-from collections.abc import Callable, Iterable
+A worker that this agent found to hang is done without at once. One that only stands still may wait
+for a worker of another node: that is for all nodes to decide, and each writes down where its own
+workers stand when the next world says that one hung.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from elasticd.records.ids import JobName, NodeId
+from elasticd.records.failure import Failure, returned_early
+from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.member import StallLimit
+from elasticd.rendezvous import event as ev
+from elasticd.telemetry.log import get_logger
 from elasticd_agent.lookout import Lookout
-from elasticd_agent.process import Process, standing_with
+from elasticd_agent.process import Process, hang_of, standing_of
+from elasticd_agent.pulse import Frozen, Verdict
 from elasticd_agent.stacks import stacks_path
+from elasticd_agent.stall import Resumed, Stalled
 
-__all__ = ["Examiner"]
+__all__ = ["Examiner", "is_final"]
+
+log = get_logger()
+
+
+def is_final(verdict: Verdict) -> bool:
+    """True if it says of the worker alone that nothing good will come of it."""
+    return isinstance(verdict, Frozen) or (
+        isinstance(verdict, Stalled) and verdict.limit is StallLimit.PROGRESS
+    )
 
 
 class Examiner:
-    """Of one job's workers on this node; all methods run on the owner's thread."""
+    """Of one job's workers on this node, by name; all methods run on the owner's thread.
+
+    `failure` tells how a worker ended that was killed, `kill` ends one.
+    """
 
     def __init__(
         self,
         lookout: Lookout,
         post: Callable[[Callable[[], None]], None],
-        run_folder: Path,
-        job: JobName,
-        node: NodeId,
+        stacks: tuple[Path, JobName, NodeId],
+        processes: Mapping[str, Process],
+        *,
+        failure: Callable[[str], Failure],
+        kill: Callable[[str], None],
     ) -> None:
         self._lookout, self._post = lookout, post
-        self._run_folder, self._job, self._node = run_folder, job, node
+        self._run_folder, self._job, self._node = stacks
+        self._processes = processes
+        self._failure, self._kill = failure, kill
+        self._examined = Generation(0)
 
-    def examine(
-        self,
-        suspect: Process,
-        processes: Iterable[Process],
-        why: str,
-        *,
-        is_frozen: bool,
-        stop: Callable[[], None],
-    ) -> Path:
-        """Begin, and return where the stacks will stand.
+    def judged(self, name: str, verdict: Verdict) -> ev.Event:
+        """Act on what the watchman concluded about this worker; return what the core is to know."""
+        process = self._processes[name]
+        slot, nonce = process.slot, process.nonce
+        if isinstance(verdict, Resumed):
+            return ev.WorkerResumed(slot=slot, nonce=nonce)
+        if isinstance(verdict, Frozen) or verdict.has_returned or verdict.is_waited_for:
+            return self._hung(name, process, verdict)
+        # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
+        if verdict.limit is StallLimit.PROGRESS:
+            log.warning(
+                "worker.stalled", rank=process.rank, step=verdict.step, collective=verdict.sequence
+            )
+        return ev.WorkerStalled(
+            slot=slot,
+            nonce=nonce,
+            generation=verdict.generation,
+            step=verdict.step,
+            sequence=verdict.sequence,
+            limit=verdict.limit,
+            is_in_step=verdict.is_in_step,
+            why=verdict.why,
+            stacks_path=str(self._path(process.generation)),
+        )
 
-        A stop of the suspect that falls due meanwhile (`is_stop_due`) is carried out afterwards.
+    def explain(self, generation: Generation, culprit: Failure | None) -> None:
+        """Write down where our workers of this generation stand, as one hung here or elsewhere.
+
+        They are asked at once, and the next order that they hear finds them where they waited.
         """
-        suspect.is_examined = True
+        if generation <= self._examined or not self._in(generation):
+            return
+        suspects = [
+            name
+            for name, process in self._processes.items()
+            if culprit is not None
+            and culprit.node == self._node
+            and process.is_in(culprit.slot, culprit.nonce)
+        ]
+        suspect = self._processes[suspects[0]] if suspects else None
+        path = self._path(generation)
+        if suspect is not None and culprit is not None:
+            log.warning(
+                "worker.hung",
+                rank=suspect.rank,
+                generation=generation,
+                why=culprit.exception,
+                stacks=str(path),
+            )
+        note = culprit.exception if culprit is not None else ""
+        self._examine(generation, suspects[0] if suspects else "", note, is_frozen=False)
+
+    def _hung(self, name: str, process: Process, verdict: Frozen | Stalled) -> ev.Event:
+        """The world goes on without it at once; it is killed when its stacks are written."""
+        why = verdict.why
+        path = self._path(process.generation)
+        log.warning(
+            "worker.hung",
+            rank=process.rank,
+            generation=process.generation,
+            why=why,
+            stacks=str(path),
+        )
+        self._examine(process.generation, name, why, is_frozen=isinstance(verdict, Frozen))
+        failure = hang_of(self._failure(name), why, path)
+        if isinstance(verdict, Stalled) and verdict.has_returned:
+            failure = returned_early(failure)
+        return ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure)
+
+    def _examine(self, generation: Generation, name: str, why: str, *, is_frozen: bool) -> None:
+        """Begin; a stop of the suspect that falls due meanwhile is carried out afterwards."""
+        self._examined = generation
+        suspect = self._processes.get(name)
+        if suspect is not None:
+            suspect.is_examined = True
 
         def examined() -> None:
-            suspect.is_examined = False
-            if suspect.is_stop_due:
-                stop()
+            if suspect is not None:
+                suspect.is_examined = False
+                if suspect.is_stop_due:
+                    self._kill(name)
 
-        path = stacks_path(self._run_folder, self._job, suspect.generation, self._node)
-        standing = standing_with(suspect, processes, why, is_frozen=is_frozen)
+        standing = [
+            standing_of(
+                each,
+                note=why if each is suspect else "",
+                is_frozen=is_frozen and each is suspect,
+            )
+            for each in self._in(generation)
+        ]
+        path = self._path(generation)
         self._lookout.write_stacks(path, standing, lambda: self._post(examined))
-        return path
+
+    def _in(self, generation: Generation) -> list[Process]:
+        found = self._processes.values()
+        return [p for p in found if p.pid is not None and p.generation == generation]
+
+    def _path(self, generation: Generation) -> Path:
+        return stacks_path(self._run_folder, self._job, generation, self._node)

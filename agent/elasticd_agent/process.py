@@ -1,6 +1,5 @@
 """A worker as a process of this node, and the account of its end."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ __all__ = [
     "hang_of",
     "not_started",
     "pool_failure",
-    "standing_with",
+    "standing_of",
 ]
 
 
@@ -99,20 +98,10 @@ def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
     )
 
 
-def standing_with(
-    suspect: Process, processes: Iterable[Process], why: str, *, is_frozen: bool
-) -> list[Standing]:
-    """Whose stacks are wanted when one hangs: all that are in the same generation."""
-    return [
-        Standing(
-            pid=each.pid,
-            rank=each.rank,
-            is_frozen=is_frozen and each is suspect,
-            note=why if each is suspect else "",
-        )
-        for each in processes
-        if each.pid is not None and each.generation == suspect.generation
-    ]
+def standing_of(process: Process, *, note: str, is_frozen: bool) -> Standing:
+    """Say whose stacks are wanted, and why it is suspected, if it is."""
+    assert process.pid is not None
+    return Standing(pid=process.pid, rank=process.rank, is_frozen=is_frozen, note=note)
 
 
 def pool_failure(home: Home, why: str) -> Failure:

@@ -152,6 +152,7 @@ class Runner:
         self.state, effects = decide(before, event, now_s=at_s)
         self._record(lambda: journal.line(at_s, event, effects))
         self._tell_changes(before)
+        self._explain_hang(before)
         for effect in effects:
             self._perform(effect)
         if before.stage is not self.state.stage or was_working != is_working(self.state):
@@ -315,6 +316,23 @@ class Runner:
         if state.stage is not before.stage:
             leaving = state.leaving.value if state.leaving is not None else ""
             self._log.info("member.stage_changed", stage=state.stage.value, leaving=leaving)
+
+    def _explain_hang(self, before: JobState) -> None:
+        """If the next world, or none, is due to a hang: have it written down where our ranks stand.
+
+        Before they hear of that world: those that waited for the hung one still do.
+        """
+        state, standing = self.state, before.world
+        if standing is None:
+            return
+        reason, culprit = None, None
+        if state.world is not None and state.world.generation > standing.generation:
+            reason, culprit = state.world.reason, state.world.culprit
+        elif state.is_world_ended and not before.is_world_ended and state.status is not None:
+            reason, culprit = state.status.reason, state.status.failure
+        has_stalled = any(worker.stall is not None for worker in before.workers.values())
+        if reason is Reason.WORKER_HUNG or (reason is Reason.COLLECTIVE_BROKEN and has_stalled):
+            self.workers.explain_hang(standing.generation, culprit)
 
     def _open_journal(self) -> "TextIO | None":
         folder = self._host.event_log

@@ -84,7 +84,8 @@ class StackCollector:
     def collect(self, path: Path, workers: Sequence[Standing], done: Callable[[], None]) -> None:
         """Ask and look, call `done` within half a second from another thread, then write.
 
-        What stood in the file stays: a generation may have more than one hung worker.
+        Who can answer is asked before this returns: an order that is given afterwards is heard
+        afterwards. What stood in the file stays: a generation may have more than one hung worker.
         """
         with self._changed:
             is_full = self._running >= COLLECTIONS_LIMIT
@@ -92,6 +93,12 @@ class StackCollector:
         if is_full:
             done()
             return
+        asked = [worker.pid for worker in workers if not worker.is_frozen]
+        with self._changed:
+            for pid in asked:
+                self._wanted[pid] = self._wanted.get(pid, 0) + 1
+        for pid in asked:
+            self._tell(pid, Dump())
         args = (path, tuple(workers), done)
         Thread(target=self._run, args=args, name="stacks", daemon=True).start()
 
@@ -116,11 +123,6 @@ class StackCollector:
 
     def _gather(self, workers: tuple[Standing, ...], start_s: float) -> str:
         asked = [worker.pid for worker in workers if not worker.is_frozen]
-        with self._changed:
-            for pid in asked:
-                self._wanted[pid] = self._wanted.get(pid, 0) + 1
-        for pid in asked:
-            self._tell(pid, Dump())
         frozen = [worker for worker in workers if worker.is_frozen]
         spied = frozen[:SPIES_LIMIT] if self.py_spy else []
         spies = [_Spy(self.py_spy, worker.pid) for worker in spied]

@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 
 from elasticd.channel import pool as ch
-from elasticd.records.failure import Failure, returned_early
-from elasticd.records.ids import Incarnation, NodeId, Slot
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.member import StoreAddress
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.attached import Attached
-from elasticd_agent.examiner import Examiner
+from elasticd_agent.examiner import Examiner, is_final
 from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.gpus import visible_gpus
 from elasticd_agent.keeper_process import KeeperProcess
@@ -23,8 +23,8 @@ from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.orphans import end_orphans
-from elasticd_agent.process import Home, Process, failure_of, hang_of, not_started
-from elasticd_agent.pulse import Frozen, Stalled, Verdict
+from elasticd_agent.process import Home, Process, failure_of, not_started
+from elasticd_agent.pulse import Verdict
 from elasticd_agent.warm_pool import WarmPool, open_pool
 from elasticd_agent.worker_env import (
     interface_of,
@@ -82,7 +82,14 @@ class Workers:
         self.attached = Attached(lookout.tell, lambda event: self._feed(event))
         self.last_save = LastSave(self.attached, is_wanted=spec.checkpoint is not None)
         self._lookout = lookout
-        self._examiner = Examiner(lookout, post, run_folder, spec.name, node)
+        self._examiner = Examiner(
+            lookout,
+            post,
+            (run_folder, spec.name, node),
+            self._processes,
+            failure=lambda name: self._failure(name, -9),
+            kill=self._kill,
+        )
         self._raised: dict[str, ch.Raised] = {}
         self._own_errors: set[str] = set()
         self._is_pool_ready = False
@@ -343,38 +350,17 @@ class Workers:
         if process is None or process.is_examined:
             return
         if self._feed is _unheard:
-            self._kill(name)  # It waits for our next incarnation, which must not offer it.
+            if is_final(verdict):
+                self._kill(name)  # It waits for our next incarnation, which must not offer it.
             return
-        if isinstance(verdict, Frozen) or verdict.has_returned or verdict.is_waited_for:
-            self._hung(name, process, verdict)
-            return
-        # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
-        self._feed(
-            ev.WorkerStalled(
-                slot=process.slot,
-                nonce=process.nonce,
-                generation=process.generation,
-                step=verdict.step,
-                sequence=verdict.sequence,
-            )
-        )
+        event = self._examiner.judged(name, verdict)
+        if process.is_examined and self.last_save.is_asked(process.pid):
+            process.is_stop_due = True  # No other order will come.
+        self._feed(event)
 
-    def _hung(self, name: str, process: Process, verdict: Verdict) -> None:
-        """The world goes on without it at once; it is killed when its stacks are written."""
-        why = verdict.why
-        process.is_stop_due |= self.last_save.is_asked(process.pid)  # No other order will come.
-        log.warning("worker.hung", rank=process.rank, why=why)
-        path = self._examiner.examine(
-            process,
-            self._processes.values(),
-            why,
-            is_frozen=isinstance(verdict, Frozen),
-            stop=lambda: self._kill(name),
-        )
-        failure = hang_of(self._failure(name, -9), why, path)
-        if isinstance(verdict, Stalled) and verdict.has_returned:
-            failure = returned_early(failure)
-        self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
+    def explain_hang(self, generation: Generation, culprit: Failure | None) -> None:
+        """A world was agreed on without a worker that hung in this one, here or elsewhere."""
+        self._examiner.explain(generation, culprit)
 
     def _kill(self, name: str) -> None:
         if name in self._processes:

@@ -60,6 +60,8 @@ class Failure:
         """Exit code or signal, for people."""
         if self.signal:
             return f"killed by {self.signal}"
+        if self.exit_code is None:
+            return "not started"
         return f"exit code {self.exit_code}"
 
     def is_same_error(self, other: "Failure") -> bool:

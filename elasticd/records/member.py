@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from elasticd.records.failure import Failure
@@ -18,6 +19,7 @@ __all__ = [
     "Saved",
     "SlotOffer",
     "Stall",
+    "StallLimit",
     "StoreAddress",
     "Training",
     "peer_of",
@@ -77,9 +79,25 @@ class StoreAddress:
     port: int
 
 
+class StallLimit(StrEnum):
+    """The longest of the limits without progress that a worker has passed; in this order."""
+
+    STEP = "step"
+    """Twenty steps and five seconds at least: it waits for others, or others for it."""
+    RECORD = "record"
+    """Also twice what it ever took within a step: if others wait for it, it hangs."""
+    PROGRESS = "progress"
+    """`progress_timeout_s`: nobody may stand still for longer."""
+
+    def is_beyond(self, other: "StallLimit | None") -> bool:
+        """True if it is the longer one."""
+        order = list(StallLimit)
+        return other is None or order.index(self) > order.index(other)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """The worker of a node that is furthest behind, once one there made no progress for long."""
+    """The worker of a node that is furthest behind, while none there makes progress."""
 
     generation: Generation
     slot: Slot
@@ -89,6 +107,13 @@ class Stall:
     """Collectives begun."""
     has_returned: bool = False
     """It returned from `train`."""
+    limit: StallLimit = StallLimit.PROGRESS
+    is_in_step: bool = False
+    """It had a batch that is in no commit yet."""
+    why: str = ""
+    """What is wrong with it if it is the one that hangs."""
+    stacks_path: str = ""
+    """Where its node writes down where its ranks stand, if the world goes on without one."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -123,9 +148,17 @@ class Member:
     left: Generation = Generation(0)
     """The generation that was declared over and that all workers here, which live on, have left."""
     stall: Stall | None = None
+    """Told after `progress_timeout_s`."""
+    short_stall: Stall | None = None
+    """Told sooner; apart, since an older elasticd would take it for the other."""
     is_paused: bool = False
     """A worker here is busy with something that is not training (`state.pause`)."""
     unknown: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def standstill(self) -> Stall | None:
+        """Where its last worker stands, if none of them makes progress."""
+        return self.stall or self.short_stall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -323,4 +323,4 @@ def _is_urgent(member: Member, sent: Member) -> bool:
 
 def _facts(member: Member) -> tuple[object, ...]:
     past = [(o.slot, o.nonce, o.is_finished) for o in member.slots if o.has_state or o.is_finished]
-    return member.broken, member.cut_off, member.stall, member.is_paused, past
+    return member.broken, member.cut_off, member.standstill, member.is_paused, past

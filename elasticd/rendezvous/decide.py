@@ -110,6 +110,7 @@ def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tup
             | ev.WorkerPaced()
             | ev.WorkerBroken()
             | ev.WorkerStalled()
+            | ev.WorkerResumed()
         ):
             state = worker_changed(state, event, now_s)
         case _:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Life, NodeId, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
-from elasticd.records.member import Member, Result, StoreAddress, Training
+from elasticd.records.member import Member, Result, StallLimit, StoreAddress, Training
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 
@@ -44,6 +44,7 @@ __all__ = [
     "WorkerFormed",
     "WorkerLeft",
     "WorkerPaced",
+    "WorkerResumed",
     "WorkerStalled",
     "WorkerStarted",
     "WorkerStepped",
@@ -310,6 +311,18 @@ class WorkerStalled:
     sequence: int
     has_returned: bool = False
     """It is out of `train` and waits for the others; harmless, unless they wait for it."""
+    limit: StallLimit = StallLimit.PROGRESS
+    is_in_step: bool = False
+    why: str = ""
+    stacks_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerResumed:
+    """It was said to be stalled, and gets on again."""
+
+    slot: Slot
+    nonce: Nonce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,6 +392,7 @@ Event = (
     | WorkerPaced
     | WorkerBroken
     | WorkerStalled
+    | WorkerResumed
     | LeaveRequested
     | PeerDied
     | LeaseHeld

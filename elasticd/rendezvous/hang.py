@@ -2,12 +2,13 @@
 
 A node says so in its member record, for the rank of its own that is furthest behind and only when
 none of its ranks gets on. Once every node of the world has said so, whoever began the fewest
-collectives is the one that all others wait for.
+collectives is the one that all others wait for. After the short limits that is enough to end it
+where it is in the middle of a step; after `progress_timeout_s` it always is.
 """
 
 from elasticd.records.failure import Failure, returned_early
 from elasticd.records.ids import Rank
-from elasticd.records.member import Stall
+from elasticd.records.member import Stall, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.state import JobState
@@ -28,6 +29,9 @@ def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | 
         waiting = [s for _, s in stalls if not s.has_returned and s.place > last.place]
         if not (last.has_returned and waiting):
             return None
+    elif any(stall.limit is not StallLimit.PROGRESS for _, stall in stalls):
+        if not _is_waited_for(last, [stall for _, stall in stalls]):
+            return None  # Each may still be at something that takes long, or wait for that.
     elif len(stalls) > 1 and last.place == max(stall.place for _, stall in stalls):
         return Reason.COLLECTIVE_BROKEN, None  # All at the same place: no one is to blame.
     culprit = _culprit(world, node, last)
@@ -48,13 +52,21 @@ def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:
     stalls: list[tuple[WorldNode, Stall]] = []
     for node in world.nodes:
         seen = state.members.get(node.node)
-        stall = seen.member.stall if seen is not None else None
+        stall = seen.member.standstill if seen is not None else None
         if stall is not None and stall.generation >= oldest:
             stalls.append((node, stall))
         elif state.formed_s is not None or node.since != world.generation or stall is not None:
             return []
         # Else it is new to a world that begins later, and can only wait for the others.
     return stalls
+
+
+def _is_waited_for(last: Stall, stalls: list[Stall]) -> bool:
+    """True if others wait in a step for this one for too long: what an agent asks on one node."""
+    if last.limit is StallLimit.STEP or last.place == max(stall.place for stall in stalls):
+        return False
+    # Nobody commits a step that it did not take part in: behind in steps is within one.
+    return last.is_in_step or any(stall.step > last.step for stall in stalls)
 
 
 def _culprit(world: World, node: WorldNode, last: Stall) -> Failure:
@@ -71,5 +83,7 @@ def _culprit(world: World, node: WorldNode, last: Stall) -> Failure:
         nonce=last.nonce,
         step=last.step,
         is_hung=True,
-        exception=f"no progress at collective {last.sequence}, where others waited for it",
+        signal="SIGKILL",
+        exception=last.why or f"No progress at collective {last.sequence}, and others waited.",
+        log_path=last.stacks_path,
     )

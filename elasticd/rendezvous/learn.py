@@ -234,7 +234,7 @@ def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
         return state
     reason, _ = change_of_node(state, world, node, is_late=False)
     if reason is None and not state.is_world_ended:
-        if seen is not None and seen.member.stall is not None:
+        if seen is not None and seen.member.standstill is not None:
             return look(state, Reason.WORKER_HUNG, now_s=now_s)
         if seen is None or not has_new_process(state, node, seen):
             return state

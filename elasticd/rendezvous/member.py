@@ -3,7 +3,7 @@
 import dataclasses
 
 from elasticd.records.ids import Generation, Nonce, Slot
-from elasticd.records.member import Member, Result, SlotOffer, Stall
+from elasticd.records.member import Member, Result, SlotOffer, Stall, StallLimit
 from elasticd.records.world import WorldNode
 from elasticd.rendezvous.state import JobState, Stage, WorkerStage
 
@@ -50,6 +50,8 @@ def is_current(state: JobState) -> bool:
 
 def desired_member(state: JobState) -> Member:
     """Our member record as it should stand in etcd now."""
+    stall = _stall(state)
+    is_long = stall is not None and stall.limit is StallLimit.PROGRESS
     return Member(
         node=state.me.node,
         incarnation=state.me.incarnation,
@@ -67,7 +69,8 @@ def desired_member(state: JobState) -> Member:
         broken=state.broken,
         cut_off=state.cut_off,
         left=_left(state),
-        stall=_stall(state),
+        stall=stall if is_long else None,
+        short_stall=None if is_long else stall,
         is_paused=any(worker.is_paused for worker in state.workers.values()),
     )
 

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Rank
-from elasticd.records.member import Exit, Stall
+from elasticd.records.member import Exit, Stall, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.mishap import following
@@ -24,6 +24,7 @@ Attachment = (
     | ev.WorkerPaced
     | ev.WorkerBroken
     | ev.WorkerStalled
+    | ev.WorkerResumed
 )
 WorkerEvent = ev.WorkerStarted | ev.WorkerFailed | ev.WorkerExited | Attachment
 
@@ -148,6 +149,8 @@ def _attachment_changed(
             # Also while it is on its way to a world that begins at a later step.
             if event.generation != worker.entered or worker.generation == 0:
                 return state
+            if event.limit is not StallLimit.PROGRESS and _is_alone(state):
+                return state  # No other node could be waiting for it.
             stall = Stall(
                 generation=event.generation,
                 slot=event.slot,
@@ -155,11 +158,23 @@ def _attachment_changed(
                 step=event.step,
                 sequence=event.sequence,
                 has_returned=event.has_returned,
+                limit=event.limit,
+                is_in_step=event.is_in_step,
+                why=event.why,
+                stacks_path=event.stacks_path,
             )
             state = _with(state, dataclasses.replace(worker, stall=stall))
             return look(state, Reason.WORKER_HUNG, now_s=now_s, is_own=True)
+        case ev.WorkerResumed():
+            if worker.stall is None or worker.stall.has_returned:
+                return state
+            return _with(state, dataclasses.replace(worker, stall=None))
         case _:
             assert_never(event)
+
+
+def _is_alone(state: JobState) -> bool:
+    return state.world is not None and len(state.world.nodes) == 1
 
 
 def _in_generation(worker: Worker, generation: Generation) -> Worker:
@@ -220,9 +235,6 @@ def _paced(state: JobState, worker: Worker, event: ev.WorkerPaced, now_s: float)
     if event.generation != worker.generation or worker.stepped != event.generation:
         return state
     pace = Pace(generation=event.generation, step=event.step, at_s=now_s, step_s=event.step_s)
-    stall = worker.stall
-    if stall is not None and event.step > stall.step:
-        state = _with(state, dataclasses.replace(state.workers[worker.slot], stall=None))
     return replace(state, pace=pace)
 
 

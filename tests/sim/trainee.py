@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, NodeId
+from elasticd.records.member import StallLimit
 from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
 from tests.sim.worker import Raised, Worker
@@ -22,6 +23,7 @@ __all__ = ["Order", "Trainee"]
 EXPLANATION_S = 5.0
 """How long a rank whose group broke waits for word of a newer world."""
 BEAT_S = 0.25
+SHORT_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Trainee(Worker):
     sequence: int = 0
     place: tuple[int, int, int] = (0, 0, 0)
     place_s: float = 0.0
-    has_told_stall: bool = False
+    told_stall: StallLimit | None = None
 
     def __repr__(self) -> str:
         return (
@@ -271,15 +273,24 @@ class Trainee(Worker):
             )
         self.told_paused = self.is_paused
         place = (self.entered, self.step, self.sequence)
+        idle_s = self.job.now_s - self.place_s
         if place != self.place or not self.is_training or self.is_paused:
-            self.place, self.place_s, self.has_told_stall = place, self.job.now_s, False
-        elif self.job.now_s - self.place_s >= self.job.progress_timeout_s:
-            self._tell_stall()
+            self.place, self.place_s = place, self.job.now_s
+            self._tell_resumed()
+        elif idle_s >= self.job.progress_timeout_s:
+            self._tell_stall(StallLimit.PROGRESS)
+        elif idle_s >= SHORT_LIMIT_S and self.stepped == self.entered:
+            self._tell_stall(StallLimit.RECORD)
 
-    def _tell_stall(self) -> None:
-        if self.has_told_stall:
+    def _tell_resumed(self) -> None:
+        if self.told_stall is not None:
+            self.told_stall = None
+            self.agent.post(ev.WorkerResumed(slot=self.slot, nonce=self.nonce))
+
+    def _tell_stall(self, limit: StallLimit) -> None:
+        if not limit.is_beyond(self.told_stall):
             return
-        self.has_told_stall = True
+        self.told_stall = limit
         self.agent.post(
             ev.WorkerStalled(
                 slot=self.slot,
@@ -287,5 +298,7 @@ class Trainee(Worker):
                 generation=self.entered,
                 step=self.step,
                 sequence=self.sequence,
+                limit=limit,
+                is_in_step=True,
             )
         )

@@ -2,10 +2,11 @@
 
 import dataclasses
 
+from elasticd.cli.words import change_of as change_of_words
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import Limits
-from elasticd.records.member import Member
+from elasticd.records.member import Member, StallLimit
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous import effect as fx
@@ -124,6 +125,62 @@ def test_nobody_is_blamed_where_all_stall_at_the_same_place() -> None:
     told = training(1)
     told.members(trainer(0, stall=stall(9)), trainer(1, stall=stall(9)))
     assert change_of(told) is Reason.COLLECTIVE_BROKEN
+
+
+def test_last_one_in_a_step_is_the_culprit_after_the_short_limits() -> None:
+    """Its own is twice what it ever took within a step; the others have waited for it as usual."""
+    told = training(1)
+    waits, behind = stall(9, limit=StallLimit.STEP), stall(8, limit=StallLimit.RECORD)
+    told.members(trainer(0, stall=waits), trainer(1, stall=behind))
+    assert change_of(told) is None, "between two steps: it may evaluate"
+    behind = dataclasses.replace(behind, is_in_step=True)
+    told.members(trainer(0, stall=waits), trainer(1, stall=behind))
+    change = find_change(told.state, 4, False)
+    assert change is not None and change.reason is Reason.WORKER_HUNG
+    assert change.culprit is not None and change.culprit.node == name(1)
+    told.members(trainer(0), trainer(1, stall=behind))
+    assert change_of(told) is None, "somebody gets on"
+
+
+def test_who_is_a_step_behind_is_within_one() -> None:
+    """The others could not have committed it without; where batches are the script's own."""
+    told = training(1)
+    behind = stall(8, limit=StallLimit.RECORD)
+    told.members(
+        trainer(0, stall=stall(9, step=6, limit=StallLimit.STEP)), trainer(1, stall=behind)
+    )
+    assert change_of(told) is Reason.WORKER_HUNG
+
+
+def test_who_took_as_long_before_is_not_blamed_sooner() -> None:
+    """It may compile; after the limit that holds for all it is."""
+    told = training(1)
+    for limit, expected in ((StallLimit.STEP, None), (StallLimit.PROGRESS, Reason.WORKER_HUNG)):
+        behind = stall(8, limit=limit, is_in_step=True)
+        waits = stall(9, limit=limit, is_in_step=True)
+        told.members(trainer(0, stall=waits), trainer(1, stall=behind))
+        assert change_of(told) is expected
+
+
+def test_nobody_is_blamed_at_the_same_place_after_a_short_time() -> None:
+    """An evaluation on all ranks, or a big save."""
+    told = training(1)
+    same = stall(9, limit=StallLimit.RECORD, is_in_step=True)
+    told.members(trainer(0, stall=same), trainer(1, stall=same))
+    assert change_of(told) is None
+
+
+def test_culprit_of_another_node_is_told_of_as_one_of_ours() -> None:
+    """What is wrong, how it ends, and where its stacks are."""
+    told = training(1)
+    told.members(trainer(0, stall=stall(9)), trainer(1, stall=stall(8)))
+    change = find_change(told.state, 4, False)
+    assert change is not None and change.culprit is not None
+    text = change_of_words(change.reason, change.culprit, ())
+    assert text == (
+        "a worker hung: rank 1 on node-1, killed by SIGKILL, No progress for 5 s, while others "
+        "waited for it. Stacks: /runs/stacks.txt"
+    )
 
 
 def test_hang_is_not_hidden_by_a_join() -> None:

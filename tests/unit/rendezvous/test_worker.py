@@ -1,8 +1,11 @@
 """What a worker in `elasticd.run` tells its agent."""
 
+import dataclasses
+
 import pytest
 
 from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.records.member import StallLimit
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
@@ -173,6 +176,34 @@ def test_finished_worker_is_offered_to_no_world_and_is_no_loss() -> None:
     assert told.state.member_sent is not None
     (offer,) = told.state.member_sent.slots
     assert offer.is_finished and not offer.is_prepared and offer.nonce == 1
+
+
+def test_short_stall_is_told_where_other_nodes_may_wait() -> None:
+    """With one node its own agent sees all that there is to see."""
+    short = dataclasses.replace(_stalled(generation=1), limit=StallLimit.RECORD)
+    for told, is_told in ((training(), False), (training(1), True)):
+        told.tell(short)
+        assert (told.state.workers[Slot(0)].stall is not None) is is_told
+    alone = training()
+    alone.tell(_stalled(generation=1))
+    assert alone.state.workers[Slot(0)].stall is not None
+
+
+def test_worker_that_gets_on_again_takes_its_word_back() -> None:
+    """Also from the node's record; that it returned from `train` stays true."""
+    told = training(1)
+    told.tell(_stalled(generation=1))
+    while told.written():
+        pass
+    assert told.state.member_sent is not None and told.state.member_sent.stall is not None
+    resumed = ev.WorkerResumed(slot=Slot(0), nonce=Nonce(1))
+    told.tell(resumed)
+    while told.written():
+        pass
+    assert told.state.member_sent.stall is None
+    told.tell(dataclasses.replace(_stalled(generation=1), has_returned=True))
+    told.tell(resumed)
+    assert told.state.workers[Slot(0)].stall is not None
 
 
 def _stalled(*, generation: int) -> ev.WorkerStalled:

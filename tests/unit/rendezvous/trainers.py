@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from elasticd.records.ids import Generation, Nonce, Rank, Slot
-from elasticd.records.member import Member, SlotOffer, Stall, Training
+from elasticd.records.member import Member, SlotOffer, Stall, StallLimit, Training
 from elasticd.records.world import World, WorldWorker
 from elasticd.rendezvous import event as ev
 from tests.unit.rendezvous.facts import Told, member, running, world
@@ -43,7 +43,13 @@ def kept(
 
 
 def stall(
-    sequence: int, *, generation: int = 1, step: int = 5, has_returned: bool = False
+    sequence: int,
+    *,
+    generation: int = 1,
+    step: int = 5,
+    has_returned: bool = False,
+    limit: StallLimit = StallLimit.PROGRESS,
+    is_in_step: bool = False,
 ) -> Stall:
     return Stall(
         generation=Generation(generation),
@@ -52,6 +58,10 @@ def stall(
         step=step,
         sequence=sequence,
         has_returned=has_returned,
+        limit=limit,
+        is_in_step=is_in_step,
+        why="No progress for 5 s, while others waited for it.",
+        stacks_path="/runs/stacks.txt",
     )
 
 
