@@ -41,6 +41,7 @@ def check_call(train: Callable[..., Any], state: State, setting: Setting) -> Non
         raise CallError(
             "elasticd.run was called from a thread: call it from the main thread of the script."
         )
+    state._tree()  # Raises where something in it cannot travel, before it stands in any world.
 
 
 def _check_arguments(train: Callable[..., Any]) -> None:

@@ -10,11 +10,14 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from elasticd.errors import CallError
 from elasticd.train.loader import Loader
+from elasticd.train.tree import flatten
+from elasticd.train.unsupported import check_entry
 
 __all__ = ["Kind", "checked_name", "inner_optimizers", "kind_of", "plain", "unwrapped"]
 
 RESERVED = frozenset({"step", "epoch", "epochs", "commit", "pause", "seed", "summary"})
-_PLAIN = (bool, int, float, str, torch.Tensor)
+_SCALARS = (bool, int, float, str)
+_PLAIN = (*_SCALARS, torch.Tensor)
 _SEARCH_DEPTH = 3
 
 
@@ -56,14 +59,10 @@ def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
             f"State({name}=...) is wrapped in {type(value).__name__}, which belongs to one process "
             "group: give State the model itself and wrap it inside train."
         )
+    check_entry(name, value)
     if isinstance(value, torch.nn.Module):
         return Kind.MODULE
     if isinstance(value, torch.optim.Optimizer):
-        if type(value).__name__ == "ZeroRedundancyOptimizer":
-            raise CallError(
-                f"State({name}=...) is a ZeroRedundancyOptimizer, of whose state each rank has "
-                "only a part, which State cannot recover yet: use the optimizer that it wraps."
-            )
         return Kind.OPTIMIZER
     if isinstance(value, torch.amp.GradScaler):
         return Kind.SCALER
@@ -90,18 +89,17 @@ def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
 
 
 def plain(path: str, value: Any) -> Any:
-    """Return a plain value as it is, numpy's numbers as Python's; refuse anything else."""
-    if value is None or type(value) in _PLAIN or isinstance(value, torch.Tensor):
+    """Return a plain value as it is, a number of numpy as Python's.
+
+    Raises:
+        CallError: it is not plain, or cannot travel to another rank; names the place in it.
+    """
+    if value is None or type(value) in _SCALARS:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        for index, item in enumerate(value):
-            plain(f"{path}[{index}]", item)
-        return value
-    if isinstance(value, dict):
-        for key, item in value.items():
-            plain(f"{path}[{key!r}]", item)
+    if isinstance(value, torch.Tensor | list | tuple | dict):
+        flatten(path, value)
         return value
     raise CallError(
         f"{path} would be a {type(value).__name__}, which is not a plain value: keep numbers, "

@@ -4,6 +4,7 @@ import enum
 
 import torch
 
+from elasticd.train.shard import memory_of
 from elasticd.train.undo import parameters_of
 
 __all__ = ["GradientsNotFinite", "OnNan", "clear", "describe_bad", "has_bad"]
@@ -33,9 +34,10 @@ class OnNan(enum.StrEnum):
 
 @torch.no_grad()
 def has_bad(optimizer: torch.optim.Optimizer) -> bool:
-    """True if a gradient has an infinite value or NaN; waits for the device.
+    """True if a gradient has an infinite value or NaN; waits for the device, and for no other rank.
 
-    The greatest magnitude of each is looked at, as a norm could overflow by itself in float16.
+    Of a sharded gradient only the part that is here is looked at. The greatest magnitude of each
+    counts, as a norm could overflow by itself in float16.
     """
     by_place: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for gradient in _gradients(optimizer):
@@ -57,6 +59,8 @@ def describe_bad(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str
         total += 1
         if not _values(parameter.grad).isfinite().all():
             bad.append(names.get(id(parameter), f"parameter {index}"))
+    if not bad:
+        return "in the parts of other ranks"
     more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
     return f"{', '.join(bad[:NAMED])}{more} ({len(bad)} of {total})"
 
@@ -68,12 +72,10 @@ def clear(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [
-        _values(parameter.grad)
-        for parameter in parameters_of(optimizer)
-        if parameter.grad is not None and parameter.grad.numel()
-    ]
+    values = [_values(each.grad) for each in parameters_of(optimizer) if each.grad is not None]
+    return [each for each in values if each.numel()]
 
 
 def _values(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+    here = memory_of(gradient)
+    return here.coalesce().values() if here.is_sparse else here

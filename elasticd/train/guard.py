@@ -26,7 +26,9 @@ from torch.optim.optimizer import (
 from elasticd.errors import CallError
 from elasticd.train import gradient
 from elasticd.train.gradient import GradientsNotFinite, OnNan
+from elasticd.train.scaler import drop_scale
 from elasticd.train.undo import Undo, parameters_of
+from elasticd.train.unsupported import check_step, is_strange
 from elasticd.train.watch import Watch
 
 __all__ = ["Guard"]
@@ -61,10 +63,13 @@ class Guard:
         self._undo: dict[_Optimizer, Undo] = {}
         self._names: dict[int, str] = {}
         self._parameters: list[torch.Tensor] = []
+        self._known: frozenset[int] = frozenset()
+        self._is_on_gpu = False
         self._on_nan = OnNan.IGNORE
         self._watch: Watch | None = None
         self._sequence: Callable[[], int] | None = None
         self._meet: Callable[[], object] | None = None
+        self._any_rank: Callable[[bool], bool] | None = None
         self._hooks = ExitStack()
         self._generations = 0
         self._commits = 0
@@ -114,14 +119,24 @@ class Guard:
         self._names = names
         every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
         self._parameters = list(every.values())
+        self._known = frozenset((*every, *names))
+        self._is_on_gpu = any(each.is_cuda for each in self._parameters)
 
-    def arm(self, watch: Watch, on_nan: OnNan, meet: Callable[[], object] | None = None) -> None:
+    def arm(
+        self,
+        watch: Watch,
+        on_nan: OnNan,
+        meet: Callable[[], object] | None = None,
+        any_rank: Callable[[bool], bool] | None = None,
+    ) -> None:
         """Begin a generation; the state is clean.
 
         `meet` is called before what only all ranks together may do: to take a step, and to commit
-        it where something came in between.
+        it where something came in between. `any_rank` says on all ranks whether one was given True,
+        where no rank sees all gradients.
         """
         self.disarm()
+        self._any_rank = any_rank
         self._meet = meet
         self._watch = watch
         self._on_nan = on_nan
@@ -132,7 +147,7 @@ class Guard:
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
         # before its first commit then counts as one that has stepped, which is nearly as good.
         self._generations += 1
-        is_early = self._generations == 1 and any(each.is_cuda for each in self._parameters)
+        is_early = self._generations == 1 and self._is_on_gpu
         if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
             self._copy_all(is_required=False)
         self._look_away()
@@ -193,7 +208,7 @@ class Guard:
         self._running = None
         self._look_for_touches()
         for each in self._leads:
-            _drop_scale(each)
+            drop_scale(each)
         if not self.is_dirty:
             return True
         self._is_followed |= bool(self._begun) and all(self._begun.values())
@@ -230,10 +245,14 @@ class Guard:
             self._depth += lead is self._running
             return None
         if lead is None:
+            if is_strange(optimizer, self._known):
+                return None
             raise CallError(
                 f"A {type(optimizer).__name__} that elasticd does not know changes parameters: "
-                "give it to State(...), so that it survives with them."
+                "give it to State(...), so that it survives with them. One that is needed in one "
+                "step only may change plain tensors (requires_grad=True), no Parameters."
             )
+        check_step(lead, is_on_gpu=self._is_on_gpu)
         self._settle()
         if not self._begun:
             self._meet_others()
@@ -305,7 +324,7 @@ class Guard:
         def guarded(*values: Any, **names: Any) -> Any:
             loss = closure(*values, **names)
             self._settle()
-            if self._on_nan is not OnNan.IGNORE and gradient.has_bad(lead):
+            if self._on_nan is not OnNan.IGNORE and self._has_bad(lead):
                 raise GradientsNotFinite(self._describe(lead))
             return loss
 
@@ -316,12 +335,22 @@ class Guard:
 
     def _look_at_gradients(self, lead: _Optimizer) -> None:
         # A fused optimizer gets a GradScaler's findings and leaves its parameters alone by itself.
-        if getattr(lead, "found_inf", None) is not None or not gradient.has_bad(lead):
+        if getattr(lead, "found_inf", None) is not None or not self._has_bad(lead):
             return
         if self._on_nan is OnNan.STOP:
             raise GradientsNotFinite(self._describe(lead))
         gradient.clear(lead)
         self.skipped += 1
+
+    def _has_bad(self, lead: _Optimizer) -> bool:
+        """True on all ranks, or on none: else some would take a step that others leave out."""
+        is_bad = gradient.has_bad(lead)
+        if self._any_rank is None:
+            return is_bad
+        is_bad = self._any_rank(is_bad)
+        if self._sequence is not None:
+            self._settled_at = self._sequence()
+        return is_bad
 
     def _describe(self, lead: _Optimizer) -> str:
         return (
@@ -362,13 +391,3 @@ class Guard:
             self._is_touched |= self._version_sum != sum(map(_version, self._parameters))
             for lead, state in zip(self._undo, self._states, strict=True):
                 self._is_touched |= lead.state is not state
-
-
-def _drop_scale(optimizer: _Optimizer) -> None:
-    """Forget what a GradScaler left on a fused optimizer whose step was interrupted.
-
-    The next step would multiply its scale with the one that is left.
-    """
-    if "found_inf" in vars(optimizer):
-        for name in ("found_inf", "grad_scale"):
-            vars(optimizer).pop(name, None)

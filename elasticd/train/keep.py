@@ -20,7 +20,8 @@ from elasticd.errors import InvariantBroken
 from elasticd.train.bundle import Bundle, bundled
 from elasticd.train.group_values import GroupValues
 from elasticd.train.optimizer_state import own_types
-from elasticd.train.snapshot import Snapshot, restored, snapshot
+from elasticd.train.shard import memory_of
+from elasticd.train.snapshot import Copies, Snapshot, check_keys, restored, snapshot
 
 __all__ = ["Keep", "Kept"]
 
@@ -55,6 +56,7 @@ class Keep:
         self._kept: Kept | None = None
         self._commits = 0
         self._large: _Large | None = None
+        self._copies = Copies()
         self.bind({}, {}, (), ())
 
     def bind(
@@ -97,12 +99,14 @@ class Keep:
 
     def collect(self) -> Kept:
         """Ask everything for its state; may raise what the user's code raises, changes nothing."""
+        check_keys(self._values)
+        keep = self._copies.of
         objects = {}
         for name, each in self._objects.items():
             live = self._live() if name in self._wrappers else self._owned
-            objects[name] = snapshot(each.state_dict(), live)
-        extras = [snapshot(part.get_extra_state()) for part in self._extras]
-        return Kept(snapshot(self._values, self._owned), objects, extras, self._groups())
+            objects[name] = snapshot(each.state_dict(), live, keep)
+        extras = [snapshot(part.get_extra_state(), (), keep) for part in self._extras]
+        return Kept(snapshot(self._values, self._owned, keep), objects, extras, self._groups())
 
     def copy(self, kept: Kept) -> None:
         """Make the copies; `kept` is what `collect` returned just now."""
@@ -115,6 +119,7 @@ class Keep:
             self._small.copy()
             # A sum over all of a large tensor is cheap if it is done ever more seldom.
             self._large.copy(is_probe=self._commits & (self._commits - 1) == 0)
+            self._copies.commit()
         finally:
             torch._C._set_grad_enabled(has_grad)
         self._kept = kept
@@ -267,7 +272,12 @@ def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[Slot]:
             for key, tensor in home.items():
                 if tensor is None:
                     empty.append(Slot(home, key))
-                elif id(tensor) not in owned:
+                elif id(tensor) in owned:
+                    continue
+                elif (here := memory_of(tensor)) is not tensor:
+                    # Of a sharded one what is here; the module itself exchanges it with the whole.
+                    slots.setdefault(id(tensor), Slot({key: here}, key))
+                else:
                     slots.setdefault(id(tensor), Slot(home, key))
     return empty + list(slots.values())
 

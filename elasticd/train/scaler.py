@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["ScalerState"]
+__all__ = ["ScalerState", "drop_scale"]
 
 _PASSING = "_per_optimizer_states"
 """What it knows of the gradients of one step: nothing, between steps."""
@@ -27,3 +27,13 @@ class ScalerState:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._attributes.update(state)
         self._attributes.get(_PASSING, {}).clear()
+
+
+def drop_scale(optimizer: torch.optim.Optimizer) -> None:
+    """Forget what a GradScaler left on a fused optimizer whose step was interrupted.
+
+    The next step would multiply its scale with the one that is left.
+    """
+    if "found_inf" in vars(optimizer):
+        for name in ("found_inf", "grad_scale"):
+            vars(optimizer).pop(name, None)

@@ -8,7 +8,7 @@ import torch
 from elasticd.checkpoint.manifest import Piece
 from elasticd.errors import NotSupported
 
-__all__ = ["Local", "common", "has_replicas", "local_part", "memory_of", "within"]
+__all__ = ["Local", "common", "has_replicas", "is_distributed", "local_part", "memory_of", "within"]
 
 
 class Local(NamedTuple):
@@ -34,7 +34,7 @@ def local_part(tensor: torch.Tensor) -> Local:
     Raises:
         NotSupported: it is sharded in a way that is no box.
     """
-    if not _is_distributed(tensor):
+    if not is_distributed(tensor):
         return Local(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)
     from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -63,7 +63,7 @@ def local_part(tensor: torch.Tensor) -> Local:
 
 def has_replicas(tensor: torch.Tensor) -> bool:
     """True if another rank has every element that this one has."""
-    if not _is_distributed(tensor):
+    if not is_distributed(tensor):
         return True
     from torch.distributed.tensor import DTensor
 
@@ -74,13 +74,14 @@ def has_replicas(tensor: torch.Tensor) -> bool:
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     """The ordinary tensor that holds what is here of this one; always the same object."""
-    if not _is_distributed(tensor):
+    if not is_distributed(tensor):
         return tensor
     held: torch.Tensor = tensor._local_tensor  # type: ignore[attr-defined]
     return held
 
 
-def _is_distributed(tensor: torch.Tensor) -> bool:
+def is_distributed(tensor: torch.Tensor) -> bool:
+    """True if it is a DTensor."""
     # Whoever has a DTensor has imported its module, which takes half a second.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)

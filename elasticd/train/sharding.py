@@ -9,7 +9,7 @@ import torch.distributed as dist
 from elasticd.train.shard import has_replicas, local_part
 from elasticd.train.undo import parameters_of
 
-__all__ = ["is_sharded", "make_room", "meeting"]
+__all__ = ["any_rank", "is_sharded", "make_room", "meeting"]
 
 
 def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
@@ -34,6 +34,25 @@ def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[
     if size < 2 or not parts or not all(has_replicas(each) for each in parts):
         return None
     return lambda: dist.all_reduce(torch.zeros(1, device="cpu"))
+
+
+def any_rank(
+    optimizers: Iterable[torch.optim.Optimizer], size: int
+) -> Callable[[bool], bool] | None:
+    """What says on all ranks whether one of them has seen something in its part of the gradients.
+
+    Flags are summed up: the greatest of numbers that may be NaN is not NaN, with Gloo as with NCCL.
+    None: each rank sees all of each gradient, the same as all others.
+    """
+    if size < 2 or not is_sharded(optimizers):
+        return None
+
+    def is_seen(flag: bool) -> bool:
+        count = torch.tensor([float(flag)], device="cpu")
+        dist.all_reduce(count)
+        return bool(count.item())
+
+    return is_seen
 
 
 def make_room(optimizers: Iterable[torch.optim.Optimizer]) -> None:

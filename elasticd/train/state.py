@@ -22,7 +22,7 @@ from elasticd.train.keep import Keep
 from elasticd.train.loaders import Loaders
 from elasticd.train.ownership import Ownership
 from elasticd.train.scalar import Scalars
-from elasticd.train.sharding import is_sharded, make_room, meeting
+from elasticd.train.sharding import any_rank, is_sharded, make_room, meeting
 from elasticd.train.totals import Totals, summary
 from elasticd.train.transfer import described, load, saved
 from elasticd.train.tree import Tree
@@ -73,6 +73,8 @@ class State:
         self._epoch = 0
         self._on_nan = "ignore"
         self._is_new = True
+        self._is_checked = False
+        """Its tree was made once with all that optimizers keep."""
         self._is_broken = False
         """Neither here nor there: a commit or a load was left in the middle."""
         self._world: World | None = None
@@ -205,9 +207,9 @@ class State:
         self._world, self._seed_epoch = world, -1
         self._thread = threading.get_ident()
         self._build(world)
-        self._bind()
         if self._is_new:
             self._tree()  # What cannot travel should be told now, not in the first failure.
+        self._bind()
         for module in self._of(torch.nn.Module):
             for parameter in module.parameters():
                 parameter.grad = None
@@ -218,7 +220,9 @@ class State:
         self._guard.reset()
         self._keep.copy(self._keep.collect())
         self._is_new = self._is_broken = False
-        self._guard.arm(watch, OnNan(self._on_nan), meeting(self._guard.optimizers, world.size))
+        optimizers, size = self._guard.optimizers, world.size
+        calls = meeting(optimizers, size), any_rank(optimizers, size)
+        self._guard.arm(watch, OnNan(self._on_nan), *calls)
         self._watch = watch
         self._reseed()
 
@@ -314,14 +318,19 @@ class State:
 
     def _take(self, step: int, epoch: int) -> None:
         """Make what is live the committed state."""
+        if not self._is_checked:
+            self._tree()  # What optimizers have made in their first step must be able to travel.
+            self._is_checked = True
         self._guard.begin_commit()
         try:
             if self._sizes() != self._group_sizes:
                 self._is_broken = True  # Until there are copies again.
                 self._bind()  # An optimizer was given more parameters.
             kept = self._keep.collect()
-        except BaseException:
+        except BaseException as exc:
             self._guard.cancel_commit()
+            if isinstance(exc, CallError):
+                self._tree()  # It knows the path of what cannot travel.
             raise
         self._keep.copy(kept)
         self._loaders.commit(epoch if epoch > self._epoch else None)

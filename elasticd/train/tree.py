@@ -17,14 +17,18 @@ import numpy as np
 import torch
 
 from elasticd.errors import CallError, Fenced
+from elasticd.train.shard import is_distributed
 
-__all__ = ["Tree", "first_difference", "flatten", "paths", "structure", "unflatten"]
+__all__ = ["Tree", "check_tensor", "first_difference", "flatten", "paths", "structure", "unflatten"]
 
 DEPTH_LIMIT = 100
 """Deeper state is a loop: an object that holds itself."""
 
 _DICTS: dict[str, type[dict[Any, Any]]] = {"d": dict, "o": OrderedDict, "c": Counter}
 """Kinds of dict that come back as what they were: MultiStepLR needs its Counter."""
+
+_PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
+"""Other classes of tensors have their own, and only they know where their numbers are."""
 
 _DICT_TAGS = {kind: tag for tag, kind in _DICTS.items()}
 _DTYPES = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
@@ -59,6 +63,24 @@ def flatten(name: str, value: object) -> Tree:
     node = _encode(name, value, found, 0)
     skeleton = json.dumps([name, node], allow_nan=False, separators=(",", ":"))
     return Tree(skeleton, tuple(each for _, each in found), tuple(path for path, _ in found))
+
+
+def check_tensor(path: str, value: torch.Tensor) -> None:
+    """Refuse a tensor whose bytes are not its values.
+
+    Raises:
+        CallError: it is sparse, quantised, without memory, or of a class of its own.
+    """
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+        raise CallError(
+            f"{path} is a tensor without ordinary memory ({value.layout}, {value.device}, "
+            f"{value.dtype}), which cannot travel between ranks; keep a dense tensor in the state."
+        )
+    if type(value).__torch_dispatch__ is not _PLAIN_DISPATCH and not is_distributed(value):
+        raise CallError(
+            f"{path} is a {type(value).__name__}, a kind of tensor whose memory is its own affair, "
+            "so it cannot travel between ranks; keep ordinary tensors in the state."
+        )
 
 
 def unflatten(tree: Tree) -> Any:
@@ -122,7 +144,9 @@ def _encode(path: str, value: object, found: _Found, depth: int) -> Any:
         # JSON has no NaN, and a NaN's bits may carry meaning.
         return value if is_finite else {"f": struct.pack(">d", value).hex()}
     if isinstance(value, torch.Tensor):
-        return _encode_tensor(path, value, found)
+        check_tensor(path, value)
+        found.append((path, value))
+        return {"x": len(found) - 1}
     if isinstance(value, torch.dtype):
         return {"dtype": str(value)}
     if isinstance(value, torch.device):
@@ -141,16 +165,6 @@ def _encode(path: str, value: object, found: _Found, depth: int) -> Any:
         "saved or sent; keep tensors, numbers, text, None, lists, tuples and dicts of them in the "
         "state (or an object whose state_dict() gives these)."
     )
-
-
-def _encode_tensor(path: str, value: torch.Tensor, found: _Found) -> dict[str, int]:
-    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
-        raise CallError(
-            f"{path} is a tensor without ordinary memory ({value.layout}, {value.device}, "
-            f"{value.dtype}), which cannot travel between ranks; keep a dense tensor in the state."
-        )
-    found.append((path, value))
-    return {"x": len(found) - 1}
 
 
 def _encode_dict(path: str, value: dict[Any, Any], found: _Found, depth: int) -> dict[str, Any]:

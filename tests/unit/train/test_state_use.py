@@ -228,7 +228,7 @@ class OnlySaves:
         ({"thing": OnlySaves()}, "has state_dict but no load_state_dict"),
         ({"thing": object()}, "is a object, which cannot be copied"),
         ({"model": torch.nn.Linear}, "is the class Linear"),
-        ({"values": [object()]}, r"values=...\)\[0\] would be a object"),
+        ({"values": [object()]}, r"values=...\)\[0\] is a builtins.object"),
         ({"model": torch.nn.DataParallel(torch.nn.Linear(1, 1))}, "wrap it inside train"),
     ],
 )
