@@ -90,9 +90,12 @@ class Performer:
         if effect.members_revision is not None:
             prefix = self.keys.members(self.job)
             when += (UnchangedSince(prefix=prefix, revision=effect.members_revision),)
-        then = (
+        incidents = self.keys.incidents(self.job)
+        then: tuple[Put | Delete, ...] = (
             Put(key=self.keys.world(self.job), value=encode(effect.world)),
             Put(key=self.keys.status(self.job), value=encode(effect.status)),
+            Delete(key=incidents, until=self.keys.incidents_of(self.job, effect.oldest_kept)),
+            *(Delete(key=self.keys.result(self.job, n)) for n in effect.unneeded_results),
         )
         result = self.store.commit(Txn(when=when, then=then + own, otherwise=own))
         return ev.ProposalAnswered(

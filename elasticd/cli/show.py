@@ -113,6 +113,8 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
         }
         click.echo(json.dumps(plain, indent=2))
         return 0
+    for line in words.unkept_lines(report):
+        click.echo(line)
     for change in report.changes:
         when = time.strftime("%H:%M:%S", time.localtime(change.at_unix_s))
         click.echo(f"{when}  {words.timeline(change)}")

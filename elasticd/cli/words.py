@@ -127,12 +127,19 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
         lost = report.lost_s
         phases = ", ".join(f"{phase} {seconds(value)}" for phase, value in lost.items())
         lines.append(f"changes of world: {len(changes)} ({causes or 'none charged'})")
+        lines += unkept_lines(report)
         lines.append(f"time lost to them: {seconds(sum(lost.values()))} ({phases})")
     lines += training_lines(report)
     if report.saved is not None:
         lines.append(f"state: {report.saved.sentence}")
     lines.append(f"logs: {log_folder}")
     return lines
+
+
+def unkept_lines(report: JobReport) -> list[str]:
+    """Say which changes at a long job's beginning are no longer kept in etcd."""
+    first = report.changes[0].generation if report.changes else 1
+    return [f"generations 1 to {first - 1}: nothing is kept of them any more"] if first > 1 else []
 
 
 def training_lines(report: JobReport) -> list[str]:

@@ -36,6 +36,7 @@ class Incident:
     host: str
     reason: Reason
     culprit: Failure | None = None
+    """Told by the nodes of the first three only, like `lost`: it is the same for all of them."""
     lost: tuple[NodeId, ...] = ()
     world_size: int = 0
     nodes: int = 0

@@ -71,8 +71,11 @@ class Keys:
         return f"{self.job(job)}incidents/"
 
     def incident(self, job: JobName, generation: Generation, node: NodeId) -> str:
+        return f"{self.incidents_of(job, generation)}{node}"
+
+    def incidents_of(self, job: JobName, generation: Generation) -> str:
         # Zero-padded, so that the order of the keys is the order of the generations.
-        return f"{self.incidents(job)}{generation:08d}/{node}"
+        return f"{self.incidents(job)}{generation:08d}/"
 
     def results(self, job: JobName) -> str:
         return f"{self.job(job)}results/"

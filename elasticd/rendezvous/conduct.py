@@ -44,6 +44,7 @@ from elasticd.rendezvous.member import (
     is_shut_out,
     my_node,
 )
+from elasticd.rendezvous.propose import PROPOSERS
 from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerStage, replace
 
 __all__ = ["conduct", "retirement"]
@@ -188,13 +189,15 @@ def _arrive(state: JobState, now_s: float) -> Step:
     mine = my_node(state)
     if state.is_in_process and mine is not None and len(ours) < len(mine.workers):
         return state, ()  # Who was named and ended before it could enter never will.
+    # What is the world's own is told by a few: a thousand copies of one traceback fill etcd.
+    is_teller = any(node.node == state.me.node for node in world.nodes[:PROPOSERS])
     incident = Incident(
         generation=world.generation,
         node=state.me.node,
         host=state.me.host,
         reason=world.reason,
-        culprit=world.culprit,
-        lost=world.lost,
+        culprit=world.culprit if is_teller else None,
+        lost=world.lost if is_teller else (),
         world_size=world.size,
         nodes=len(world.nodes),
         phases_s=_phases_s(state.timing, now_s),

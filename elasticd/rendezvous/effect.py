@@ -6,7 +6,7 @@ it fails. Those that write are dropped by the shell if the lease's deadline has 
 
 from dataclasses import dataclass
 
-from elasticd.records.ids import NodeId, Nonce, Slot
+from elasticd.records.ids import Generation, NodeId, Nonce, Slot
 from elasticd.records.incident import Incident
 from elasticd.records.job import JobStatus
 from elasticd.records.member import Member, Peer, Result, StoreAddress
@@ -78,6 +78,10 @@ class ProposeWorld:
     members_revision: int | None
     """No member changed since; None after several lost races, then the world alone decides."""
     member: Member | None
+    oldest_kept: Generation
+    """Incidents of the generations before this one are deleted with it,"""
+    unneeded_results: tuple[NodeId, ...]
+    """and so are the results of these nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from elasticd.rendezvous.cost import (
 from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
 from elasticd.rendezvous.explain import without
 from elasticd.rendezvous.finish import is_ending, is_trained
+from elasticd.rendezvous.history import oldest_kept, unneeded_results
 from elasticd.rendezvous.member import desired_member, is_news
 from elasticd.rendezvous.plan import Wait, plan_world
 from elasticd.rendezvous.state import JobState, Stage, replace
@@ -168,6 +169,8 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
             state.members_revision if state.lost_races < RACES_BEFORE_FORCE else None
         ),
         member=own if is_changed else None,
+        oldest_kept=oldest_kept(planned),
+        unneeded_results=unneeded_results(state, planned),
     )
     timing = dataclasses.replace(state.timing, proposed_s=now_s)
     state = replace(state, proposal=planned.token, timing=timing)

@@ -78,8 +78,11 @@ class Put:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
+    """One key, all that begin with it, or all from it on up to another one, which stays."""
+
     key: str
     is_prefix: bool = False
+    until: str = ""
 
 
 Op = Put | Delete

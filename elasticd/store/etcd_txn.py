@@ -131,5 +131,6 @@ def _op(op: Op) -> Any:
             return rpc_pb2.RequestOp(request_put=put)
         case Delete():
             key, end = bounds(op.key, is_prefix=op.is_prefix)
+            end = op.until.encode() or end
             delete = rpc_pb2.DeleteRangeRequest(key=key, range_end=end)
             return rpc_pb2.RequestOp(request_delete_range=delete)

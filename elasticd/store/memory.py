@@ -348,8 +348,7 @@ class MemoryStore:
         return Change(key=put.key, item=item)
 
     def _delete(self, delete: Delete) -> tuple[Change, ...]:
-        doomed = KeyRange(key=delete.key, is_prefix=delete.is_prefix)
-        gone = [key for key in sorted(self._items) if _covers(doomed, key)]
+        gone = [key for key in sorted(self._items) if _is_doomed(delete, key)]
         for key in gone:
             del self._items[key]
             self._detach(key)
@@ -386,10 +385,16 @@ def _covers(range: KeyRange, key: str) -> bool:
     return key.startswith(range.key) if range.is_prefix else key == range.key
 
 
+def _is_doomed(delete: Delete, key: str) -> bool:
+    if delete.until:
+        return delete.key <= key < delete.until
+    return _covers(KeyRange(key=delete.key, is_prefix=delete.is_prefix), key)
+
+
 def _refuse_duplicates(ops: tuple[Op, ...]) -> None:
     """Refuse what etcd refuses: a key put twice, or put and deleted, in one branch."""
     keys = [op.key for op in ops if isinstance(op, Put)]
-    doomed = [KeyRange(key=op.key, is_prefix=op.is_prefix) for op in ops if isinstance(op, Delete)]
-    is_deleted = any(_covers(gone, key) for gone in doomed for key in keys)
+    doomed = [op for op in ops if isinstance(op, Delete)]
+    is_deleted = any(_is_doomed(gone, key) for gone in doomed for key in keys)
     if is_deleted or len(set(keys)) < len(keys):
         raise Refused("A transaction may write a key only once.")

@@ -143,6 +143,15 @@ def test_delete_of_a_prefix_takes_all_and_no_neighbour(store: Store, prefix: str
     assert [item.key for item in store.list(prefix).items] == [f"{prefix}b", f"{prefix}b0"]
 
 
+def test_delete_up_to_a_key_leaves_that_one_and_what_follows(store: Store, prefix: str) -> None:
+    """What is old goes in one operation, however much it is."""
+    for key in ("a", "b/07/x", "b/07/y", "b/08/x", "b/10/x", "c"):
+        put(store, prefix + key)
+    store.commit(Txn(then=(Delete(key=f"{prefix}b/", until=f"{prefix}b/08/"),)))
+    left = [item.key.removeprefix(prefix) for item in store.list(prefix).items]
+    assert left == ["a", "b/08/x", "b/10/x", "c"]
+
+
 def test_key_written_twice_in_one_transaction_is_refused(store: Store, prefix: str) -> None:
     """Also in the branch that is not taken, so that the mistake is found at once."""
     twice = (Put(key=f"{prefix}a", value=b"1"), Put(key=f"{prefix}a", value=b"2"))

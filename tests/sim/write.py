@@ -37,7 +37,10 @@ def _propose(etcd: Etcd, name: NodeId, effect: fx.ProposeWorld, lease: int | Non
     ]
     if effect.members_revision is not None:
         when.append(UnchangedSince("member", effect.members_revision))
-    then = [Put("world", "", effect.world), Put("status", "", effect.status), *own]
+    old = f"{effect.oldest_kept:08d}/"
+    gone = [Delete("incident", n) for n in sorted(etcd.table("incident")) if n < old]
+    gone += [Delete("result", n) for n in effect.unneeded_results]
+    then = [Put("world", "", effect.world), Put("status", "", effect.status), *gone, *own]
     done = etcd.commit(then, when, own)
     item = etcd.get("world", "")
     return done, item.mod if item is not None else 0

@@ -7,9 +7,10 @@ import pytest
 from elasticd.cli import words
 from elasticd.control.follow import Ended, Formed
 from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
+from elasticd.control.report import Change, JobReport
 from elasticd.records.failure import Failure
-from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
-from elasticd.records.job import JobStatus
+from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
+from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.reason import Cause, Phase, Reason
 from tests.unit.control.world_case import world
 
@@ -95,3 +96,24 @@ def test_who_waits_for_the_last_checkpoint_is_told_how_far_it_is(
     assert said == f"waiting for the last checkpoint{text} (Ctrl-C twice gives it up)"
     assert "given up" in words.news_line(CheckpointLost(is_given_up=True))
     assert "keeper.log" in words.news_line(CheckpointLost(is_given_up=False))
+
+
+def test_changes_that_are_no_longer_kept_are_said_to_be_gone() -> None:
+    """Not passed over, as if the job had begun later."""
+    spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
+    first = Change(
+        generation=Generation(801),
+        reason=Reason.JOINED,
+        culprit=None,
+        lost=(),
+        nodes=1,
+        world_size=1,
+        phases_s={},
+        at_unix_s=0.0,
+    )
+    report = JobReport(spec=spec, status=JobStatus(), changes=(first,))
+    gone = "generations 1 to 800: nothing is kept of them any more"
+    assert words.unkept_lines(report) == [gone]
+    assert gone in words.summary_lines(report, "/runs/j")
+    whole = dataclasses.replace(first, generation=Generation(1))
+    assert not words.unkept_lines(dataclasses.replace(report, changes=(whole,)))

@@ -1,0 +1,182 @@
+"""What the effects on etcd write, and what of it stays."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from elasticd.errors import ElasticdError
+from elasticd.records.codec import decode, encode
+from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.incident import Incident
+from elasticd.records.keys import Keys
+from elasticd.records.member import Result
+from elasticd.records.world import World
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous import exclusion, history
+from elasticd.rendezvous.propose import propose
+from elasticd.rendezvous.state import SeenMember, replace
+from elasticd.rendezvous.table import Table
+from elasticd.store.api import Put, Txn
+from elasticd.store.memory import MemoryStore
+from elasticd_agent.courier import Courier
+from elasticd_agent.perform import Performer
+from tests.unit.rendezvous.facts import (
+    Told,
+    failure,
+    incarnation,
+    member,
+    name,
+    proposer,
+    running,
+    store,
+    world,
+)
+
+T = TypeVar("T")
+JOB = JobName("train")
+KEYS = Keys()
+EARLY = 100
+"""By then all that is kept has been there: generations and exclusions."""
+
+
+class PromptCourier(Courier):
+    """Carries an errand out in the call, on the caller's thread."""
+
+    def __init__(self) -> None:
+        pass
+
+    def send(
+        self,
+        errand: Callable[[], T],
+        answer: Callable[[T], None],
+        failed: Callable[[ElasticdError], None],
+    ) -> None:
+        try:
+            result = errand()
+        except ElasticdError as exc:
+            failed(exc)
+        else:
+            answer(result)
+
+
+class Etcd:
+    """One job's records, and the effects that write them."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.answers: list[ev.Event] = []
+        lease = self.store.grant(5.0, lambda: None)
+        self.performer = Performer(
+            store=self.store,
+            keys=KEYS,
+            job=JOB,
+            courier=PromptCourier(),
+            lease=lambda: lease,
+            feed=self.answers.append,
+        )
+
+    def perform(self, effect: fx.WriteIncident | fx.ProposeWorld | fx.Withdraw) -> ev.Event:
+        self.performer.perform(effect)
+        return self.answers.pop()
+
+    def revision(self, key: str) -> int:
+        item = self.store.get(key)
+        assert item is not None
+        return item.mod_revision
+
+    def weight_bytes(self) -> int:
+        return sum(len(i.key) + len(i.value) for i in self.store.list(KEYS.job(JOB)).items)
+
+
+def _next_world(told: Told, etcd: Etcd, spot: int) -> None:
+    """node-0 goes on with another spot machine; everybody writes what it writes at a change."""
+    results = (decode(Result, i.value) for i in etcd.store.list(KEYS.results(JOB)).items)
+    here = (member(0), member(spot))
+    seen = (SeenMember(member=each, create_revision=1, mod_revision=1, seen_s=0.0) for each in here)
+    told.state, effects = propose(
+        replace(
+            told.state,
+            members=Table((s.member.node, s) for s in seen),
+            results=Table((r.node, r) for r in results),
+            members_revision=etcd.revision(KEYS.world(JOB)),
+            world_revision=etcd.revision(KEYS.world(JOB)),
+            status_revision=etcd.revision(KEYS.status(JOB)),
+            stores=(store(0, 10 + spot),),
+            plan_at_s=told.now_s,
+            is_member_in_flight=False,
+            proposal="",
+        ),
+        now_s=told.now_s,
+    )
+    (effect,) = effects
+    assert isinstance(effect, fx.ProposeWorld)
+    answer = etcd.perform(dataclasses.replace(effect, members_revision=None))
+    assert isinstance(answer, ev.ProposalAnswered) and answer.accepted
+    told.state = replace(told.state, world=effect.world, status=effect.status, formed_s=told.now_s)
+    for node in (name(0), name(spot)):
+        etcd.perform(fx.WriteIncident(incident=_incident(effect.world, node)))
+    left = Result(
+        node=name(spot),
+        incarnation=incarnation(spot),
+        generation=effect.world.generation,
+        has_left=True,
+    )
+    etcd.perform(fx.Withdraw(result=left))
+
+
+def _incident(world: World, node: NodeId) -> Incident:
+    return Incident(
+        generation=world.generation,
+        node=node,
+        host=node,
+        reason=world.reason,
+        culprit=world.culprit,
+        lost=world.lost,
+    )
+
+
+@pytest.mark.parametrize("changes", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.timeout(300)
+def test_what_a_running_job_leaves_in_etcd_is_bounded(
+    changes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many machines come and go, each under a new name and with a goodbye."""
+    monkeypatch.setattr(history, "GENERATIONS_KEPT", 50)
+    monkeypatch.setattr(exclusion, "_EXCLUSIONS_KEPT", 10)
+    told, etcd = proposer(), Etcd()
+    assert told.state.world is not None and told.state.status is not None
+    puts = (
+        Put(key=KEYS.world(JOB), value=encode(told.state.world)),
+        Put(key=KEYS.status(JOB), value=encode(told.state.status)),
+    )
+    etcd.store.commit(Txn(then=puts))
+    early_bytes = 0
+    for spot in range(1, changes + 1):
+        _next_world(told, etcd, spot)
+        if spot == EARLY:
+            early_bytes = etcd.weight_bytes()
+    assert told.state.world.generation == changes + 1
+    assert etcd.weight_bytes() <= 1.1 * early_bytes
+
+
+def test_incidents_tell_the_culprit_a_few_times_only() -> None:
+    """A thousand copies of one traceback would fill etcd within weeks."""
+    culprit = dataclasses.replace(failure(), traceback="x" * TRACEBACK_LIMIT_BYTES)
+    last = world(2, *range(9), culprit=culprit, lost=(name(9),))
+    sizes = []
+    for index in range(9):
+        told = Told(index, max_nodes=9)
+        told.standby()
+        told.status(running(2))
+        told.world(last)
+        told.up(nonce=2)
+        effect = told.one(fx.WriteIncident)
+        assert isinstance(effect, fx.WriteIncident)
+        assert (effect.incident.culprit is None) == (not effect.incident.lost)
+        sizes.append(len(encode(effect.incident)))
+    assert sum(size > TRACEBACK_LIMIT_BYTES for size in sizes) == 3
+    assert max(sizes[3:]) < 400
