@@ -61,7 +61,18 @@ def tell(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
 def is_echo(told: Told) -> bool:
     """True if this looks like the consequence of another rank's death."""
     has_words = told.exception and not _is_exit(told.exception)
-    return _ECHOES.search(told.exception if has_words else told.traceback) is not None
+    said = f"{told.exception}\n{_message(told.traceback)}" if has_words else told.traceback
+    return _ECHOES.search(said) is not None
+
+
+def _message(traceback: str) -> str:
+    """What follows the last frame and its line of source: the whole text of the exception.
+
+    What is kept of it apart is cut off after 500 characters; some libraries begin with more.
+    """
+    ends = [match.end() for match in _FRAME.finditer(traceback)]
+    lines = traceback[ends[-1] if ends else 0 :].splitlines()
+    return "\n".join(line for line in lines if not line.startswith("    "))
 
 
 def signal_name(code: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.reason import Reason
 
-__all__ = ["Failure", "TRACEBACK_LIMIT_BYTES", "returned_early"]
+__all__ = ["Failure", "TRACEBACK_LIMIT_BYTES", "left_early", "returned_early"]
 
 TRACEBACK_LIMIT_BYTES = 4096
 """A record stays small: etcd takes 1.5 MiB a request, and a thousand ranks may fail at once."""
@@ -79,4 +79,13 @@ def returned_early(failure: Failure) -> Failure:
         traceback="",
         exception=f"CallError: rank {failure.rank} returned from train after step {failure.step}, "
         "and other ranks wait for it in a collective: return on all ranks after the same step.",
+    )
+
+
+def left_early(failure: Failure) -> Failure:
+    """Say of a rank that exited with 0 that others still needed it (restart mode)."""
+    return replace(
+        failure,
+        exception=f"rank {failure.rank} exited with 0 while other ranks still waited for it in a "
+        "collective: have all ranks make the same number of steps (uneven data?).",
     )

@@ -9,6 +9,7 @@ from elasticd.records.member import Member, SlotOffer
 from elasticd.records.reason import Cause, Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.condition import has_left, has_lost_worker, is_dead, is_finished, is_going
+from elasticd.rendezvous.culprit import Found, first_cause
 from elasticd.rendezvous.cut import cut_off
 from elasticd.rendezvous.finish import is_ending, is_of_no_interest
 from elasticd.rendezvous.hang import find_hang
@@ -85,7 +86,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
     world = state.world
     if world is None:
         return Change(reason=Reason.FIRST_WORLD)
-    found: list[tuple[Reason, Failure | None]] = []
+    found: Found = []
     lost: dict[NodeId, Reason] = {}
     is_orderly = True
     is_late = is_late and not state.is_world_ended  # Nobody is to arrive there any more.
@@ -130,6 +131,8 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
             is_orderly = False
     if not found:
         return None
+    if not state.is_in_process:
+        found = first_cause(state, world, found)
     reason = min((r for r, _ in found), key=_GRAVITY.index)
     culprits = [failure for r, failure in found if r is reason and failure is not None]
     culprit = min(culprits, key=lambda f: (not f.ends_job, f.rank)) if culprits else None

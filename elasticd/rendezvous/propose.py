@@ -42,7 +42,8 @@ BURST_WINDOW_S = 0.1
 LOSS_WINDOW_S = {Reason.NODE_LOST: 0.05, Reason.NODE_DEAD: 0.02}
 """Nodes that go together (a rack, a switch) are missed a little apart: leases more than sockets."""
 SECONDARY_GRACE_S = 0.1
-"""A broken collective is an echo; the failure that caused it is most likely on its way."""
+"""A broken collective is an echo; the failure that caused it is most likely on its way. In restart
+mode any exception may be one."""
 END_READ_S = 5.0
 """What was read once more is good for this long; the answer takes milliseconds."""
 RACES_BEFORE_FORCE = 3
@@ -77,6 +78,8 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
         delay_s = SECONDARY_GRACE_S
     elif reason is Reason.WORKER_FAILED and state.is_in_process:
         delay_s = ALIKE_GRACE_S
+    elif reason is Reason.WORKER_FAILED and state.world is not None and state.world.size > 1:
+        delay_s = SECONDARY_GRACE_S
     elif state.world is None or reason is Reason.JOINED:
         delay_s = 0.0 if _are_all_here(state) else state.spec.join_window_s
     elif reason in LOSS_WINDOW_S:

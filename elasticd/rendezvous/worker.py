@@ -8,6 +8,7 @@ from elasticd.records.ids import Generation, Rank
 from elasticd.records.member import Exit, Stall, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.culprit import has_ended_by_signal
 from elasticd.rendezvous.mishap import following
 from elasticd.rendezvous.propose import look
 from elasticd.rendezvous.state import JobState, Pace, Worker, WorkerStage, replace
@@ -78,7 +79,7 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
         failure = dataclasses.replace(failure, in_a_row=state.mishaps[worker.slot].count)
     known = state.failure
     if failure is not None:
-        is_echo = known is not None and known.is_secondary and not failure.is_secondary
+        is_echo = known is not None and _is_echo_of(state, known, failure)
         if known is None or is_echo or known.generation != worker.generation:
             state = replace(state, failure=failure, raised_alike=1)
         elif failure.is_same_error(known):
@@ -86,6 +87,14 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
     reason = state.failure.reason if state.failure is not None else Reason.WORKER_KILLED
     state = replace(state, timing=dataclasses.replace(state.timing, fact_s=now_s))
     return look(state, reason, now_s=now_s, is_own=True)
+
+
+def _is_echo_of(state: JobState, known: Failure, failure: Failure) -> bool:
+    """What was told first is the consequence of what is told now."""
+    if known.is_secondary:
+        return not failure.is_secondary
+    is_struck = has_ended_by_signal(failure) and not has_ended_by_signal(known)
+    return is_struck and not state.is_in_process
 
 
 def _never_attached(

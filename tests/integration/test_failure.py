@@ -28,6 +28,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "segv": ("--max-restarts", "0"),
     "heal": ("--max-restarts", "1"),
     "early": ("--nproc-per-node", "2"),
+    "leaves": ("--max-restarts", "0", "--nproc-per-node", "2"),
 }
 Outcome = tuple[Ended, JobReport]
 
@@ -158,3 +159,12 @@ def test_rank_that_is_done_early_is_no_loss(outcomes: Mapping[str, Outcome]) -> 
     assert (report.status.phase, report.status.generation) == (Phase.SUCCEEDED, 1)
     exits = [(e.rank, e.code) for result in report.results for e in result.exits]
     assert exits == [(1, 0), (0, 0)]
+
+
+def test_rank_that_leaves_while_others_need_it_is_named(outcomes: Mapping[str, Outcome]) -> None:
+    """And not the collective that broke on another; `--max-restarts 0` means none."""
+    ended, report = outcomes["leaves"]
+    assert ended.code == 1 and report.status.generation == 1
+    assert report.status.reason is Reason.BUDGET_SPENT
+    assert "first failure: rank 1 on " in ended.err and "exit code 0" in ended.err
+    assert "rank 1 exited with 0 while other ranks still waited for it" in ended.err

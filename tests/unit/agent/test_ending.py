@@ -56,3 +56,39 @@ def test_exception_says_whether_it_ends_the_job(ends_job: bool) -> None:
         has_group=True,
         ends_job=ends_job,
     )
+
+
+def test_echo_is_known_by_the_end_of_a_long_message(tmp_path: Path) -> None:
+    """Some libraries begin with pages of their own; what is kept of it is cut off before."""
+    message = "UnavailableError: {{function_node x}} " + "wrapped " * 100
+    text = 'Traceback (most recent call last):\n  File "/u/t.py", line 3, in <module>\n    f()\n'
+    last = Raised(
+        worker="w",
+        exception=message[:500],
+        where="/u/t.py:3",
+        traceback=f"{text}{message}\nConnection reset by peer\n",
+        has_group=True,
+    )
+    assert is_echo(tell(last, NOWHERE, NOWHERE))
+
+
+def test_source_line_is_no_echo(tmp_path: Path) -> None:
+    """Only the message counts, and not that of an earlier exception that was handled."""
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/u/t.py", line 2, in f\n    read()\n'
+        "ConnectionResetError: Connection reset by peer\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n"
+        '  File "/u/t.py", line 3, in <module>\n'
+        '    raise ValueError("no data")  # Connection reset by peer\n'
+        "ValueError: no data\n"
+    )
+    own = Raised(
+        worker="w",
+        exception="ValueError: no data",
+        where="/u/t.py:3",
+        traceback=text,
+        has_group=True,
+    )
+    assert not is_echo(tell(own, NOWHERE, NOWHERE))

@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 
+from elasticd.records.ids import Life, Nonce, Slot
 from elasticd.records.job import Budget, JobStatus, Limits, Want
 from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import wake_at_s
 from elasticd.rendezvous.propose import BURST_WINDOW_S, SECONDARY_GRACE_S
+from elasticd.rendezvous.state import WorkerStage, replace
 from tests.unit.rendezvous.facts import (
     Told,
     failure,
@@ -34,21 +36,91 @@ def written_status(told: Told) -> JobStatus:
     return found.status
 
 
-def test_failure_elsewhere_is_answered_at_once_by_the_first_proposer() -> None:
+def test_kill_elsewhere_is_answered_at_once_by_the_first_proposer() -> None:
     """Nothing to wait for."""
     told = proposer(1, 2)
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, rank=1, signal="SIGKILL")))
+    assert proposal(told).world.reason is Reason.WORKER_KILLED
+    assert proposal(told).status.budget == Budget(node_loss=1)
+
+
+def test_exception_waits_for_the_kill_that_may_have_caused_it() -> None:
+    """What a killed process left behind may look like anything; the signal names it."""
+    told = proposer(1, 2)
     told.member(member(1, arrived=1, nonce=2, failed=failure(1, rank=1)))
+    assert told.count(fx.ProposeWorld) == 0
+    killed = failure(2, rank=2, signal="SIGKILL")
+    told.member(member(2, arrived=1, nonce=2, failed=killed))
+    assert proposal(told).world.culprit == killed
+    assert proposal(told).status.budget == Budget(node_loss=1)
+
+
+def test_exception_alone_is_the_cause_after_its_grace() -> None:
+    """It is the script's error then, and paid for as such."""
+    told = proposer(1, 2)
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, rank=1)))
+    told.tick(SECONDARY_GRACE_S)
     assert proposal(told).world.reason is Reason.WORKER_FAILED
     assert proposal(told).status.budget == Budget(user_error=1)
+
+
+def test_abort_of_a_process_explains_nobody_elses_exception() -> None:
+    """NCCL's watchdog aborts a process because a peer is gone."""
+    told = proposer(1, 2)
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, rank=1)))
+    told.member(member(2, arrived=1, nonce=2, failed=failure(2, rank=2, signal="SIGABRT")))
+    told.tick(SECONDARY_GRACE_S)
+    assert proposal(told).world.culprit == failure(1, rank=1)
+
+
+def test_kill_here_beats_an_exception_here_that_was_told_first() -> None:
+    """One record tells of both ranks of a node."""
+    told = proposer(1)
+    told.failed(failure(0))
+    told.written()
+    first = told.state.workers[Slot(0)]
+    other = dataclasses.replace(first, slot=Slot(1), stage=WorkerStage.RUNNING, stop_sent=False)
+    told.state = replace(told.state, workers={**told.state.workers, Slot(1): other})
+    killed = failure(0, rank=1, signal="SIGKILL")
+    told.tell(ev.WorkerExited(slot=Slot(1), nonce=Nonce(1), code=-9, failure=killed))
+    assert proposal(told).world.culprit == killed
+
+
+def test_rank_that_left_with_0_while_others_needed_it_is_named_and_charged_once() -> None:
+    """What broke is only where it shows; `--max-restarts 0` ends the job."""
+    for limit in (3, 0):
+        told = proposer(1, 2, limits=Limits(user_error=limit))
+        told.tell(ev.ResultSeen(result=result(2, 1)))
+        echo = failure(1, rank=1, is_secondary=True)
+        told.member(member(1, arrived=1, nonce=2, failed=echo))
+        told.tick(SECONDARY_GRACE_S)
+        status = proposal(told).status if limit else written_status(told)
+        culprit = status.failure
+        assert culprit is not None and culprit.rank == 2 and culprit.ending == "exit code 0"
+        assert "rank 2 exited with 0 while other ranks still waited for it" in culprit.exception
+        if limit:
+            assert status.budget == Budget(user_error=1)
+        else:
+            assert status.phase is Phase.FAILED
+
+
+def test_rank_that_is_done_before_a_node_is_lost_is_not_to_blame() -> None:
+    """The loss is a cause of its own."""
+    told = proposer(1, 2)
+    told.tell(ev.ResultSeen(result=result(2, 1)))
+    told.tell(ev.PeerDied(node=name(1), life=Life("n1l1")))
+    told.tick(0.2)
+    assert proposal(told).world.reason is Reason.NODE_DEAD
 
 
 def test_own_failure_goes_into_the_proposal_without_a_round_through_etcd() -> None:
     """Our record travels with the world, which saves a write and a watch."""
     told = proposer(1, 2)
-    told.failed(failure(0))
+    killed = failure(0, signal="SIGKILL")
+    told.failed(killed)
     found = proposal(told)
-    assert found.member is not None and found.member.failure == failure(0)
-    assert found.world.culprit == failure(0) and told.count(fx.WriteMember) == 0
+    assert found.member is not None and found.member.failure == killed
+    assert found.world.culprit == killed and told.count(fx.WriteMember) == 0
 
 
 def test_echo_waits_for_the_failure_that_caused_it() -> None:
@@ -57,6 +129,7 @@ def test_echo_waits_for_the_failure_that_caused_it() -> None:
     told.member(member(1, arrived=1, nonce=2, failed=failure(1, is_secondary=True)))
     assert told.count(fx.ProposeWorld) == 0
     told.member(member(2, arrived=1, nonce=2, failed=failure(2, rank=2)))
+    told.tick(SECONDARY_GRACE_S)
     assert proposal(told).world.culprit == failure(2, rank=2)
 
 
@@ -166,6 +239,7 @@ def test_budget_that_is_spent_ends_the_job_with_the_culprit() -> None:
     told = proposer(1, limits=Limits(user_error=1))
     told.status(running(1, budget=Budget(user_error=1)))
     told.member(member(1, arrived=1, nonce=2, failed=failure(1)))
+    told.tick(SECONDARY_GRACE_S)
     status = written_status(told)
     assert status.phase is Phase.FAILED and status.reason is Reason.BUDGET_SPENT
     assert status.failure == failure(1)
@@ -185,6 +259,7 @@ def test_long_run_makes_the_budget_whole_again() -> None:
     told.status(running(1, budget=Budget(user_error=1)))
     told.now_s += 601.0
     told.member(member(1, arrived=1, nonce=2, failed=failure(1)))
+    told.tick(SECONDARY_GRACE_S)
     assert proposal(told).status.budget == Budget(user_error=1)
 
 
@@ -193,6 +268,7 @@ def test_same_error_without_a_group_in_two_generations_ends_the_job() -> None:
     told = proposer(1)
     told.status(running(1, last_user_error=failure(1, generation=0, has_group=False)))
     told.member(member(1, arrived=1, nonce=2, failed=failure(1, has_group=False)))
+    told.tick(SECONDARY_GRACE_S)
     assert written_status(told).reason is Reason.REPEATED_ERROR
 
 
@@ -209,6 +285,7 @@ def test_other_errors_are_tried_again(last: object) -> None:
     told = proposer(1)
     told.status(running(1, last_user_error=last))
     told.member(member(1, arrived=1, nonce=2, failed=failure(1, has_group=False)))
+    told.tick(SECONDARY_GRACE_S)
     assert told.count(fx.ProposeWorld) == 1
 
 

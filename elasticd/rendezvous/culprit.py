@@ -1,0 +1,80 @@
+"""Whose failure brought about the others, where processes only see that a peer is gone.
+
+In restart mode nobody says in which order things happened: a process that was killed is told of by
+its pool, what its peers raise about it by themselves, and either may come first. What a killed
+process left behind may look like any exception at all, so a signal explains exceptions. And one
+that exits with 0 breaks the collectives of all others without having failed.
+"""
+
+from elasticd.records.failure import Failure, left_early
+from elasticd.records.ids import Slot
+from elasticd.records.member import Exit
+from elasticd.records.reason import Reason
+from elasticd.records.world import World, WorldNode
+from elasticd.rendezvous.state import JobState
+
+__all__ = ["Found", "first_cause", "has_ended_by_signal"]
+
+Found = list[tuple[Reason, Failure | None]]
+"""What happened to the nodes of a world."""
+
+_OWN_END = "SIGABRT"
+"""What a process does to itself, also when NCCL's watchdog tells it that a peer is gone."""
+
+
+def has_ended_by_signal(failure: Failure) -> bool:
+    """True if something struck the process itself: nobody else's end does that."""
+    return bool(failure.signal) and failure.signal != _OWN_END and not failure.is_secondary
+
+
+def first_cause(state: JobState, world: World, found: Found) -> Found:
+    """Leave out, or replace, what others brought about (restart mode)."""
+    if any(failure is not None and has_ended_by_signal(failure) for _, failure in found):
+        return [
+            (reason, failure)
+            for reason, failure in found
+            if reason is not Reason.WORKER_FAILED
+            or (failure is not None and has_ended_by_signal(failure))
+        ]
+    broken = [reason for reason, _ in found if not reason.is_planned]
+    if broken and all(reason is Reason.COLLECTIVE_BROKEN for reason in broken):
+        early = _left_early(state, world)
+        if early is not None:
+            return [*found, (Reason.WORKER_FAILED, early)]
+    return found
+
+
+def _left_early(state: JobState, world: World) -> Failure | None:
+    """The lowest rank that exited with 0 although others were not done."""
+    for node in world.nodes:
+        for exit_ in _exits(state, world, node):
+            if exit_.code == 0:
+                return _failure(world, node, exit_)
+    return None
+
+
+def _exits(state: JobState, world: World, node: WorldNode) -> tuple[Exit, ...]:
+    if state.adopted == world.generation and node.incarnation == state.me.incarnation:
+        return state.exits  # What stands in etcd may lag behind.
+    result = state.results.get(node.node)
+    if result is None or result.incarnation != node.incarnation:
+        return ()
+    return result.exits if result.generation == world.generation else ()
+
+
+def _failure(world: World, node: WorldNode, exit_: Exit) -> Failure:
+    index = exit_.rank - node.first_rank
+    worker = node.workers[index]
+    return left_early(
+        Failure(
+            node=node.node,
+            incarnation=node.incarnation,
+            host=node.host,
+            generation=world.generation,
+            rank=exit_.rank,
+            local_rank=index,
+            slot=Slot(worker.slot),
+            nonce=worker.nonce,
+            exit_code=0,
+        )
+    )
