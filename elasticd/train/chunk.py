@@ -14,16 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from elasticd.train.tensor_bytes import TensorBytes
 from elasticd.train.tree import Tree
 
 __all__ = [
     "DIGEST_BYTES",
     "PIECE_BYTES",
-    "as_bytes",
     "digest",
     "digests",
     "fingerprint",
-    "is_plain",
 ]
 
 PIECE_BYTES = 1 << 20
@@ -33,30 +32,14 @@ DIGEST_BYTES = 8
 _THREADS = 4
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
-    """True if the tensor's own memory is its bytes in order, and can be read from here."""
-    is_view = tensor.is_conj() or tensor.is_neg()
-    return tensor.device.type == "cpu" and tensor.is_contiguous() and not is_view
-
-
-def as_bytes(tensor: torch.Tensor) -> memoryview:
-    """The tensor's memory if it is plain, else that of a copy."""
-    plain = tensor.detach()
-    if not is_plain(plain):
-        plain = plain.resolve_conj().resolve_neg().cpu().contiguous()
-    if plain.numel() == 0:
-        return memoryview(b"")
-    return plain.reshape(-1).view(torch.uint8).numpy().data
-
-
 def digest(piece: memoryview) -> bytes:
     return struct.pack("<II", zlib.crc32(piece), zlib.adler32(piece))
 
 
-def digests(data: memoryview) -> Iterator[bytes]:
+def digests(data: TensorBytes) -> Iterator[bytes]:
     """One for each piece, in order."""
     for start in range(0, len(data), PIECE_BYTES):
-        yield digest(data[start : start + PIECE_BYTES])
+        yield digest(data.read(start, min(PIECE_BYTES, len(data) - start)))
 
 
 def fingerprint(tree: Tree) -> str:
@@ -70,4 +53,4 @@ def fingerprint(tree: Tree) -> str:
 
 
 def _all_digests(tensor: torch.Tensor) -> bytes:
-    return b"".join(digests(as_bytes(tensor)))
+    return b"".join(digests(TensorBytes(tensor)))

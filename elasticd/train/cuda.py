@@ -5,12 +5,13 @@ ours has others than the script's.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
-__all__ = ["await_event", "is_used", "mark"]
+__all__ = ["await_event", "is_used", "mark", "on", "synchronize"]
 
 _POLL_S = 0.0002
 """Between two looks at the device: short beside a step, long beside the call."""
@@ -28,6 +29,18 @@ def mark(device: torch.device) -> Any:
     event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
     return event
+
+
+def on(device: torch.device) -> AbstractContextManager[object]:
+    """Make it the current device of this thread for a while: each thread begins with the first GPU,
+    and would open a context there."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def synchronize(tensors: Iterable[torch.Tensor]) -> None:
+    """Wait for all that any thread has queued on the devices of these tensors."""
+    for device in {each.device for each in tensors if each.is_cuda}:
+        torch.cuda.synchronize(device)
 
 
 def await_event(event: Any, is_over: Callable[[], bool]) -> bool:

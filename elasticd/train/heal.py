@@ -5,7 +5,8 @@ differs so does, in practice, the rest (an optimizer's step changes all of a ten
 fetched without another hash; where it is equal (a frozen layer, a first formation from one seed)
 the other pieces are compared too. Bytes go straight into the memory of the tensors that fit.
 Rejected: a broadcast over the process group, which costs every rank of the world the time of the
-slowest, and cannot be resumed from another source.
+slowest, and cannot be resumed from another source. What lies on a GPU is read and written a piece
+at a time: no rank holds more of it on the host than its connections have under way.
 """
 
 import json
@@ -21,19 +22,19 @@ from typing import Any, Protocol
 import torch
 
 from elasticd.errors import ElasticdError
-from elasticd.train import parcel
+from elasticd.train import cuda, parcel
 from elasticd.train.agree import Decision
 from elasticd.train.chunk import (
     DIGEST_BYTES,
     PIECE_BYTES,
-    as_bytes,
     digest,
     fingerprint,
-    is_plain,
 )
-from elasticd.train.group import GroupBroken
+from elasticd.train.device import CPU, device
+from elasticd.train.group_broken import GroupBroken
 from elasticd.train.parcel import ASK_LIMIT_BYTES, BYTES, DIGESTS, MANIFEST, Ask, Manifest
 from elasticd.train.source import SILENCE_LIMIT_S, Source
+from elasticd.train.tensor_bytes import TensorBytes
 from elasticd.train.tree import Tree, paths
 
 __all__ = ["Healed", "LoadFailed", "fingerprint", "heal"]
@@ -86,8 +87,7 @@ class _Slot:
     """Where a tensor of the source's goes."""
 
     tensor: torch.Tensor
-    data: memoryview
-    """Its memory, or that of a copy which is moved there at the end."""
+    data: TensorBytes
     has_content: bool
     """There was something before that may be equal."""
 
@@ -129,6 +129,8 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
             Ask(MANIFEST).send(lines[0])
             manifest = Manifest.from_json(parcel.read_text(lines[0]))
         slots = _slots(manifest, state._tree())
+        # The threads below have streams of their own, which wait for nobody's.
+        cuda.synchronize(slot.tensor for slot in slots)
         ranges: deque[tuple[int, int, int]] = deque()
         todo = deque(range(len(slots)))
         _in_parallel(lines, order, lambda line: _compare(line, slots, todo, ranges))
@@ -137,10 +139,7 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
         if ranges:
             # From here on the memory is neither the old state nor the new one.
             state._is_broken = True
-        touched = {index for index, _, _ in ranges}
         _in_parallel(lines, order, lambda line: _copy(line, slots, ranges))
-    for index in touched:
-        _put_back(manifest, index, slots[index])
     tree = Tree(manifest.skeleton, tuple(slot.tensor for slot in slots))
     try:
         state._load(tree, decision.position)
@@ -171,29 +170,20 @@ def _slots(manifest: Manifest, own: Tree) -> list[_Slot]:
     skeleton = Tree(manifest.skeleton, tuple(torch.empty(0) for _ in manifest.tensors))
     places = dict(zip(paths(own), own.tensors, strict=True))
     slots = []
-    for path, (dtype, shape) in zip(paths(skeleton), manifest.tensors, strict=True):
+    for path, (dtype, shape, kind) in zip(paths(skeleton), manifest.tensors, strict=True):
         here = places.get(path)
         fits = here is not None and here.dtype == dtype and tuple(here.shape) == shape
         if here is not None and fits and _has_room(here):
-            slots.append(_Slot(here.detach(), as_bytes(here), has_content=True))
+            slots.append(_Slot(here.detach(), TensorBytes(here), has_content=True))
         else:
-            fresh = torch.empty(shape, dtype=dtype)
-            slots.append(_Slot(fresh, as_bytes(fresh), has_content=False))
+            fresh = torch.empty(shape, dtype=dtype, device=device() if kind == "cuda" else CPU)
+            slots.append(_Slot(fresh, TensorBytes(fresh), has_content=False))
     return slots
 
 
 def _has_room(tensor: torch.Tensor) -> bool:
     """False if several elements share one place, as in an expanded tensor."""
     return all(step or size == 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def _put_back(manifest: Manifest, index: int, slot: _Slot) -> None:
-    """Move what was received beside the tensor, because its own memory cannot be written to."""
-    if is_plain(slot.tensor) or not slot.data:
-        return
-    dtype, shape = manifest.tensors[index]
-    with torch.no_grad():
-        slot.tensor.copy_(torch.frombuffer(slot.data, dtype=dtype).reshape(shape))
 
 
 def _compare(
@@ -223,14 +213,15 @@ def _compare(
 
 
 def _differing(
-    line: socket.socket, index: int, data: memoryview, first: int, count: int
+    line: socket.socket, index: int, data: TensorBytes, first: int, count: int
 ) -> list[int]:
     """Numbers of the pieces whose digests differ; both sides compute at the same time."""
     if count <= 0:
         return []
     Ask(DIGESTS, index, first, count).send(line)
     numbers = range(first, first + count)
-    own = [digest(data[each * PIECE_BYTES : (each + 1) * PIECE_BYTES]) for each in numbers]
+    starts = [each * PIECE_BYTES for each in numbers]
+    own = [digest(data.read(at, min(PIECE_BYTES, len(data) - at))) for at in starts]
     theirs = bytes(parcel.read_exactly(line, count * DIGEST_BYTES))
     return [
         each
@@ -253,7 +244,7 @@ def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: deque[tuple[int, 
         if not asked:
             return
         index, start, length = asked.popleft()
-        parcel.read_into(line, slots[index].data[start : start + length])
+        slots[index].data.fill(start, length, lambda place: parcel.read_into(line, place))
 
 
 @contextmanager

@@ -61,10 +61,11 @@ class Manifest:
     """A state without the contents of its tensors."""
 
     skeleton: str
-    tensors: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+    tensors: tuple[tuple[torch.dtype, tuple[int, ...], str], ...]
+    """Of each its type, its shape and the type of its device."""
 
     def to_json(self) -> bytes:
-        plain = [[str(dtype), shape] for dtype, shape in self.tensors]
+        plain = [[str(dtype), shape, kind] for dtype, shape, kind in self.tensors]
         return json.dumps([self.skeleton, plain]).encode()
 
     @classmethod
@@ -77,7 +78,8 @@ class Manifest:
         try:
             skeleton, plain = json.loads(text)
             tensors = tuple(
-                (_DTYPES[dtype], tuple(int(size) for size in shape)) for dtype, shape in plain
+                (_DTYPES[dtype], tuple(int(size) for size in shape), str(kind))
+                for dtype, shape, kind in plain
             )
         except (ValueError, KeyError, TypeError) as exc:
             raise Fenced(f"A state's manifest cannot be read: {exc}.") from exc

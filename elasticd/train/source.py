@@ -6,9 +6,10 @@ import threading
 from contextlib import suppress
 from typing import Self
 
-from elasticd.train import parcel
-from elasticd.train.chunk import PIECE_BYTES, as_bytes, digest
+from elasticd.train import cuda, parcel
+from elasticd.train.chunk import PIECE_BYTES, digest
 from elasticd.train.parcel import ASK_LIMIT_BYTES, BYTES, DIGESTS, MANIFEST, Ask, Manifest
+from elasticd.train.tensor_bytes import TensorBytes
 from elasticd.train.tree import Tree
 
 __all__ = ["Source"]
@@ -26,12 +27,14 @@ class Source:
     def __init__(self, tree: Tree, *, address: str, generation: int) -> None:
         self.token = secrets.token_hex(16)
         self.sent_bytes = 0
-        self._tree = tree
+        # The threads that serve have streams of their own, which wait for nobody's.
+        cuda.synchronize(tree.tensors)
+        self._data = [TensorBytes(tensor) for tensor in tree.tensors]
         self._generation = generation
         self._manifest = Manifest(
-            tree.skeleton, tuple((each.dtype, tuple(each.shape)) for each in tree.tensors)
+            tree.skeleton,
+            tuple((each.dtype, tuple(each.shape), each.device.type) for each in tree.tensors),
         ).to_json()
-        self._data: dict[int, memoryview] = {}
         self._digests: dict[tuple[int, int], bytes] = {}
         self._lock = threading.Lock()
         self._lines: set[socket.socket] = set()
@@ -92,29 +95,23 @@ class Source:
         if ask.kind == MANIFEST:
             parcel.send_text(line, self._manifest)
             return
-        if not 0 <= ask.tensor < len(self._tree.tensors) or ask.length > ASK_LIMIT_BYTES:
+        if not 0 <= ask.tensor < len(self._data) or ask.length > ASK_LIMIT_BYTES:
             raise ValueError("a question out of range")
-        data = self._bytes_of(ask.tensor)
+        data = self._data[ask.tensor]
         if ask.kind == DIGESTS and ask.start + ask.length <= -(-len(data) // PIECE_BYTES):
             pieces = range(ask.start, ask.start + ask.length)
             line.sendall(b"".join(self._digest(ask.tensor, data, piece) for piece in pieces))
         elif ask.kind == BYTES and ask.start + ask.length <= len(data):
-            line.sendall(data[ask.start : ask.start + ask.length])
+            line.sendall(data.read(ask.start, ask.length))
             with self._lock:
                 self.sent_bytes += ask.length
         else:
             raise ValueError("a question out of range")
 
-    def _bytes_of(self, index: int) -> memoryview:
-        """The tensor's memory; a copy, where one is needed, is made once."""
-        with self._lock:
-            if index not in self._data:
-                self._data[index] = as_bytes(self._tree.tensors[index])
-            return self._data[index]
-
-    def _digest(self, index: int, data: memoryview, piece: int) -> bytes:
+    def _digest(self, index: int, data: TensorBytes, piece: int) -> bytes:
         """Many targets ask for the same ones."""
         key = (index, piece)
         if key not in self._digests:
-            self._digests[key] = digest(data[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES])
+            start = piece * PIECE_BYTES
+            self._digests[key] = digest(data.read(start, min(PIECE_BYTES, len(data) - start)))
         return self._digests[key]
