@@ -17,7 +17,10 @@ from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.keeper.record import BUFFERS
 from elasticd.checkpoint.manifest import Tensor
 from elasticd.errors import ElasticdError
+from elasticd.train import cuda
 from elasticd.train.copying import Pair
+from elasticd.train.device import device
+from elasticd.train.pinned import Pinned
 from elasticd.train.shares import Part, Parts
 
 __all__ = ["REPLY_LIMIT_S", "Ahead", "Buffers", "Planned", "plan"]
@@ -41,6 +44,12 @@ class Buffers:
     places: dict[int, list[torch.Tensor]] = field(default_factory=dict)
     pairs: dict[int, tuple[list[Pair], list[Pair]]] = field(default_factory=dict)
     """What is copied now and later, while the state's tensors stay where they are."""
+    pinned: dict[int, Pinned] = field(default_factory=dict)
+    """Where this rank has a GPU."""
+
+    def is_pinned(self, buffer: int) -> bool:
+        """True if a GPU can write to the whole buffer by itself."""
+        return buffer in self.pinned and self.pinned[buffer].is_pinned
 
     def claim(self, client: Client) -> int:
         """Return the number of the buffer to write to; negative: there is none.
@@ -55,6 +64,8 @@ class Buffers:
         said, memory = client.ask_memory(ms.Claim(plan=self.id), ms.Claimed, timeout_s=limit_s)
         if memory is not None:
             memory.populate()
+            if cuda.is_used():
+                self.pinned[said.buffer] = Pinned(memory.view, device())
             self.places[said.buffer] = self.part.places(memory.view, self.tensors)
         return said.buffer
 

@@ -3,16 +3,19 @@
 Parameters and what optimizers keep for them do not change before the next optimizer's step. So a
 thread may copy them during the forward and backward pass, and the next step waits for the rest; the
 copy then costs memory bandwidth and no time. Everything else (buffers, plain tensors) may change at
-any moment and is copied at once in either form.
+any moment and is copied at once in either form. On a GPU "at once" and "wait" are meant of its
+streams: there the CPU only queues (`copy_stream`).
 """
 
 import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from threading import Thread
+from threading import Event, Lock, Thread
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from elasticd.train.copy_stream import CopyStream
 
 __all__ = ["Choice", "Overlap", "copy_now"]
 
@@ -37,18 +40,40 @@ def copy_now(pairs: Sequence[Pair]) -> None:
 class Overlap:
     """One copy that goes on beside the training, until an optimizer wants to step."""
 
-    def __init__(self, pairs: Sequence[Pair], done: Callable[[bool], None]) -> None:
-        """`done(is_good)` is called in a thread of its own when all is copied.
+    def __init__(
+        self,
+        later: Sequence[Pair],
+        done: Callable[[bool], None],
+        *,
+        now: Sequence[Pair] = (),
+        is_pinned: bool = False,
+    ) -> None:
+        """Copy `now` before this returns, `later` before the next step of an optimizer.
 
-        Not good: somebody wrote to what was being copied. Where the copy fails it is not called.
+        `done(is_good)` is called in a thread of its own when all is copied. Not good: somebody
+        wrote to what was being copied. Where the copy fails it is not called. `is_pinned`: a GPU
+        can write to all the places.
         """
-        self._pairs = pairs
+        self._watched = [source for source, _ in later]
         self._done = done
         self._versions = self._sum()
+        self._is_good: bool | None = None
+        self._turn = Lock()
         self.waited_s = 0.0
         """How long optimizers waited for it."""
         self.error: Exception | None = None
         """What went wrong in the thread; to be looked at after `finish`."""
+        self._stream: CopyStream | None = None
+        device = _gpu_of(later)
+        if device is not None and is_pinned:
+            self._stream = CopyStream(_on_gpu(now), _on_gpu(later), device)
+            now, later = _on_host(now), _on_host(later)
+        elif device is not None:
+            # Each copy would stand in line with the step's kernels, or be ordered after none.
+            now, later = [*now, *later], ()
+        if now:
+            copy_now(now)
+        self._host, self._is_host_done = later, Event()
         self._thread = Thread(target=self._run, name="elasticd-copy", daemon=True)
         self._thread.start()
         # Last, so that nothing is left of a copy that could not begin.
@@ -61,31 +86,59 @@ class Overlap:
 
     def _hold(self, *unused: object) -> None:
         # The hook stays until `finish`: torch is iterating over its hooks right now.
-        if self._thread.is_alive():
+        if not self._is_host_done.is_set():
             began_s = time.monotonic()
-            self._thread.join()
+            self._is_host_done.wait()
             self.waited_s += time.monotonic() - began_s
+        if self._stream is not None:
+            self._look()  # What is written from now on comes after the copy.
+            self._stream.hold()
 
     def _run(self) -> None:
         try:
             self._copy()
         except Exception as exc:  # The training goes on, and says so where it is seen.
             self.error = exc
+        finally:
+            self._is_host_done.set()
 
     def _copy(self) -> None:
         chunk: list[Pair] = []
         size = 0
-        for pair in self._pairs:
+        for pair in self._host:
             chunk.append(pair)
             size += pair[0].nbytes
             if size >= CHUNK_BYTES:
                 copy_now(chunk)
                 chunk, size = [], 0
         copy_now(chunk)
-        self._done(self._sum() == self._versions)
+        if self._stream is not None:
+            self._is_host_done.set()
+            self._stream.wait()
+        self._look()
+        self._is_host_done.set()
+        self._done(self._is_good is True)
+
+    def _look(self) -> None:
+        """Find out whether it is good, once: before any optimizer may write."""
+        with self._turn:
+            if self._is_good is None:
+                self._is_good = self._sum() == self._versions
 
     def _sum(self) -> int:
-        return sum(0 if each.is_inference() else _version(each) for each, _ in self._pairs)
+        return sum(0 if each.is_inference() else _version(each) for each in self._watched)
+
+
+def _gpu_of(pairs: Sequence[Pair]) -> torch.device | None:
+    return next((source.device for source, _ in pairs if source.is_cuda), None)
+
+
+def _on_gpu(pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if pair[0].is_cuda]
+
+
+def _on_host(pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if not pair[0].is_cuda]
 
 
 class Choice:

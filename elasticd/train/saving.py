@@ -240,11 +240,11 @@ class Saving:
         self.saved_step, self._saved_at_s = step, began_s
         self._snapshots += 1
         fail_point("save.claimed")
-        copy_now(now)
         if is_overlapped:
-            self._overlap = Overlap(later, told)
+            is_pinned = all(buffers.is_pinned(buffer) for buffers, buffer in claimed)
+            self._overlap = Overlap(later, told, now=now, is_pinned=is_pinned)
         else:
-            copy_now(later)
+            copy_now([*now, *later])
             if is_last:  # Whoever gave this state may want to be rid of it.
                 self._forget_pairs()
             told(True)

@@ -53,6 +53,7 @@ class FakeGpu:
         self.before_abort: Callable[[], object] = lambda: None
         self.after_init: Callable[[], object] = lambda: None
         self.streams = {self.own: FakeStream(self, self.own, f"compute {own}")}
+        self.side = FakeStream(self, self.own, "side")
         patch = monkeypatch.setattr
         patch(torch.cuda, "Event", lambda *args, **kwargs: FakeEvent(self))
         patch(torch.cuda, "current_stream", lambda device: self.streams[device])
@@ -60,7 +61,13 @@ class FakeGpu:
         patch(dist, "init_process_group", self._init)
         patch(dist, "destroy_process_group", lambda *args: self.note("destroy"))
         patch(dist, "all_reduce", lambda tensor: self.note("all_reduce", tensor.device))
-        patch(torch, "zeros", lambda *shape, device: SimpleNamespace(device=device))
+        zeros = torch.zeros
+
+        def made(*shape: int, device: Any = None) -> Any:
+            is_gpu = torch.device(device or "cpu").type == "cuda"
+            return SimpleNamespace(device=device) if is_gpu else zeros(*shape)
+
+        patch(torch, "zeros", made)
         patch(distributed_c10d, "_abort_process_group", self._abort)
 
     def note(self, *call: Any) -> None:
