@@ -14,6 +14,7 @@ import click
 
 from elasticd.cli.connect import Values, cluster_of, etcd_options, settings_from
 from elasticd.cli.place import gpu_count, own_address
+from elasticd.cli.secrecy import hide_from_user
 from elasticd.control.folder import make_private
 from elasticd.errors import CallError, ElasticdError
 from elasticd.records.ids import JobName, NodeId, checked_name
@@ -56,6 +57,8 @@ def agent(**values: Any) -> int:
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
     log.configure(_is_log_json(values, environ), level)
+    if settings.store.password:
+        hide_from_user()
     from elasticd_agent.main import run
 
     return int(run(settings))

@@ -125,6 +125,9 @@ def endpoints(urls: str) -> tuple[str, ...]:
     """Split and check a list of endpoints; `host:port` counts as http."""
     found = []
     for url in filter(None, (part.strip() for part in urls.split(","))):
+        if url.startswith("unix:///"):
+            found.append(url)
+            continue
         full = url if "://" in url else f"http://{url}"
         scheme, _, rest = full.partition("://")
         host, _, port = rest.rstrip("/").rpartition(":")
@@ -134,7 +137,9 @@ def endpoints(urls: str) -> tuple[str, ...]:
             )
         found.append(f"{scheme}://{host}:{port}")
     if len({url.partition("://")[0] for url in found}) != 1:
-        raise CallError(f"--etcd {urls!r} mixes http and https or is empty: take one of them.")
+        raise CallError(
+            f"--etcd {urls!r} mixes http, https and unix or is empty: take one of them."
+        )
     return tuple(found)
 
 

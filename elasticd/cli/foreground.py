@@ -1,6 +1,5 @@
 """The three ways of `elasticd run`, each with what it starts and how all of that ends."""
 
-import shutil
 import signal
 import socket
 from collections.abc import Mapping
@@ -12,11 +11,13 @@ from elasticd.cli.agent import default_node_id
 from elasticd.cli.connect import open_store
 from elasticd.cli.request import RunRequest
 from elasticd.cli.screen import Screen
+from elasticd.cli.secrecy import hide_from_user
 from elasticd.control import jobs
 from elasticd.control.archive import archive, records_of
+from elasticd.control.etcd_guard import EtcdGuard
 from elasticd.control.folder import JobFolder
 from elasticd.control.last_checkpoint import wait_for_keepers
-from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants, is_dead
+from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants
 from elasticd.control.output import HttpFetch, Tail
 from elasticd.control.report import JobReport, job_report, read_job
 from elasticd.control.session import Interrupt, Session, exit_code
@@ -28,6 +29,7 @@ from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import KeyValue, Store, StoreSettings
 from elasticd.store.embedded import EmbeddedEtcd
+from elasticd.store.private_folder import private_folder
 from elasticd_agent.gpus import visible_gpus
 
 __all__ = ["Foreground"]
@@ -36,7 +38,6 @@ AGENT_GRACE_S = 5.0
 """For agents that did not end with their job; their workers are gone by then, or will be killed."""
 OUTPUT_END_S = 3.0
 LEFTOVER_GRACE_S = 1.0
-ETCD_RESTARTS = 5
 KEEPER_ANSWER_S = 1.0
 
 
@@ -67,8 +68,7 @@ class Foreground:
         with ExitStack() as stack:
             stack.callback(folder.release)
             stack.callback(self._end_rest)
-            etcd = EmbeddedEtcd(folder.etcd)
-            stack.callback(shutil.rmtree, folder.etcd / "data", ignore_errors=True)
+            etcd = EmbeddedEtcd(folder.etcd, is_private=True)
             stack.callback(etcd.stop)
             etcd.start()
             folder.write_endpoint(etcd.url)
@@ -87,6 +87,8 @@ class Foreground:
     def join(self) -> int:
         """Serve one job with an agent of this machine, beside other hosts that do the same."""
         assert self._request.store is not None
+        if self._request.store.password:
+            hide_from_user()
         node = NodeId(self._request.node_id or default_node_id(socket.gethostname()))
         folder = JobFolder(self._run_folder, self._spec.name)
         adopt_orphans()
@@ -147,15 +149,17 @@ class Foreground:
             tail=tail,
             interrupt=self._interrupt,
             tell=self._screen.tell,
-            look_after=_Keeper(etcd, self._screen) if etcd is not None else lambda: None,
+            look_after=EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None,
         )
         items: Mapping[str, KeyValue] = {}
+        status: JobStatus | None = None
         try:
             status = session.run()
         finally:
             tail.finish(OUTPUT_END_S)
-            if folder is not None:
-                items = self._keep(store, session.nodes, folder)
+            if folder is not None and etcd is not None:
+                items = self._keep(store, session.nodes, status)
+                self._archive(items, folder, etcd)
         if folder is not None:
             return status, job_report(items.values(), self._keys, self._spec.name)
         with suppress(Unavailable):
@@ -163,17 +167,41 @@ class Foreground:
         return status, None
 
     def _keep(
-        self, store: Store, nodes: Mapping[NodeId, Node], folder: JobFolder
+        self, store: Store, nodes: Mapping[NodeId, Node], status: JobStatus | None
     ) -> Mapping[str, KeyValue]:
-        """Write down what stands in the private etcd, and the nodes, which are gone from it."""
+        """Put together what stands in the private etcd, and what we know if that is gone."""
+        keys, name = self._keys, self._spec.name
+        known = {keys.node(node.node): encode(node) for node in nodes.values()}
+        known[keys.spec(name)] = encode(self._spec)
+        if status is not None:
+            known[keys.status(name)] = encode(status)
         items = {
-            key: KeyValue(key=key, value=encode(node), mod_revision=0, create_revision=0)
-            for key, node in ((self._keys.node(node.node), node) for node in nodes.values())
+            key: KeyValue(key=key, value=value, mod_revision=0, create_revision=0)
+            for key, value in known.items()
         }
         with suppress(Unavailable):
-            items |= records_of(store, self._keys, self._spec.name)
-        archive(items.values(), folder.records)
+            items |= records_of(store, keys, name)
         return items
+
+    def _archive(
+        self, items: Mapping[str, KeyValue], folder: JobFolder, etcd: EmbeddedEtcd
+    ) -> None:
+        """Keep the records beside the logs, or where there is room for them."""
+        try:
+            with suppress(OSError):
+                return archive(items.values(), folder.records)
+            etcd.stop()  # What it wrote ahead takes more room than all records.
+            archive(items.values(), folder.records)
+        except OSError as exc:
+            beside = private_folder()
+            why = f"the records cannot be kept in {folder.path} ({exc.strerror})"
+            if beside is None:
+                return self._screen.line(f"{why}; the logs are there")
+            kept = beside / folder.records.name
+            with suppress(OSError):
+                archive(items.values(), kept)
+                why += f": make room and `mv {kept} {folder.path}`, then `status` and `why` find it"
+            self._screen.line(why)
 
     def _end_rest(self) -> None:
         """Let the last checkpoint become durable, then end whatever is left below us."""
@@ -224,20 +252,6 @@ class Foreground:
     def _own_environ(self) -> dict[str, str]:
         """The user's environment, without what steers elasticd: the agents get that as flags."""
         return {k: v for k, v in self._environ.items() if not k.startswith("ELASTICD_")}
-
-
-class _Keeper:
-    """Starts the private etcd again if it dies: the workers go on meanwhile, nothing is lost."""
-
-    def __init__(self, etcd: EmbeddedEtcd, screen: Screen) -> None:
-        self._etcd, self._screen = etcd, screen
-        self._left = ETCD_RESTARTS
-
-    def __call__(self) -> None:
-        if self._left and is_dead(self._etcd.pid):
-            self._left -= 1
-            self._screen.note("the private etcd ended and is started again")
-            self._etcd.restart()
 
 
 def keeper_progress(name: str) -> tuple[int, int]:

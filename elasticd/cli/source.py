@@ -9,7 +9,7 @@ from pathlib import Path
 from elasticd.cli.connect import Values, keys_of, log_dir_of, open_store, settings_from
 from elasticd.control.archive import load
 from elasticd.control.folder import JobFolder, local_jobs
-from elasticd.errors import NotFound
+from elasticd.errors import NotFound, Unavailable
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings
@@ -80,7 +80,7 @@ def sources(values: Values) -> Iterator[list[Source]]:
         raise NotFound(f"{_nothing(run_folder)}; for a cluster give --etcd.")
     try:
         for folder in folders:
-            with suppress(NotFound):  # a run that was killed left nothing to list
+            with suppress(NotFound, Unavailable):  # a run that was killed left nothing to list
                 opened.append(_connect(folder))
         yield opened
     finally:
@@ -101,12 +101,18 @@ def _connect(folder: JobFolder) -> Source:
     endpoint = folder.endpoint
     if endpoint is not None and folder.is_live():
         settings = StoreSettings(endpoints=(endpoint,))
-        store: Store = open_store(settings, Keys())
+        try:
+            store: Store = open_store(settings, Keys())
+        except Unavailable as exc:
+            raise Unavailable(
+                f"The run {folder.job!r} goes on, but its private etcd does not answer: is the "
+                f"disk of {folder.path} full? Its logs are there."
+            ) from exc
         return Source(store=store, keys=Keys(), run_folder=folder.run_folder)
     if not folder.records.exists():
         raise NotFound(
-            f"The run {folder.job!r} was killed before it could keep its records; its logs are in "
-            f"{folder.path}."
+            f"The run {folder.job!r} was killed before it could keep its records, or had no room "
+            f"for them; its logs are in {folder.path}."
         )
     archived = MemoryStore()
     load(folder.records, archived)

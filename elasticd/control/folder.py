@@ -18,12 +18,15 @@ from pathlib import Path
 
 from elasticd.errors import CallError, Refused
 from elasticd.records.ids import JobName
+from elasticd.store.private_folder import PREFIX
 
 __all__ = ["OF_WORKERS", "JobFolder", "local_jobs", "make_private", "move_aside"]
 
 OF_WORKERS = ("gen-*", "prepared", "incidents")
 """What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
 OURS = (*OF_WORKERS, "agents", "records.json")
+
+MARKS = ("endpoint", "records.json", "lock")
 
 
 class JobFolder:
@@ -88,6 +91,7 @@ class JobFolder:
             ) from exc
         # A run that was killed leaves these; their owner is gone, since the lock was free.
         try:
+            self._remove_sockets()
             self.remove_endpoint()
             shutil.rmtree(self.etcd, ignore_errors=True)
             move_aside(self.path, OURS)
@@ -103,6 +107,12 @@ class JobFolder:
 
     def remove_endpoint(self) -> None:
         (self.path / "endpoint").unlink(missing_ok=True)
+
+    def _remove_sockets(self) -> None:
+        """Remove the folder of sockets that a killed run left where temporary files are."""
+        path = Path((self.endpoint or "").removeprefix("unix://"))
+        if path.is_absolute() and path.parent.name.startswith(PREFIX):
+            shutil.rmtree(path.parent, ignore_errors=True)
 
     def release(self) -> None:
         if self._lock is not None:
@@ -146,7 +156,8 @@ def move_aside(folder: Path, patterns: Iterable[str]) -> None:
 
 def local_jobs(run_folder: Path) -> Iterator[JobFolder]:
     """Find the local jobs in a run folder, newest first."""
-    marks = [*run_folder.glob("*/endpoint"), *run_folder.glob("*/records.json")]
+    # The lock alone is left where a run was killed, or had no room for its records.
+    marks = [mark for name in MARKS for mark in run_folder.glob(f"*/{name}")]
     newest: dict[str, float] = {}
     for mark in marks:
         try:

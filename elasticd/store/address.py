@@ -24,14 +24,20 @@ class Address:
     """A name, an IPv4 address, or an IPv6 address without brackets."""
     port: int
     is_tls: bool
+    path: str = ""
+    """Of a unix socket, instead of host and port."""
 
     @property
     def url(self) -> str:
+        if self.path:
+            return f"unix://{self.path}"
         return f"{'https' if self.is_tls else 'http'}://{self._host_in_url}:{self.port}"
 
     @property
     def target(self) -> str:
         """As gRPC writes it. A name is looked up again at every reconnection."""
+        if self.path:
+            return f"unix:{self.path}"
         return f"dns:///{self._host_in_url}:{self.port}"
 
     @property
@@ -61,6 +67,9 @@ def _parse(text: str) -> Address:
             "An address of etcd holds a user or a password: give them as settings of their own,"
             " addresses are shown in logs."
         )
+    if text.startswith("unix:///"):
+        path = text.removeprefix("unix://")
+        return Address(host="localhost", port=DEFAULT_PORT, is_tls=False, path=path)
     # A bare host:port is what etcdctl takes, so operators write it.
     url = text if "://" in text else f"http://{text}"
     try:
@@ -71,7 +80,7 @@ def _parse(text: str) -> Address:
     is_plain = parts.path in ("", "/") and not parts.query and not parts.fragment
     if parts.scheme not in ("http", "https") or not host or port == 0 or not is_plain:
         raise CallError(
-            f"The address of etcd {text!r} is not understood: write http://host:{DEFAULT_PORT} or"
-            f" https://host:{DEFAULT_PORT}."
+            f"The address of etcd {text!r} is not understood: write http://host:{DEFAULT_PORT},"
+            f" https://host:{DEFAULT_PORT} or unix:///path/of/socket."
         )
     return Address(host=host, port=port or DEFAULT_PORT, is_tls=parts.scheme == "https")

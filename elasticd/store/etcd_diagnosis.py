@@ -141,7 +141,16 @@ def _context(settings: StoreSettings) -> ssl.SSLContext:
 
 
 def _connect(address: Address, timeout_s: float) -> socket.socket:
-    return socket.create_connection((address.host, address.port), timeout=timeout_s)
+    if not address.path:
+        return socket.create_connection((address.host, address.port), timeout=timeout_s)
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.settimeout(timeout_s)
+    try:
+        connected.connect(address.path)
+    except OSError:
+        connected.close()
+        raise
+    return connected
 
 
 def _speaks_tls(address: Address, timeout_s: float) -> bool:

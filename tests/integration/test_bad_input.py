@@ -13,8 +13,9 @@ import pytest
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, StoreSettings, Txn
-from elasticd.store.embedded import EmbeddedEtcd, find_etcd, free_port
+from elasticd.store.embedded import EmbeddedEtcd, free_port
 from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd_program import find_etcd
 from tests.fixtures.cluster import ELASTICD, SCRIPTS, Call, until
 from tests.fixtures.etcd import EtcdCluster, EtcdMember, TlsEtcd
 from tests.fixtures.process_mark import ProcessMark

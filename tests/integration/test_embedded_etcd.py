@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from elasticd.errors import EnvironmentProblem, Unavailable
+from elasticd.store import embedded
 from elasticd.store.api import Put, StoreSettings, Txn
-from elasticd.store.embedded import EmbeddedEtcd, find_etcd
+from elasticd.store.embedded import EmbeddedEtcd
 from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd_program import find_etcd
 from tests.fixtures.etcd import crash
 
 
@@ -68,6 +71,60 @@ def test_etcd_dies_with_its_parent(etcd_program: Path, tmp_path: Path) -> None:
     parent.wait()
     parent.stdout.close()
     wait_until(lambda: is_gone(pid))
+
+
+def test_only_its_owner_reaches_the_etcd_of_a_run(etcd_program: Path, tmp_path: Path) -> None:
+    """Who writes to it has programs run: it has no port, and its sockets' folder is private."""
+    etcd = EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, is_private=True)
+    with etcd:
+        sockets = Path(etcd.url.removeprefix("unix://")).parent
+        assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
+        assert tcp_listeners(etcd.pid) == []
+        store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=20.0))
+        store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
+        crash(etcd)
+        with pytest.raises(Unavailable, match="No etcd answers at unix:///"):
+            EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=0.2)).get("/a")
+        etcd.restart()
+        item = store.get("/a")
+        assert item is not None and item.value == b"1"
+        store.close()
+    assert not sockets.exists() and not etcd.data.exists()
+
+
+def test_etcd_moves_when_its_disk_is_full(
+    etcd_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that it knows; the room that it took is free again on the full disk."""
+    with EmbeddedEtcd(tmp_path / "etcd", program=etcd_program, is_private=True) as etcd:
+        store = EtcdStore(StoreSettings(endpoints=[etcd.url], timeout_s=20.0))
+        store.commit(Txn(then=(Put(key="/a", value=b"1"),)))
+        crash(etcd)
+        monkeypatch.setattr(embedded, "_TIGHT_BYTES", 1 << 62)
+        assert f"no space is left in {tmp_path / 'etcd'}" in etcd.ending
+        etcd.restart()
+        item = store.get("/a")
+        assert item is not None and item.value == b"1"
+        assert not (tmp_path / "etcd" / "data").exists()
+        crash(etcd)
+        monkeypatch.setattr(embedded, "_ROOM_BYTES", 1 << 62)
+        with pytest.raises(Unavailable, match="No space is left"):
+            etcd.restart()
+        store.close()
+        moved = etcd.data
+    assert not moved.parent.exists()
+
+
+def tcp_listeners(pid: int) -> list[str]:
+    """Sockets in the state LISTEN, of the process's own ones."""
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    own = {link.removeprefix("socket:[").rstrip("]") for link in links if link[:7] == "socket:"}
+    lines = [
+        line
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [line for line in lines if line.split()[3] == "0A" and line.split()[9] in own]
 
 
 def test_stopped_etcd_can_be_ended(etcd_program: Path, tmp_path: Path) -> None:

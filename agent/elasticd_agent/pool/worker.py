@@ -23,6 +23,7 @@ from elasticd_agent.niceness import can_undo
 from elasticd_agent.pool import as_main, raised
 from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.mark import MARK, write_mark
+from elasticd_agent.pool.output import OutputFile, open_output
 from elasticd_agent.pool.prctl import set_name
 from elasticd_agent.pool.report import Report
 
@@ -84,8 +85,7 @@ def _settle(start: Start) -> None:
     """Take the job's folder, files and environment."""
     os.chdir(start.cwd or ".")
     for fd, path in ((1, start.out_path), (2, start.err_path)):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        file_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file_fd = open_output(path)
         os.dup2(file_fd, fd)
         if file_fd != fd:
             os.close(file_fd)
@@ -129,10 +129,11 @@ def _run(start: Start, report: Report) -> None:
 
 
 def _renew_streams() -> None:
-    """Build stdin, stdout and stderr as `python -u` does."""
+    """Build stdin, stdout and stderr as `python -u` does, but for a full disk."""
     for name, fd in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         old = getattr(sys, name)
-        raw = io.FileIO(fd, "r" if fd == 0 else "w", closefd=False)
+        kind = io.FileIO if fd == 0 else OutputFile
+        raw = kind(fd, "r" if fd == 0 else "w", closefd=False)
         raw.name = f"<{name}>"
         stream = io.TextIOWrapper(
             io.BufferedReader(raw) if fd == 0 else raw,

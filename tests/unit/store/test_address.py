@@ -61,3 +61,10 @@ def test_password_in_an_address_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(CallError, match="settings of their own") as caught:
         parse_addresses([text])
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_unix_socket_is_an_address() -> None:
+    """What is not encrypted need not be: nobody but the socket's users can listen."""
+    (address,) = parse_addresses(["unix:///tmp/elasticd-x/etcd:1"])
+    assert address.url == "unix:///tmp/elasticd-x/etcd:1"
+    assert address.target == "unix:/tmp/elasticd-x/etcd:1"
