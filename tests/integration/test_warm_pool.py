@@ -292,6 +292,25 @@ def test_preload_with_a_thread_makes_the_pool_spawn(tmp_path: Path) -> None:
         assert driver.wait_for(Raised).where == f"{tmp_path}/bad.py:2"
 
 
+def test_what_was_preloaded_is_freed_at_the_end_as_under_python(tmp_path: Path) -> None:
+    """An object in a cycle of a module of the pool is collected when the script is over."""
+    (tmp_path / "cyclic.py").write_text(
+        "import os\n"
+        "class Node:\n"
+        "    def __init__(self):\n"
+        "        self.itself = self\n"
+        "    def __del__(self, write=os.write):\n"
+        "        write(1, b'freed')\n"
+        "node = Node()\n"
+    )
+    (tmp_path / "train.py").write_text("import cyclic\n")
+    driver = PoolDriver(preload="cyclic", cwd=tmp_path)
+    with driver.until_closed() as ready:
+        assert ready.can_fork
+        assert plainly("train.py", folder=tmp_path) == (0, "freed", "")
+        assert warmly(driver, "train.py", folder=tmp_path) == (0, "freed", "")
+
+
 @pytest.mark.parametrize(
     ("name", "source", "word"),
     [

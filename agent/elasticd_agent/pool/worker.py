@@ -6,6 +6,8 @@ environment. So a pool serves one environment; only variables that differ betwee
 job may differ from it.
 """
 
+import atexit
+import gc
 import importlib
 import io
 import os
@@ -120,6 +122,10 @@ def _run(start: Start, report: Report) -> None:
             report.send(raised.describe(start.worker, exc))
             raised.write_error_file(start.error_file, exc)
 
+    # What the pool imported is frozen, and the collection with which an interpreter ends passes
+    # over it: libraries that count what is left (nanobind) would call all of it leaked. This is
+    # registered before the script begins, so it is called after all that the script registers.
+    atexit.register(gc.unfreeze)
     as_main.run(
         start.entry,
         start.args,
