@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticd.errors import ElasticdError, Unavailable
+from elasticd.errors import ElasticdError, Refused, Unavailable
 
-__all__ = ["Bucket", "Listed", "Missing", "Throttled"]
+__all__ = ["Bucket", "Listed", "Missing", "NeedsLength", "Throttled"]
 
 Data = bytes | memoryview
 
 
 class Missing(ElasticdError):
     """There is no such object. Of a bucket that does not exist: EnvironmentProblem."""
+
+
+class NeedsLength(Refused):
+    """The service takes no body whose length does not come first."""
 
 
 class Throttled(Unavailable):

@@ -101,6 +101,8 @@ class Committer:
         if not self.bucket.create(snapshot.manifest, text):
             # From another holder's fragments, perhaps; equally good if it is whole.
             manifest, text = again(lambda: _standing(self.bucket, snapshot))
+            if manifest.header.uid != self.uid:
+                return Outcome.TOO_LATE
         fail_point("commit.manifest")
         outcome = Outcome.COMMITTED
 
@@ -110,7 +112,7 @@ class Committer:
             if ruling.last == snapshot:
                 outcome = Outcome.ALREADY
                 return None
-            if not may_commit(ruling, snapshot):
+            if not self.may_commit(ruling, snapshot):
                 outcome = Outcome.TOO_LATE
                 return None
             return Entry(
@@ -128,6 +130,19 @@ class Committer:
         self.log.append(make)
         return outcome
 
+    def may_commit(self, ruling: Ruling, snapshot: Snapshot) -> bool:
+        """True if this run's snapshot may become the newest checkpoint.
+
+        Two runs can have one number where a storage lets two writers create one object; then the
+        one whose entry stands goes on.
+        """
+        is_ours = ruling.run != snapshot.run or ruling.uid == self.uid
+        return is_ours and may_commit(ruling, snapshot)
+
+    def fragment(self, snapshot: Snapshot, share: int) -> Fragment | None:
+        """Read this run's fragment of a share, of whichever holder wrote one; None: nobody did."""
+        return fragment_of(self.bucket, snapshot, share, self.uid)
+
     def gather(self, snapshot: Snapshot, shares: int, own: Iterable[Fragment]) -> Manifest | None:
         """Put the manifest together; None as long as a share is missing.
 
@@ -136,22 +151,22 @@ class Committer:
         known = {fragment.share: fragment for fragment in own}
         found = []
         for share in range(shares):
-            fragment = known.get(share) or fragment_of(self.bucket, snapshot, share)
+            fragment = known.get(share) or self.fragment(snapshot, share)
             if fragment is None:
                 return None
             found.append(fragment)
         return merged(found)
 
 
-def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int) -> Fragment | None:
-    """Read a share's fragment, of whichever holder wrote one; None: nobody did."""
+def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int, uid: str) -> Fragment | None:
+    """Read a share's fragment, of whichever holder of this run wrote one; None: nobody did."""
     for holder in range(HOLDERS):
         name = fragment_name(snapshot, share, holder)
         try:
             found = again(lambda: Fragment.from_json(bucket.read(name, TEXT_LIMIT_BYTES)))  # noqa: B023
         except (Missing, Damaged):
             continue
-        if (found.snapshot, found.share) == (snapshot, share):
+        if (found.snapshot, found.share, found.uid) == (snapshot, share, uid):
             return found
     return None
 
@@ -167,6 +182,8 @@ def read_manifest(bucket: Bucket, entry: Entry) -> Manifest:
         manifest, text = _standing(bucket, entry.snapshot)
         if text_sum(text) != entry.manifest_sum:
             raise Damaged(f"The manifest of {entry.snapshot} is not the one that was committed.")
+        if manifest.header.uid != entry.uid:
+            raise Damaged(f"The manifest of {entry.snapshot} is of another run.")
         return manifest
 
     return again(once)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fsspec.exceptions import FSTimeoutError
 
-from elasticd.checkpoint.bucket import Missing, Throttled
+from elasticd.checkpoint.bucket import Missing, NeedsLength, Throttled
 from elasticd.errors import CallError, EnvironmentProblem, NotSupported, Refused, Unavailable
 
 __all__ = ["is_past_the_end", "meaning", "no_bucket", "wrong_options"]
@@ -70,6 +70,11 @@ def meaning(exc: Exception, where: str) -> Exception:
         )
     if code in _THROTTLED or status in (429, 503):
         return Throttled(f"{where} is overloaded ({why}).", after_s=_after_s(answer.headers))
+    if status == 411:
+        return NeedsLength(
+            f"{where} wants to know the length of a body first ({code}: {why}): put "
+            '"config_kwargs": {"request_checksum_calculation": "when_required"} into the options.'
+        )
     if code not in _AGAIN and (300 <= status < 408 or 410 <= status < 500):
         return Refused(
             f"{where} does not take the request ({code}: {why}): check the URL, and in the options "

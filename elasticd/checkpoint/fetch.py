@@ -15,7 +15,7 @@ from elasticd.checkpoint.manifest import BLOCK_BYTES, DTYPE_BYTES, Manifest, Par
 from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.sums import block_sum
 
-__all__ = ["Extent", "Fetching", "extents", "fetch", "size_of", "verify"]
+__all__ = ["Extent", "Fetching", "extents", "fetch", "read_back", "size_of", "verify"]
 
 TRIES = 3
 REQUEST_BYTES = 16 << 20
@@ -136,6 +136,22 @@ def verify(bucket: Bucket, manifest: Manifest, pool: Executor) -> list[str]:
         return ""
 
     return [said for said in pool.map(look, manifest.parts) if said]
+
+
+def read_back(bucket: Bucket, manifest: Manifest) -> None:
+    """Read the last block of the first part and of the last one: does the storage give it back?
+
+    Raises:
+        Damaged: it is gone, too short, or wrong.
+    """
+    folder = manifest.header.snapshot.folder
+    memory = memoryview(bytearray(BLOCK_BYTES))
+    for part in {each.name: each for each in manifest.parts[:1] + manifest.parts[-1:]}.values():
+        if part.size:
+            block = (part.size - 1) // BLOCK_BYTES
+            start = block * BLOCK_BYTES
+            extent = Extent(part=0, first_block=block, start=start, size=part.size - start, at=0)
+            _fetch_one(bucket, folder, part, extent, memory)
 
 
 def _close(found: list[Extent], part: int, run: list[int], part_bytes: int, at: int) -> int:

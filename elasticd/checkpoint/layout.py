@@ -13,14 +13,16 @@ __all__ = [
     "HINT",
     "LEASES",
     "STEPS",
+    "TRIALS",
     "Snapshot",
     "entry_name",
     "fragment_name",
     "is_part_name",
     "part_name",
+    "trial_name",
 ]
 
-COMMITS, STEPS, LEASES = "commits", "steps", "leases"
+COMMITS, STEPS, LEASES, TRIALS = "commits", "steps", "leases", "trials"
 
 HINT = f"{COMMITS}/hint.json"
 """A number that the log has reached; only saves a reader requests, and may be wrong."""
@@ -72,6 +74,11 @@ def fragment_name(snapshot: Snapshot, share: int, holder: int) -> str:
 def part_name(share: int, holder: int, writer: str, index: int) -> str:
     """A part's name inside of its folder; `writer` is another for each process that writes."""
     return f"{share:05d}-{holder}-{writer}-{index:05d}.bin"
+
+
+def trial_name(token: str) -> str:
+    """An object by which a process finds out how the storage behaves."""
+    return f"{TRIALS}/{token}.bin"
 
 
 def is_part_name(name: str) -> bool:

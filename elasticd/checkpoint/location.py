@@ -17,9 +17,10 @@ from fsspec.registry import known_implementations
 from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.retry import Policy, Retrying
+from elasticd.checkpoint.trial import Tried
 from elasticd.errors import CallError
 
-__all__ = ["checked_options", "checked_url", "open_bucket"]
+__all__ = ["checked_options", "checked_url", "open_bucket", "open_once"]
 
 _SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connection_string",
            "account_key", "access_key", "private_key")  # fmt: skip
@@ -101,7 +102,18 @@ def open_bucket(
     *,
     policy: Policy | None = None,
 ) -> Bucket:
-    """Return the bucket of a checked URL; connects to nothing yet.
+    """Return the bucket of a checked URL, which asks again as the policy says.
+
+    Raises:
+        CallError, EnvironmentProblem: what is missing here to use it.
+    """
+    return Retrying(open_once(url, options, environ), policy or Policy())
+
+
+def open_once(
+    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> Bucket:
+    """Return the bucket of a checked URL, which asks once; connects to nothing yet.
 
     Raises:
         CallError, EnvironmentProblem: what is missing here to use it.
@@ -116,8 +128,8 @@ def open_bucket(
     else:
         from elasticd.checkpoint.remote import Remote  # costs the import of a driver
 
-        inner = Remote(url, given)
-    return Retrying(inner, policy or Policy())
+        inner = Tried(Remote(url, given))
+    return inner
 
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:

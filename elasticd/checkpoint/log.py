@@ -56,6 +56,8 @@ class Ruling:
                 last, floor_step = None, made.step
             return self._with(entry, made.step, last, floor_step, entry.former)
         if entry.kind is Kind.COMMITTED:
+            if made.run == self.run and entry.uid != self.uid:
+                return self  # Of another run that was let have the same number.
             if is_newer:
                 return self._with(entry, made.step, made, made.step, self.former)
             return replace(self, last=made, floor_step=made.step)
@@ -239,7 +241,10 @@ class Log:
             assert entry.number == number
             entry = self._pointing_back(entry, newest)
             if self._bucket.create(entry_name(number), entry.to_json()):
-                self._entries[number], self._newest = entry, number
+                self._newest = number
+                if entry.kind is not Kind.OPENED:
+                    # Who opened is looked up: a storage may have let two create this number.
+                    self._entries[number] = entry
                 with suppress(ElasticdError):  # Without the hint it counts too.
                     self._bucket.replace(HINT, json.dumps(number).encode())
                 return entry

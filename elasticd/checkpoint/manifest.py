@@ -108,6 +108,9 @@ class Fragment:
     """What one holder uploaded of one share; `header` is there in share 0."""
 
     snapshot: Snapshot
+    uid: str
+    """Of the run that wrote it. Where a storage let two runs have one number, their snapshots have
+    the same names; what they uploaded must not become one checkpoint."""
     share: int
     shares: int
     parts: tuple[Part, ...]
@@ -119,6 +122,7 @@ class Fragment:
             {
                 "format": FORMAT,
                 **_plain_snapshot(self.snapshot),
+                "uid": self.uid,
                 "share": self.share,
                 "shares": self.shares,
                 "parts": _plain_parts(self.parts),
@@ -139,6 +143,7 @@ class Fragment:
         snapshot = _snapshot(said)
         return cls(
             snapshot=snapshot,
+            uid=read.text(said, "uid"),
             share=read.whole(said, "share", PART_LIMIT),
             shares=read.whole(said, "shares", PART_LIMIT, least=1),
             parts=parts,
@@ -229,9 +234,8 @@ def merged(fragments: Sequence[Fragment]) -> Manifest:
     parts: list[Part] = []
     pieces: list[Piece] = []
     for share, fragment in enumerate(fragments):
-        if (fragment.share, fragment.shares) != (share, header.shares) or (
-            fragment.snapshot != header.snapshot
-        ):
+        given = fragment.share, fragment.shares, fragment.snapshot, fragment.uid
+        if given != (share, header.shares, header.snapshot, header.uid):
             raise Damaged(f"Share {share} belongs to something else.")
         first = len(parts)
         parts += fragment.parts

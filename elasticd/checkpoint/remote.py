@@ -43,6 +43,10 @@ _S3_DEFAULTS: dict[str, Any] = {
     "retries": {"total_max_attempts": 1, "mode": "standard"},
     "max_pool_connections": 64,
 }
+_PLAIN = {"request_checksum_calculation": "when_required"}
+"""Else botocore sends a body over https in chunks, with a checksum behind it."""
+_UNCHECKED = {"response_checksum_validation": "when_required"}
+"""Everything has a checksum of ours, and some servers give that of the object with a part of it."""
 
 
 class Remote:
@@ -59,8 +63,22 @@ class Remote:
         """
         self._request_s = request_s
         self._url = url.rstrip("/")
-        protocol = url.partition("://")[0]
-        merged = _with_limits(protocol, options, request_s)
+        self._options = dict(options)
+        self._put_lock = threading.Lock()
+        self._connect(options)
+
+    def send_plain(self) -> bool:
+        """From now on send bodies as they are, without framing; False: it does already."""
+        given = self._options.get("config_kwargs", {})
+        if not self._is_s3 or not _knows_checksums() or given.items() >= _PLAIN.items():
+            return False
+        self._options["config_kwargs"] = {**given, **_PLAIN}
+        self._connect(self._options)
+        return True
+
+    def _connect(self, options: Mapping[str, Any]) -> None:
+        protocol = self._url.partition("://")[0]
+        merged = _with_limits(protocol, options, self._request_s)
         with self._translated(""):
             try:
                 self._fs, self._root = _opened(
@@ -79,7 +97,6 @@ class Remote:
         # A session that the user made is nothing that botocore's own could be made from.
         self._is_s3 = protocol in _S3 and getattr(self._fs, "session", None) is None
         self._put: S3Put | None = None
-        self._put_lock = threading.Lock()
         self._exclusive: dict[str, Any] = (
             {"mode": "create"} if "mode" in accepted else
             {"overwrite": False} if "overwrite" in accepted else {}
@@ -230,11 +247,21 @@ def _with_limits(protocol: str, options: Mapping[str, Any], request_s: float) ->
     connect_s = min(CONNECT_S, request_s)
     if protocol in _S3:
         limits = {"connect_timeout": connect_s, "read_timeout": request_s}
-        settings = {**_S3_DEFAULTS, **limits, **options.get("config_kwargs", {})}
+        more = _UNCHECKED if _knows_checksums() else {}
+        settings = {**_S3_DEFAULTS, **more, **limits, **options.get("config_kwargs", {})}
         return {**options, "config_kwargs": settings}
     if protocol in _AZURE:
         return {"connection_timeout": connect_s, "read_timeout": request_s, **options}
     return dict(options)
+
+
+def _knows_checksums() -> bool:
+    """Say whether botocore adds checksums by itself, and has options for it: since 1.36."""
+    try:
+        from botocore.config import Config
+    except ImportError:
+        return False
+    return "request_checksum_calculation" in Config.OPTION_DEFAULTS
 
 
 def _opened(url: str, **options: Any) -> tuple[Any, str]:

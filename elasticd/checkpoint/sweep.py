@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from elasticd.checkpoint.bucket import Bucket, Missing
-from elasticd.checkpoint.layout import COMMITS, LEASES, STEPS, Snapshot
+from elasticd.checkpoint.layout import COMMITS, LEASES, STEPS, TRIALS, Snapshot
 from elasticd.checkpoint.lease import is_over, leased, leases
 from elasticd.checkpoint.log import Log, Ruling
 from elasticd.checkpoint.read import Damaged
@@ -26,8 +26,8 @@ LEAST_AGE_S = 3600.0
 LIST_LIMIT = 1_000_000
 FOLDER_LIMIT = 2_000_000
 
-_TEMPORARY = re.compile(rf"(?:{COMMITS}|{LEASES})/\.[^/]+\.tmp")
-"""What a write to a mounted file system leaves behind when it dies."""
+_STRAY = re.compile(rf"(?:{COMMITS}|{LEASES})/\.[^/]+\.tmp|{TRIALS}/[^/]+")
+"""What a write to a mounted file system leaves behind when it dies, and a trial anywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Found:
 class Swept:
     folders: tuple[Found, ...]
     strays: tuple[str, ...]
-    """Names of leases that are over, and of temporary files."""
+    """Names of leases that are over, of temporary files, and of trials."""
     is_cut_off: bool
     """There is more than one sweep looks at: call it again."""
 
@@ -154,8 +154,8 @@ def _check_readable(log: Log, number: int) -> None:
 
 def _strays(bucket: Bucket, now_unix_s: float, older_than_s: float) -> tuple[str, ...]:
     over = [each.name for each in leases(bucket) if is_over(each, now_unix_s)]
-    for folder in (COMMITS, LEASES):
-        listed = bucket.list(folder, LIST_LIMIT, lambda name: bool(_TEMPORARY.fullmatch(name)))
+    for folder in (COMMITS, LEASES, TRIALS):
+        listed = bucket.list(folder, LIST_LIMIT, lambda name: bool(_STRAY.fullmatch(name)))
         over += [
             each.name
             for each in listed

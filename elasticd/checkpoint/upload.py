@@ -38,12 +38,15 @@ def upload(
     share: Share,
     memory: memoryview,
     *,
+    uid: str,
     writer: str,
     pool: Executor,
     is_wanted: Callable[[], bool] = lambda: True,
     wrote: Callable[[int], None] = lambda _: None,
 ) -> Fragment:
-    """Write all parts, then the fragment that names them; `writer` is a name of this process.
+    """Write all parts, then the fragment that names them, for the run `uid`.
+
+    `writer` is a name of this process.
 
     `wrote` is told the size of each part that stands there, from several threads.
 
@@ -81,6 +84,7 @@ def upload(
     fail_point("upload.parts")
     fragment = Fragment(
         snapshot=share.snapshot,
+        uid=uid,
         share=share.share,
         shares=share.shares,
         parts=parts,

@@ -116,6 +116,7 @@ def _fragment(written: Written, header: Header, index_of: Mapping[Key, int]) -> 
     keys = written.keys()
     return Fragment(
         snapshot=header.snapshot,
+        uid=header.uid,
         share=written.share,
         shares=header.shares,
         parts=written.parts,

@@ -14,10 +14,11 @@ from elasticd.checkpoint.keeper.saver import Saver
 from elasticd.checkpoint.keeper.sending import Sender
 from elasticd.checkpoint.keeper.service import Service
 from elasticd.checkpoint.keeper.vault import Vault
-from elasticd.checkpoint.location import open_bucket
+from elasticd.checkpoint.location import open_once
 from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.retention import Retention
-from elasticd.checkpoint.retry import Policy
+from elasticd.checkpoint.retry import Policy, Retrying
+from elasticd.checkpoint.trial import Tried
 from elasticd.checkpoint.unusable import Unusable
 from elasticd.errors import ElasticdError
 
@@ -68,9 +69,10 @@ class Kept:
 
 
 def keep(keeping: Keeping) -> Kept:
-    """Build a keeper's parts; connects to nothing yet."""
+    """Build a keeper's parts, and begin to try the storage, since a keeper is going to write."""
     options = dict(keeping.options)
-    bucket = _opened(keeping.url, options, Policy(limit_s=keeping.timeout_s))
+    storage = _opened(keeping.url, options)
+    bucket = Retrying(storage, Policy(limit_s=keeping.timeout_s))
     committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
     vault = Vault()
     housekeeping = Housekeeping(bucket, keeping.retention)
@@ -86,7 +88,10 @@ def keep(keeping: Keeping) -> Kept:
     )
     # Whoever waits for a restore is a person, or a job that may be told at once.
     prompt = Policy(limit_s=min(START_LIMIT_S, keeping.timeout_s))
-    finder = Finder(_opened(keeping.url, options, prompt), committer, parallel=keeping.parallel)
+    finder = Finder(Retrying(storage, prompt), committer, parallel=keeping.parallel)
+    if isinstance(storage, Tried):
+        storage.say = saver.note
+        storage.begin()
     own = {"job": keeping.job, "uid": keeping.uid}
     nice = keeping.niceness
     sender = Sender(**own, niceness=nice, metrics=metrics, note=saver.note)
@@ -101,9 +106,9 @@ def keep(keeping: Keeping) -> Kept:
     return Kept(service=service, saver=saver, sender=sender)
 
 
-def _opened(url: str, options: dict[str, object], policy: Policy) -> Bucket:
+def _opened(url: str, options: dict[str, object]) -> Bucket:
     """Open a bucket; one that cannot be used here answers every question with the reason."""
     try:
-        return open_bucket(url, options, policy=policy)
+        return open_once(url, options)
     except ElasticdError as exc:
         return Unusable(url, exc)

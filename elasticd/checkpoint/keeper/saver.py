@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from threading import Condition, Thread
 
 from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.commit import Committer, Outcome, fragment_of
+from elasticd.checkpoint.commit import Committer, Outcome
 from elasticd.checkpoint.fail_point import fail_point
+from elasticd.checkpoint.fetch import read_back
 from elasticd.checkpoint.keeper.metrics import Metrics
 from elasticd.checkpoint.keeper.record import Record
 from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.keeper.wanted import Wanted
 from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.log import may_commit
-from elasticd.checkpoint.manifest import Fragment
+from elasticd.checkpoint.manifest import Fragment, Manifest
+from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.upload import Abandoned, upload
 from elasticd.errors import ElasticdError, Refused
 from elasticd.telemetry.log import get_logger
@@ -98,6 +99,7 @@ class Saver:
         self._to_open: list[tuple[int, int]] = []
         self._run = 0
         self._durable: Snapshot | None = None
+        self._has_read_back = False
         self._notes: list[str] = []
         self._is_closing = False
 
@@ -264,6 +266,7 @@ class Saver:
             Wanted(self._bucket, is_wanted),
             record.share,
             record.memory.view,
+            uid=self._committer.uid,
             writer=self._writer,
             pool=self._pool,
             is_wanted=is_wanted,
@@ -304,7 +307,7 @@ class Saver:
         for record in self._held(job):
             share = record.share
             if share.holder and not record.is_uploaded and share.share not in job.own:
-                if fragment_of(self._bucket, job.snapshot, share.share) is None:
+                if self._committer.fragment(job.snapshot, share.share) is None:
                     self._upload_one(job, record)
                 else:
                     record.is_uploaded = True
@@ -315,6 +318,7 @@ class Saver:
             return self._is_settled(job)
         job.missing_s = None
         fail_point("commit.gathered")
+        self._read_back(manifest)
         took_s = time.monotonic() - job.begun_s
         outcome = self._committer.commit(manifest)
         fail_point("commit.entry")
@@ -331,10 +335,23 @@ class Saver:
             self._committed()
         return True
 
+    def _read_back(self, manifest: Manifest) -> None:
+        """Raise Refused if what was written cannot be read; looked at for the first one."""
+        if self._has_read_back:
+            return
+        try:
+            read_back(self._bucket, manifest)
+        except Damaged as exc:
+            raise Refused(
+                f"What was written to {self._bucket.url} cannot be read back ({exc}), so nothing "
+                "is called durable there: give another --checkpoint."
+            ) from exc
+        self._has_read_back = True
+
     def _is_settled(self, job: _Job) -> bool:
         """True if somebody committed this one, or it may not be committed any more."""
         ruling = self._committer.log.ruling()
-        if may_commit(ruling, job.snapshot):
+        if self._committer.may_commit(ruling, job.snapshot):
             return False
         is_it = ruling.last == job.snapshot
         self._end(job, Outcome.ALREADY if is_it else Outcome.TOO_LATE)

@@ -63,13 +63,14 @@ def uploaded(
     snapshot: Snapshot,
     *,
     writer: str = "00000000",
+    uid: str = UID,
     tensors: tuple[Tensor, ...] = TENSORS,
 ) -> list[Fragment]:
     """Upload all shares, one after the other, so that the order of requests is always the same."""
     is_alike = IS_ALIKE if tensors is TENSORS else (True,) * len(tensors)
     plain = values(snapshot, tensors)
     header = Header(
-        snapshot=snapshot, job=JOB, uid=UID, epoch=1, world_size=SHARES, shares=SHARES,
+        snapshot=snapshot, job=JOB, uid=uid, epoch=1, world_size=SHARES, shares=SHARES,
         taken_unix_s=1.5, version="0", skeleton="{}", tensors=tensors,
     )  # fmt: skip
     found = []
@@ -86,7 +87,9 @@ def uploaded(
             header=header if number == 0 else None,
         )  # fmt: skip
         with ThreadPoolExecutor(1) as pool:
-            found.append(upload(bucket, share, memoryview(memory), writer=writer, pool=pool))
+            found.append(
+                upload(bucket, share, memoryview(memory), uid=uid, writer=writer, pool=pool)
+            )
     return found
 
 
@@ -104,7 +107,7 @@ def save(
     tensors: tuple[Tensor, ...] = TENSORS,
 ) -> Outcome:
     """Upload and commit."""
-    uploaded(bucket, snapshot, writer=writer, tensors=tensors)
+    uploaded(bucket, snapshot, writer=writer, uid=uid, tensors=tensors)
     manifest = committer(bucket, uid).gather(snapshot, SHARES, ())
     assert manifest is not None
     return committer(bucket, uid).commit(manifest)

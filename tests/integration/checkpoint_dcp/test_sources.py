@@ -131,7 +131,7 @@ def save_by_holders(url: str, state: dict[str, Any]) -> None:
                 header=header if share == 0 else None,
             )
             fragments.append(
-                upload(bucket, given, memory.numpy().data, writer="0123abcd", pool=pool)
+                upload(bucket, given, memory.numpy().data, uid="u", writer="0123abcd", pool=pool)
             )
     manifest = committer.gather(snapshot, HOLDERS, fragments)
     assert manifest is not None

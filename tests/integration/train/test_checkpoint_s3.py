@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.checkpoint.location import open_bucket
+from elasticd.checkpoint.log import Log
 from tests.fixtures.cluster import Call, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.s3 import KEYS, S3Place, moto_server, new_bucket
@@ -27,14 +29,16 @@ class Lives:
     def __init__(self, folder: Path, place: S3Place) -> None:
         folder.mkdir()
         self.run = LocalRun(folder)
-        self._url, self._endpoint = place.url, place.endpoint_url
+        self.place = place
+        self.bucket = open_bucket(place.url, place.options)
+        Log(self.bucket).newest_number()  # Imports the driver, which takes longer than many steps.
 
     def start(self, losses: str, *flags: str) -> Call:
         env = {**KEYS, "AWS_SECRET_ACCESS_KEY": KEY}
         return self.run.call(
-            "--job", "gpt", "--local-agents", "2", "--checkpoint", self._url,
+            "--job", "gpt", "--local-agents", "2", "--checkpoint", self.place.url,
             "--checkpoint-every", "5steps", "--storage-options",
-            f'{{"endpoint_url": "{self._endpoint}"}}', *flags, str(EXAMPLE), *GPT,
+            f'{{"endpoint_url": "{self.place.endpoint_url}"}}', *flags, str(EXAMPLE), *GPT,
             "--losses", losses, env=env,
         )  # fmt: skip
 
@@ -63,6 +67,7 @@ def test_loss_curve_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.Monk
             call = lives.start(life)
             wanted = begun + draw.randrange(11, 20)
             wait_for_step(lives, life, wanted, call)
+            wait_for_checkpoint(lives, call)
             lives.run.mark.kill_all()
             call.process.wait()
             found = lives.losses(life)
@@ -87,6 +92,7 @@ def test_workers_may_die_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         wait_for_step(lives, "first", 12, call)
         os.kill(workers(lives)[0], signal.SIGKILL)
         wait_for_step(lives, "first", 25, call)
+        wait_for_checkpoint(lives, call)
         lives.run.mark.kill_all()
         call.process.wait()
         ended = lives.start("second").wait()
@@ -98,6 +104,11 @@ def test_workers_may_die_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def wait_for_step(lives: Lives, name: str, step: int, call: Call) -> None:
     until(lambda: max(lives.losses(name), default=0) >= step, lambda: call.err)
+
+
+def wait_for_checkpoint(lives: Lives, call: Call) -> None:
+    """Wait until something is durable: from then on no life begins anew."""
+    until(lambda: any(Log(lives.bucket).checkpoints()), lambda: call.err)
 
 
 def workers(lives: Lives) -> list[int]:

@@ -38,9 +38,9 @@ def fragments() -> list[Fragment]:
     """Those that `manifest` is merged from."""
     last = Piece(0, (2, 0), (2, 2), 0, 0)
     return [
-        Fragment(snapshot=SNAPSHOT, share=0, shares=2, parts=PARTS[:1], pieces=PIECES[:3],
-                 header=header()),
-        Fragment(snapshot=SNAPSHOT, share=1, shares=2, parts=PARTS[1:], pieces=(last,),
+        Fragment(snapshot=SNAPSHOT, uid="uid", share=0, shares=2, parts=PARTS[:1],
+                 pieces=PIECES[:3], header=header()),
+        Fragment(snapshot=SNAPSHOT, uid="uid", share=1, shares=2, parts=PARTS[1:], pieces=(last,),
                  header=None),
     ]  # fmt: skip
 

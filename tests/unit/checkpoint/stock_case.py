@@ -113,7 +113,14 @@ class Maker:
                     header=header if index == 0 else None,
                 )
                 fragments.append(
-                    upload(self.bucket, share, memoryview(memory), writer=f"{index:08x}", pool=pool)
+                    upload(
+                        self.bucket,
+                        share,
+                        memoryview(memory),
+                        uid=self.uid,
+                        writer=f"{index:08x}",
+                        pool=pool,
+                    )
                 )
         return snapshot, fragments
 

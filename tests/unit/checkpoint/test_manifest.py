@@ -73,7 +73,7 @@ def test_number_of_checksums_follows_from_the_size() -> None:
     for size, sums in ((BLOCK_BYTES, 1), (BLOCK_BYTES + 1, 2), (0, 0)):
         part = Part(PARTS[0].name, size, ("0" * 16,) * sums)
         found = Fragment(
-            snapshot=SNAPSHOT, share=1, shares=2, parts=(part,), pieces=(), header=None
+            snapshot=SNAPSHOT, uid="u", share=1, shares=2, parts=(part,), pieces=(), header=None
         )
         assert Fragment.from_json(found.to_json()) == found
         for wrong in (sums + 1, sums - 1):

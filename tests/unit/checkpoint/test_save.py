@@ -40,7 +40,7 @@ def a_share(holder: int = 0) -> Share:
 def uploaded(bucket: Remote, data: bytes, *, is_wanted: bool = True) -> Fragment:
     with ThreadPoolExecutor(2) as pool:
         return upload(
-            bucket, a_share(), memoryview(data), writer="0123abcd", pool=pool,
+            bucket, a_share(), memoryview(data), uid="uid", writer="0123abcd", pool=pool,
             is_wanted=lambda: is_wanted,
         )  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_upload_that_nobody_wants_any_more_writes_no_fragment() -> None:
     bucket = a_bucket()
     with pytest.raises(Abandoned):
         uploaded(bucket, b"x" * 100, is_wanted=False)
-    assert fragment_of(bucket, SNAPSHOT, 0) is None
+    assert fragment_of(bucket, SNAPSHOT, 0, "uid") is None
 
 
 def test_fragment_is_written_after_its_parts() -> None:
@@ -91,7 +91,7 @@ def test_second_holders_fragment_serves_where_the_firsts_cannot() -> None:
         if wrong is not None:
             bucket.create(fragment_name(SNAPSHOT, 0, 0), wrong)
         bucket.create(fragment_name(SNAPSHOT, 0, 1), first.to_json())
-        assert fragment_of(bucket, SNAPSHOT, 0) == first
+        assert fragment_of(bucket, SNAPSHOT, 0, "uid") == first
         bucket.create(fragment_name(SNAPSHOT, 1, 0), second.to_json())
         assert committer(bucket).gather(SNAPSHOT, 2, ()) == manifest()
 

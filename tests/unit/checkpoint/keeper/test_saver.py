@@ -82,6 +82,33 @@ def test_busy_until_durable_however_slow_the_storage_is(
         assert not node.saver.is_busy
 
 
+def test_nothing_is_durable_before_something_was_read_back(tmp_path: Path) -> None:
+    """A storage that keeps no bytes is found out with the first checkpoint, not with the first
+    restore; what has been read once is believed from then on."""
+    is_lost = True
+    read: list[str] = []
+
+    class Forgetful(Folder):
+        def read_into(self, name: str, start: int, place: memoryview) -> int:
+            read.append(name)
+            count = super().read_into(name, start, place)
+            place[:count] = bytes(count) if is_lost else place[:count]
+            return count
+
+    node = opened(Node(Forgetful(str(tmp_path))))
+    node.take(MADE, a_plan())
+    assert ended(node)[0] is Outcome.TOO_LATE
+    assert list(Log(node.bucket).checkpoints()) == [] and node.saver.durable_step == -1
+    (note,) = node.saver.take_notes()
+    assert "cannot be read back" in note and "the checksum of its block 0 differs" in note
+    is_lost = False
+    for step in (20, 30):
+        read.clear()
+        node.take(a_snapshot(step), a_plan())
+        assert ended(node, step) == (Outcome.COMMITTED, "")
+        assert len(read) == (1 if step == 20 else 0)
+
+
 def test_storage_that_fails_or_refuses_is_told_once(tmp_path: Path) -> None:
     """A sentence each, with the step, or the one that says what to permit; then it works again."""
     raised: list[Exception] = []

@@ -61,7 +61,7 @@ def uploaded(bucket: Bucket, writer: str) -> Fragment:
         header=replace(header(1), snapshot=MADE, tensors=tensors(1)),
     )  # fmt: skip
     with ThreadPoolExecutor(1) as pool:
-        return upload(bucket, share, memoryview(DATA), writer=writer, pool=pool)
+        return upload(bucket, share, memoryview(DATA), uid="uid", writer=writer, pool=pool)
 
 
 def committed_by_a_stranger(bucket: Bucket) -> set[str]:
@@ -97,7 +97,7 @@ def test_upload_that_was_left_in_the_middle_is_begun_again(
     with pytest.raises(Crash):
         uploaded(Dying(bucket, at, is_done=is_done), FIRST)
     is_complete = at == PARTS and is_done
-    assert (fragment_of(bucket, MADE, 0) is not None) == is_complete
+    assert (fragment_of(bucket, MADE, 0, "uid") is not None) == is_complete
     assert writers([part.name for part in uploaded(bucket, second).parts]) == {second}
     assert committed_by_a_stranger(bucket) == ({FIRST} if is_complete else {second})
     left = writers([path.name for path in (tmp_path / MADE.folder).glob("*.bin")])
@@ -111,7 +111,7 @@ def test_process_that_dies_again_and_again_loses_only_time(tmp_path: Path, at: i
     for life in range(4):
         with pytest.raises(Crash):
             uploaded(Dying(bucket, at, is_done=False), f"{life:08x}")
-        assert fragment_of(bucket, MADE, 0) is None
+        assert fragment_of(bucket, MADE, 0, "uid") is None
     uploaded(bucket, "ffffffff")
     assert committed_by_a_stranger(bucket) == {"ffffffff"}
 
