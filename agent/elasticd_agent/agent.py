@@ -25,6 +25,7 @@ from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.presence import Presence
+from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.pulse import Verdict
 from elasticd_agent.runner import Host, Runner
 from elasticd_agent.workers import Workers
@@ -53,6 +54,7 @@ class Agent:
         presence.on_peer_broke = self._peer_broke
         presence.on_lease_lost = self._lease_lost
         presence.on_lease_found = self._mark_dirty
+        presence.on_progress_asked = self._progress_of
         self._incarnations = 0
         self._licenses = Licenses(self._registration)
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
@@ -220,6 +222,10 @@ class Agent:
     def _hear_worker(self, pid: int, message: FromWorker) -> None:
         for workers in self._all_workers():
             workers.attached.hear(pid, message)
+
+    def _progress_of(self, job: JobName) -> tuple[RankHeard, ...]:
+        runner = self._runners.get(job)
+        return runner.workers.heard() if runner is not None else ()
 
     def _all_workers(self) -> list[Workers]:
         return [*(runner.workers for runner in self._runners.values()), *self._kept.values()]

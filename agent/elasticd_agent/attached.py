@@ -4,8 +4,9 @@ All methods run on the owner's thread. A worker is known here by its process num
 pool told us and the kernel vouches for on the socket.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from elasticd.channel import worker as ch
 from elasticd.records.ids import Generation, Nonce, Slot
@@ -13,6 +14,7 @@ from elasticd.records.member import Training, peer_of
 from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.clock import now_s
 from elasticd_agent.niceness import undo
 from elasticd_agent.worker_env import WorkerFiles
 
@@ -32,6 +34,15 @@ class Progress:
     has_stepped: bool = False
     is_paused: bool = False
     has_returned: bool = False
+    epoch: int = 0
+    step_s: float = 0.0
+    committed_at_s: float | None = None
+    """When we first saw its last step."""
+    why_paused: str = ""
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """What the last commit was given, where that is finite."""
+    not_finite: Mapping[str, int] = field(default_factory=dict)
+    """At which step a number was first seen not to be."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,10 +136,13 @@ class Attached:
                 known.progress = replace(known.progress, step=message.step)
                 self._feed(ev.WorkerFormed(slot=slot, nonce=nonce, generation=generation))
             case ch.Stepped():
-                known.progress = replace(known.progress, step=message.step, has_stepped=True)
+                known.progress = replace(
+                    known.progress, step=message.step, has_stepped=True, committed_at_s=now_s()
+                )
                 self._stepped(known, message)
             case ch.Left(step=step):
-                known.progress, known.is_inside = Progress(step=step), False
+                not_finite = known.progress.not_finite
+                known.progress, known.is_inside = Progress(step=step, not_finite=not_finite), False
                 self.left(pid, message)
                 self._feed(ev.WorkerLeft(slot=slot, nonce=nonce))
             case ch.Broken(generation=generation, why=why, unreachable=lost):
@@ -156,6 +170,7 @@ class Attached:
                     samples=message.samples,
                     repeated=message.repeated,
                     skipped=message.skipped,
+                    note=_note(known.progress),
                 )
                 self._feed(ev.WorkerFinished(slot=slot, nonce=nonce, training=training))
             case ch.Stacks():
@@ -179,8 +194,10 @@ class Attached:
     def _beat(self, known: _Known, beat: ch.Beat) -> None:
         before = known.progress
         if beat.generation:
-            known.progress = replace(before, step=max(before.step, beat.step))
-        known.progress = replace(known.progress, is_paused=beat.is_paused)
+            known.progress = _further(known, beat)
+        known.progress = replace(
+            known.progress, is_paused=beat.is_paused, why_paused=beat.why_paused
+        )
         if beat.has_returned and not before.has_returned:
             self._feed(
                 ev.WorkerStalled(
@@ -207,3 +224,30 @@ class Attached:
                 is_paused=beat.is_paused,
             )
         )
+
+
+def _further(known: _Known, beat: ch.Beat) -> Progress:
+    """Return where it stands by this heartbeat, which was sent in `train`."""
+    before = known.progress
+    not_finite = dict(before.not_finite)
+    for name, value in beat.scalars.items():
+        if not math.isfinite(value) and name not in not_finite:
+            not_finite[name] = beat.step
+            log.warning("scalar.not_finite", slot=known.slot, name=name, step=beat.step)
+    return replace(
+        before,
+        step=max(before.step, beat.step),
+        epoch=beat.epoch,
+        step_s=beat.step_s,
+        committed_at_s=now_s() if beat.step > before.step else before.committed_at_s,
+        scalars={name: value for name, value in beat.scalars.items() if math.isfinite(value)},
+        not_finite=not_finite,
+    )
+
+
+def _note(progress: Progress) -> str:
+    """Say of a run that is over which of its numbers were not finite."""
+    return "; ".join(
+        f"{name} was not finite, first seen at step {step}"
+        for name, step in sorted(progress.not_finite.items())
+    )

@@ -1,7 +1,8 @@
 """Serve this node's worker logs to whoever follows a job from elsewhere.
 
 `GET /v1/logs/<job>/<generation>/<rank>/<out|err>?offset=N` answers with bytes from there on, at
-most 1 MiB, and the file's size in `X-Elasticd-Size`; `/healthz` answers ok. Nothing else: no
+most 1 MiB, and the file's size in `X-Elasticd-Size`; `GET /v1/progress/<job>` with where the ranks
+of this node stand, as JSON; `/healthz` answers ok. Nothing else: no
 listing, no other file, no way to write. A name is checked and a number is a number before a path
 is made of them. Where etcd needs client certificates, so does this, of the same CA; without, who
 reaches the port can read the logs.
@@ -11,6 +12,7 @@ import re
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from elasticd.errors import CallError, EnvironmentProblem
-from elasticd.records.ids import checked_name
+from elasticd.records.ids import JobName, checked_name
 from elasticd.store.api import StoreSettings
 
 __all__ = ["ANSWER_LIMIT_BYTES", "LogServer"]
@@ -28,13 +30,23 @@ ANSWER_LIMIT_BYTES = 1 << 20
 REQUEST_TIMEOUT_S = 30.0
 """A reader that sends or takes nothing for this long is cut off: no thread waits for ever."""
 CONNECTIONS_LIMIT = 64
+_PROGRESS = "/v1/progress/"
 _NUMBER = re.compile(r"[0-9]{1,15}")
+
+Progress = Callable[[JobName], bytes | None]
+"""Answers where a job's ranks on this node stand; None: it has none, or nobody answers in time."""
 
 
 class LogServer:
     """Serves in threads of its own until it is closed."""
 
-    def __init__(self, address: str, run_folder: Path, tls: StoreSettings | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        run_folder: Path,
+        tls: StoreSettings | None = None,
+        progress: Progress = lambda job: None,
+    ) -> None:
         """Bind to a free port of the address and serve.
 
         Raises:
@@ -42,7 +54,7 @@ class LogServer:
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            self._server = _Server((address, 0), run_folder, _context(tls), family)
+            self._server = _Server((address, 0), run_folder, progress, _context(tls), family)
         except OSError as exc:
             raise EnvironmentProblem(
                 f"No log server can listen on {address} ({exc.strerror or exc}): give this "
@@ -78,11 +90,12 @@ class _Server(ThreadingHTTPServer):
         self,
         where: tuple[str, int],
         run_folder: Path,
+        progress: Progress,
         context: ssl.SSLContext | None,
         family: socket.AddressFamily,
     ) -> None:
         self.address_family = family
-        self.run_folder, self.context = run_folder, context
+        self.run_folder, self.progress, self.context = run_folder, progress, context
         self._places = threading.BoundedSemaphore(CONNECTIONS_LIMIT)
         super().__init__(where, _Handler)
 
@@ -122,6 +135,13 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         if parts.path == "/healthz":
             self._answer(HTTPStatus.OK, b"ok\n")
+            return
+        if parts.path.startswith(_PROGRESS):
+            found = self.server.progress(JobName(parts.path.removeprefix(_PROGRESS)))
+            if found is None:
+                self._answer(HTTPStatus.NOT_FOUND, b"There is no such job here.\n")
+            else:
+                self._answer(HTTPStatus.OK, found)
             return
         try:
             path, offset = _log(self.server.run_folder, parts.path, parts.query)

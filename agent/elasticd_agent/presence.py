@@ -4,21 +4,25 @@ Made before anything that knows of jobs is even imported: an agent is up and reg
 fraction of the time, and most of what it will need later is loaded while nobody waits for it.
 """
 
+import queue
 import secrets
 from collections.abc import Callable
 
-from elasticd.records.ids import Life, NodeId
+from elasticd.records.ids import JobName, Life, NodeId
 from elasticd.store.api import Store
 from elasticd_agent.courier import Courier
 from elasticd_agent.http import LogServer
 from elasticd_agent.inbox import Inbox
 from elasticd_agent.peers import Peers
+from elasticd_agent.progress_answer import RankHeard, progress_answer
 from elasticd_agent.registration import Registration
 from elasticd_agent.settings import AgentSettings
 
 __all__ = ["Presence"]
 
 COURIER_CLOSE_TIMEOUT_S = 2.0
+PROGRESS_TIMEOUT_S = 1.0
+"""An agent answers in milliseconds, unless it is overloaded or stands still."""
 
 
 class Presence:
@@ -31,6 +35,7 @@ class Presence:
     on_peer_broke: Callable[[NodeId, Life], None]
     on_lease_lost: Callable[[], None]
     on_lease_found: Callable[[], None]
+    on_progress_asked: Callable[[JobName], tuple[RankHeard, ...]]
 
     def __init__(self, settings: AgentSettings, store: Store) -> None:
         self.settings, self.store = settings, store
@@ -44,7 +49,9 @@ class Presence:
             died=lambda *peer: self.inbox.put(lambda: self.on_peer_died(*peer)),
             broke=lambda *peer: self.inbox.put(lambda: self.on_peer_broke(*peer)),
         )
-        self._http = LogServer(settings.address, settings.run_folder, settings.store)
+        self._http = LogServer(
+            settings.address, settings.run_folder, settings.store, self._progress_of
+        )
         self.registration = Registration(
             settings,
             store,
@@ -62,6 +69,16 @@ class Presence:
             ElasticdError: etcd cannot be used, or another agent runs under this node's name.
         """
         self.registration.open(self.peers.port, self._http.port)
+
+    def _progress_of(self, job: JobName) -> bytes | None:
+        """Ask the agent where a job's ranks stand; called by a thread of the log server."""
+        told: queue.SimpleQueue[tuple[RankHeard, ...]] = queue.SimpleQueue()
+        self.inbox.put(lambda: told.put(self.on_progress_asked(job)))
+        try:
+            found = told.get(timeout=PROGRESS_TIMEOUT_S)
+        except queue.Empty:
+            return None
+        return progress_answer(found) if found else None
 
     def close(self) -> None:
         """Say goodbye and end every thread."""

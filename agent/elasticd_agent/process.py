@@ -6,8 +6,10 @@ from pathlib import Path
 from elasticd.channel.pool import Raised
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.progress import RankProgress
 from elasticd_agent.attached import Progress
 from elasticd_agent.ending import is_echo, signal_name, tell
+from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.stacks import Standing
 from elasticd_agent.worker_env import WorkerFiles
 
@@ -16,6 +18,7 @@ __all__ = [
     "Process",
     "failure_of",
     "hang_of",
+    "heard_of",
     "not_started",
     "pool_failure",
     "standing_of",
@@ -77,6 +80,24 @@ def failure_of(
         ends_job=told.ends_job,
         step=progress.step if progress is not None else None,
     )
+
+
+def heard_of(process: Process, progress: Progress | None, now_s: float) -> RankHeard:
+    """Say where it stands in its world, for people; `progress` is None in restart mode."""
+    told = RankProgress(rank=process.rank, generation=process.generation)
+    if progress is not None:
+        at_s = progress.committed_at_s
+        told = replace(
+            told,
+            step=progress.step,
+            epoch=progress.epoch,
+            step_s=progress.step_s,
+            committed_ago_s=now_s - at_s if at_s is not None else None,
+            why_paused=progress.why_paused,
+            scalars=progress.scalars,
+            not_finite=progress.not_finite,
+        )
+    return RankHeard(progress=told, outputs=(process.files.out, process.files.err))
 
 
 def not_started(name: str, entry: str, why: str) -> Raised:

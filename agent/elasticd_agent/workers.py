@@ -15,6 +15,7 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.attached import Attached
+from elasticd_agent.clock import now_s
 from elasticd_agent.examiner import Examiner, is_final
 from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.gpus import visible_gpus
@@ -23,7 +24,8 @@ from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.orphans import end_orphans
-from elasticd_agent.process import Home, Process, failure_of, not_started
+from elasticd_agent.process import Home, Process, failure_of, heard_of, not_started
+from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.pulse import Verdict
 from elasticd_agent.warm_pool import WarmPool, open_pool
 from elasticd_agent.worker_env import (
@@ -248,6 +250,14 @@ class Workers:
         for, and the interpreter's wind-down of torch would be the longest part of a recovery.
         """
         return any(self._processes[name].slot == slot for name in self._own_errors)
+
+    def heard(self) -> tuple[RankHeard, ...]:
+        """Say where the ranks here stand, and where each writes to."""
+        return tuple(
+            heard_of(process, self.attached.progress_of(process.pid), now_s())
+            for process in self._processes.values()
+            if process.pid is not None and process.generation
+        )
 
     def use_store(self, store: StoreAddress) -> None:
         """Take it for the world that begins."""

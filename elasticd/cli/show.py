@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +13,7 @@ from elasticd.cli.source import Source, job_source, sources
 from elasticd.cli.table import show_table
 from elasticd.control import jobs
 from elasticd.control.occupancy import read_cluster
+from elasticd.control.progress import read_progress
 from elasticd.control.report import (
     Change,
     JobReport,
@@ -24,6 +25,7 @@ from elasticd.control.report import (
 )
 from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName
+from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 
 __all__ = ["logs", "nodes", "status", "why"]
@@ -46,10 +48,11 @@ def status(job: str | None, is_json: bool, **values: Any) -> int:
     if job is not None:
         with job_source(values, job) as (source, name):
             (report,) = with_elsewhere(source.store, source.keys, [_report(source, name)])
+            ranks = read_progress(source.store, source.keys, report, source.settings)
         if is_json:
-            click.echo(json.dumps(_plain(report), indent=2))
+            click.echo(json.dumps({**_plain(report), "progress": to_plain(ranks)}, indent=2))
         else:
-            _show_job(report)
+            _show_job(report, ranks)
         return 0
     found: list[JobReport] = []
     with sources(values) as opened:
@@ -105,11 +108,13 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
     """
     with job_source(values, job) as (source, name):
         report = _report(source, name)
+        ranks = read_progress(source.store, source.keys, report, source.settings)
     if is_json:
         plain = {
             "job": name,
             "status": to_plain(report.status),
             "changes": [_change_plain(change) for change in report.changes],
+            "progress": to_plain(ranks),
         }
         click.echo(json.dumps(plain, indent=2))
         return 0
@@ -126,7 +131,7 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
         if change.step is not None:
             click.echo(f"          {words.progress(change)}")
     click.echo(words.ending(report.status))
-    for line in words.training_lines(report):
+    for line in (*words.standing(ranks), *words.training_lines(report)):
         click.echo(line)
     if words.is_failed(report.status) and report.status.failure is not None:
         for line in words.failure_lines(report.status.failure):
@@ -227,7 +232,7 @@ def _node_row(report: NodeReport) -> tuple[str, ...]:
     )
 
 
-def _show_job(report: JobReport) -> None:
+def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
     spec, current = report.spec, report.status
     command = " ".join((spec.entry, *spec.args))
     click.echo(f"job {spec.name}: {current.phase}, generation {current.generation}")
@@ -243,6 +248,8 @@ def _show_job(report: JobReport) -> None:
         f"restarts: {current.restarts}; of the budget: script errors {used.user_error}/"
         f"{limits.user_error}, losses {used.node_loss}/{limits.node_loss}"
     )
+    for line in words.standing(ranks):
+        click.echo(line)
     if report.world is not None and not current.phase.is_final:
         ready = {member.node: member for member in report.members}
         show_table(
@@ -268,5 +275,7 @@ def _state(is_member: bool, report: JobReport, node: str) -> str:
     if report.status.phase is not Phase.RUNNING:
         return "waiting"
     assert report.world is not None
-    arrived = next(m.arrived for m in report.members if m.node == node)
-    return "training" if arrived >= report.world.generation else "starting"
+    member = next(m for m in report.members if m.node == node)
+    if member.arrived < report.world.generation:
+        return "starting"
+    return "stands still" if member.standstill is not None else "training"

@@ -1,6 +1,6 @@
 """Sentences about news, changes and failures: the same in `run`, `status` and `why`. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
 from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
@@ -8,9 +8,10 @@ from elasticd.control.report import Change, JobReport
 from elasticd.control.session import AgentEnded, Stopping, Told
 from elasticd.records.failure import Failure
 from elasticd.records.job import JobStatus
+from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Cause, Phase, Reason
 
-__all__ = ["change_of", "failure_lines", "news_line", "seconds", "summary_lines"]
+__all__ = ["change_of", "failure_lines", "news_line", "seconds", "standing", "summary_lines"]
 
 BECAUSE: Mapping[Reason, str] = {
     Reason.FIRST_WORLD: "first world",
@@ -149,7 +150,8 @@ def training_lines(report: JobReport) -> list[str]:
         return []
     epochs = f", {counted(done.epochs, 'epoch')}" if done.epochs else ""
     samples = f"{counted(done.samples, 'sample')}, {done.repeated} repeated, {done.skipped} skipped"
-    return [f"trained: {counted(done.steps, 'step')}{epochs}, {samples}"]
+    lines = [f"trained: {counted(done.steps, 'step')}{epochs}, {samples}"]
+    return [*lines, done.note] if done.note else lines
 
 
 def progress(change: Change) -> str:
@@ -158,6 +160,28 @@ def progress(change: Change) -> str:
     if change.received_bytes:
         text += f", {change.received_bytes / 2**20:.1f} MiB of state sent"
     return f"{text}; {change.note}" if change.note else text
+
+
+def standing(ranks: Sequence[RankProgress]) -> list[str]:
+    """Say how far a running job is, by its lowest rank that answered."""
+    if not ranks:
+        return []
+    first = ranks[0]
+    if first.step is None:
+        ago = first.output_ago_s
+        wrote = f"last wrote {seconds(ago)} ago" if ago is not None else "has written nothing yet"
+        return [f"training: steps are not known here; rank {first.rank} {wrote}"]
+    text = f"training: step {first.step}"
+    text += f", epoch {first.epoch}" if first.epoch else ""
+    text += "".join(f", {name} {value:.6g}" for name, value in first.scalars.items())
+    if first.step_s > 0.0:
+        text += f"; a step takes {seconds(first.step_s)}"
+    if first.committed_ago_s is not None:
+        text += f"; the last commit was {seconds(first.committed_ago_s)} ago"
+    if first.why_paused:
+        text += f"; paused: {first.why_paused}"
+    bad = {name: step for rank in reversed(ranks) for name, step in rank.not_finite.items()}
+    return [text, *(f"{name} was not finite, first seen at step {at}" for name, at in bad.items())]
 
 
 def seconds(value: float) -> str:

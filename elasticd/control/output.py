@@ -64,7 +64,10 @@ class Fetch(Protocol):
 class HttpFetch:
     """Asks agents' log servers, over TLS with the client's certificate where etcd has that too."""
 
-    def __init__(self, settings: StoreSettings | None = None) -> None:
+    def __init__(
+        self, settings: StoreSettings | None = None, timeout_s: float = REMOTE_TIMEOUT_S
+    ) -> None:
+        self._timeout_s = timeout_s
         self._context: ssl.SSLContext | None = None
         if settings is not None and settings.ca_file and settings.cert_file:
             self._context = ssl.create_default_context(cafile=settings.ca_file)
@@ -75,16 +78,20 @@ class HttpFetch:
         self._connections: dict[tuple[str, int], http.client.HTTPConnection] = {}
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
+        path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
+        return self.get(node, path, CHUNK_BYTES + 1)
+
+    def get(self, node: Node, path: str, limit_bytes: int) -> bytes | None:
+        """Give what the node's agent answers; None if there is no such thing, or no answer."""
         where = (node.address, node.http_port)
         if not node.http_port:
             return None
         connection = self._connections.get(where) or self._connect(*where)
         self._connections[where] = connection
-        path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
-            body = answer.read(CHUNK_BYTES + 1)
+            body = answer.read(limit_bytes)
         except (OSError, http.client.HTTPException):
             connection.close()
             return None
@@ -97,9 +104,9 @@ class HttpFetch:
     def _connect(self, address: str, port: int) -> http.client.HTTPConnection:
         if self._context is not None:
             return http.client.HTTPSConnection(
-                address, port, timeout=REMOTE_TIMEOUT_S, context=self._context
+                address, port, timeout=self._timeout_s, context=self._context
             )
-        return http.client.HTTPConnection(address, port, timeout=REMOTE_TIMEOUT_S)
+        return http.client.HTTPConnection(address, port, timeout=self._timeout_s)
 
 
 @dataclass(slots=True, kw_only=True)

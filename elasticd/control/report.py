@@ -76,7 +76,8 @@ class JobReport:
     @property
     def training(self) -> Training | None:
         """What the whole run did, once it is over (in-process mode)."""
-        return next((r.training for r in self.results if r.training is not None), None)
+        told = [r.training for r in self.results if r.training is not None]
+        return next((t for t in told if t.note), told[0] if told else None)
 
     @property
     def saved(self) -> Saved | None:

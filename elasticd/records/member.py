@@ -208,6 +208,8 @@ class Training:
     """In committed steps."""
     repeated: int
     skipped: int
+    note: str = ""
+    """What a person should know of it, if anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from elasticd.channel.worker import Beat
 from elasticd.records.ids import Generation
+from elasticd.train.finite import FiniteCheck
 
 __all__ = ["Beater", "Pulse", "Tempo"]
 
@@ -75,6 +76,7 @@ class Beater:
         self._send = send
         self._ring = ring
         self._tempo = Tempo()
+        self._finite = FiniteCheck()
         self._wake = Event()
         self._is_over = False
         self._thread = Thread(target=self._run, name="elasticd-beating", daemon=True)
@@ -104,7 +106,8 @@ class Beater:
 
     def _beat(self) -> Beat:
         pulse = self._pulse
-        generation, step = pulse.training_generation, pulse.step
+        generation, step, scalars = pulse.training_generation, pulse.step, pulse.scalars()
+        self._finite.look(scalars, step)
         return Beat(
             generation=Generation(generation),
             step=step,
@@ -117,5 +120,5 @@ class Beater:
             why_paused=pulse.why_paused or "",
             epoch=pulse.epoch,
             consumed=pulse.consumed(),
-            scalars=pulse.scalars(),
+            scalars=scalars,
         )

@@ -106,8 +106,8 @@ class State:
         """End a step: what was done since the last commit counts from here on.
 
         To be called after `optimizer.step()`, once for each step, by every rank. `scalars` are
-        shown to people; a tensor is read later, without waiting for the device. When the world
-        changes, `train` is left here at the latest.
+        shown by `elasticd status`; a tensor is read later, without waiting for the device. When
+        the world changes, `train` is left here at the latest.
 
         Raises:
             CallError: called from another thread, or outside of `train`.

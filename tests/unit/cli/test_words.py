@@ -11,6 +11,7 @@ from elasticd.control.report import Change, JobReport
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
+from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Cause, Phase, Reason
 from tests.unit.control.world_case import world
 
@@ -62,6 +63,32 @@ def test_a_hang_says_where_the_stacks_are() -> None:
     """They are why somebody reads this at night."""
     hung = dataclasses.replace(FAILURE, is_hung=True, exception="It is stopped.", log_path="/r/s")
     assert words.change_of(Reason.WORKER_HUNG, hung, ()).endswith("It is stopped. Stacks: /r/s")
+
+
+def test_running_job_says_how_far_it_is_and_how_long_ago() -> None:
+    """What is suspicious is for the reader to judge: a step takes 0.1 s, the last was 7 s ago."""
+    plain = RankProgress(rank=Rank(0), generation=Generation(2))
+    told = dataclasses.replace(
+        plain,
+        step=21,
+        epoch=3,
+        step_s=0.12,
+        committed_ago_s=7.0,
+        scalars={"loss": 0.25},
+        why_paused="test",
+        not_finite={"norm": 4},
+    )
+    assert words.standing([told]) == [
+        (
+            "training: step 21, epoch 3, loss 0.25; a step takes 0.12 s; "
+            "the last commit was 7.00 s ago; paused: test"
+        ),
+        "norm was not finite, first seen at step 4",
+    ]
+    assert words.standing([dataclasses.replace(plain, output_ago_s=300.0)]) == [
+        "training: steps are not known here; rank 0 last wrote 300 s ago"
+    ]
+    assert words.standing([]) == []
 
 
 def test_the_end_is_told_by_its_message() -> None:

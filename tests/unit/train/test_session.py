@@ -1,5 +1,6 @@
 """A worker's session: what is due when, and what is told."""
 
+import math
 import threading
 import time
 
@@ -40,6 +41,19 @@ def test_worker_attaches_and_says_where_it_stands(bench: Bench) -> None:
     assert (beat.consumed, beat.scalars) == (99, {"loss": 0.25})
     bench.wire.said.clear()
     assert bench.wire.wait_for(Beat).generation == 0
+
+
+def test_loss_that_is_not_finite_is_said_by_the_thread_that_beats(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once; the step itself is not looked at."""
+    monkeypatch.setattr(type(bench.state), "_scalars", lambda self: {"loss": math.nan})
+    bench.begin()
+    bench.wire.said.clear()
+    for _ in range(2):
+        bench.wire.wait_for(Beat, lambda beat: math.isnan(beat.scalars.get("loss", 0.0)))
+        bench.wire.said.clear()
+    assert capsys.readouterr().err.count("commit(loss=nan)") == 1
 
 
 def test_world_is_entered_and_its_first_commit_told(bench: Bench) -> None:

@@ -1,0 +1,42 @@
+"""What an agent answers to who asks how far a job's ranks on this node are.
+
+The owner's thread says what it heard of them; how long ago each last wrote anything is looked up
+here, on the thread of who asks, as the run folder may be on a file system that hangs.
+"""
+
+import json
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elasticd.records.codec import to_plain
+from elasticd.records.progress import RankProgress
+
+__all__ = ["RankHeard", "progress_answer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHeard:
+    """What is known of a rank, and where its output goes."""
+
+    progress: RankProgress
+    outputs: tuple[Path, ...]
+
+
+def progress_answer(ranks: Iterable[RankHeard]) -> bytes:
+    """Write them down as JSON, in the order of their ranks."""
+    found = [replace(r.progress, output_ago_s=_newest_age_s(r.outputs)) for r in ranks]
+    return json.dumps(to_plain(sorted(found, key=lambda one: one.rank))).encode()
+
+
+def _newest_age_s(paths: Iterable[Path]) -> float | None:
+    """Both times are of the file system's clock, or close to it: this is for people."""
+    times = []
+    for path in paths:
+        with suppress(OSError):
+            stat = path.stat()
+            if stat.st_size:
+                times.append(stat.st_mtime)
+    return max(0.0, time.time() - max(times)) if times else None

@@ -1,0 +1,31 @@
+"""Where a rank of a running job stands, as its agent last heard: for people, never stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticd.records.ids import Generation, Rank
+
+__all__ = ["RankProgress"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankProgress:
+    """Ages are as of the answer, on the agent's clock."""
+
+    rank: Rank
+    generation: Generation
+    step: int | None = None
+    """Applied steps; None: not known (restart mode, or not in `train` yet)."""
+    epoch: int = 0
+    step_s: float = 0.0
+    """Smoothed duration of a step; 0: not known."""
+    committed_ago_s: float | None = None
+    """Age of the last commit that the agent saw; None: it saw none of this process."""
+    why_paused: str = ""
+    """The reason that `state.pause` was given, while it lasts."""
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """What the last commit was given, where that is finite."""
+    not_finite: Mapping[str, int] = field(default_factory=dict)
+    """The step at which a number given to `commit` was first seen not to be finite, by name."""
+    output_ago_s: float | None = None
+    """Age of the last line that the rank wrote; None: it wrote none in this generation."""

@@ -1,0 +1,38 @@
+"""Says once that a number which the script gave to `commit` is not finite: a loss that is NaN.
+
+It runs on the heartbeat's thread and looks at what each beat carries anyway, so a step costs
+nothing for it; a number that is not finite for a single quick step may be missed.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+__all__ = ["FiniteCheck"]
+
+
+def _print(text: str) -> None:
+    with suppress(OSError, ValueError):  # A full disk, or a closed file, is no reason not to beat.
+        sys.stderr.write(f"elasticd: {text}\n")
+        sys.stderr.flush()
+
+
+class FiniteCheck:
+    """Of one process; `say` gets each sentence."""
+
+    def __init__(self, say: Callable[[str], object] = _print) -> None:
+        self._say = say
+        self._told: set[str] = set()
+
+    def look(self, scalars: Mapping[str, float], step: int) -> None:
+        """Look at what the last commit was given, `step` steps being applied."""
+        for name, value in scalars.items():
+            if math.isfinite(value) or name in self._told:
+                continue
+            self._told.add(name)
+            self._say(
+                f"commit({name}={value}) at step {step} is not a finite number; the training goes "
+                "on. With --on-nan stop a job ends at the first gradient that is not finite, and "
+                "names its parameters; with --on-nan skip such steps are left out."
+            )

@@ -1,0 +1,53 @@
+"""What an agent keeps of what its workers say of their progress."""
+
+import math
+
+import pytest
+
+from elasticd.channel import worker as ch
+from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.rendezvous import event as ev
+from elasticd_agent.attached import Attached
+
+PID = 4711
+ONE = Generation(1)
+
+
+class Node:
+    def __init__(self) -> None:
+        self.fed: list[ev.Event] = []
+        self.attached = Attached(lambda pid, message: None, self.fed.append)
+        self.attached.expect(PID, Slot(0), Nonce(1))
+        self.hear(ch.Formed(generation=ONE, step=0))
+
+    def hear(self, message: ch.FromWorker) -> None:
+        self.attached.hear(PID, message)
+
+    def beat(self, step: int, **rest: object) -> None:
+        given: dict[str, object] = {"step_s": 0.1, "batches": 1, "sequence": 1, **rest}
+        self.hear(ch.Beat(generation=ONE, step=step, **given))  # type: ignore[arg-type]
+
+
+def test_age_of_the_last_commit_is_that_of_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats go on while nothing is committed."""
+    node = Node()
+    for at_s in (11.0, 12.0, 19.0):
+        monkeypatch.setattr("elasticd_agent.attached.now_s", lambda at_s=at_s: at_s)
+        node.beat(3, epoch=2)
+    found = node.attached.progress_of(PID)
+    assert found is not None
+    assert (found.step, found.epoch, found.committed_at_s) == (3, 2, 11.0)
+
+
+def test_number_that_is_not_finite_is_kept_with_its_first_step() -> None:
+    """It is shown as long as the job runs, and told in what stays of it."""
+    node = Node()
+    node.beat(3, scalars={"loss": 0.5})
+    node.beat(4, scalars={"loss": math.nan, "norm": 1.0})
+    node.beat(9, scalars={"loss": math.nan, "norm": 1.0})
+    found = node.attached.progress_of(PID)
+    assert found is not None
+    assert (found.scalars, found.not_finite) == ({"norm": 1.0}, {"loss": 4})
+    node.hear(ch.Finished(step=9, epochs=1, samples=9, repeated=0, skipped=0))
+    (done,) = [event for event in node.fed if isinstance(event, ev.WorkerFinished)]
+    assert done.training.note == "loss was not finite, first seen at step 4"

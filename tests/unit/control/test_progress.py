@@ -1,0 +1,93 @@
+"""How far a running job is, as its agents say when they are asked."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticd.control.progress import read_progress
+from elasticd.control.report import JobReport
+from elasticd.records.ids import Generation, JobName, Rank
+from elasticd.records.job import JobStatus
+from elasticd.records.progress import RankProgress
+from elasticd.records.reason import Phase
+from elasticd.store.memory import MemoryStore
+from elasticd_agent.http import LogServer
+from elasticd_agent.progress_answer import RankHeard, progress_answer
+from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put, world
+
+RUNNING = JobStatus(phase=Phase.RUNNING, generation=Generation(2))
+PLAIN = RankProgress(
+    rank=Rank(0),
+    generation=Generation(2),
+    step=21,
+    committed_ago_s=7.5,
+    scalars={"loss": 0.25},
+    not_finite={"norm": 4},
+)
+
+
+class Node:
+    """An agent's server, and what the agent would say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.found: bytes | None = None
+        self.asked: list[JobName] = []
+        self.server = LogServer("127.0.0.1", folder, None, self._answer)
+
+    def _answer(self, job: JobName) -> bytes | None:
+        self.asked.append(job)
+        return self.found
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Node]:
+    agent = Node(tmp_path)
+    yield agent
+    agent.server.close()
+
+
+def read(*ports: int, status: JobStatus = RUNNING) -> tuple[RankProgress, ...]:
+    """Of a world of as many nodes, whose agents listen there."""
+    store = MemoryStore()
+    names = [f"n{number}" for number in range(len(ports))]
+    for name, port in zip(names, ports, strict=True):
+        put(store, KEYS.node(node(name).node), node(name, port))
+    report = JobReport(spec=SPEC, status=status, world=world(2, *names))
+    return read_progress(store, KEYS, report, None)
+
+
+def test_agent_of_rank_0_tells_where_its_ranks_stand(agent: Node, tmp_path: Path) -> None:
+    """In the order of ranks; how old the last line is, it looks up itself."""
+    (tmp_path / "out").write_text("hello")
+    paths = (tmp_path / "out", tmp_path / "none")
+    other = dataclasses.replace(PLAIN, rank=Rank(1))
+    heard = [RankHeard(progress=p, outputs=paths) for p in (other, PLAIN)]
+    agent.found = progress_answer(heard)
+    found = read(agent.server.port)
+    assert agent.asked == [JOB]
+    assert [one.rank for one in found] == [0, 1]
+    assert found[0].output_ago_s is not None and found[0].output_ago_s >= 0.0
+    assert dataclasses.replace(found[0], output_ago_s=None) == PLAIN
+
+
+def test_another_node_is_asked_where_the_first_does_not_answer(agent: Node) -> None:
+    """It is gone, or has nothing to say yet."""
+    agent.found = progress_answer([RankHeard(progress=PLAIN, outputs=())])
+    assert read(1, agent.server.port) == (PLAIN,)
+    agent.found = None
+    assert read(agent.server.port) == ()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[3]", b'[{"rank": "x"}]', b"\xff"])
+def test_answer_that_makes_no_sense_is_none(agent: Node, body: bytes) -> None:
+    """Of another program on that port, say."""
+    agent.found = body
+    assert read(agent.server.port) == ()
+
+
+def test_job_that_does_not_run_is_not_asked_for(agent: Node) -> None:
+    """Its records say all there is."""
+    assert read(agent.server.port, status=JobStatus(phase=Phase.WAITING)) == ()
+    assert agent.asked == []
