@@ -303,6 +303,8 @@ class Runner:
                 ending=failure.ending,
                 exception=failure.exception,
                 is_secondary=failure.is_secondary,
+                in_a_row=failure.in_a_row,
+                is_slot_given_up=failure.is_last_of_slot,
             )
         status = state.status
         if status is not None and status is not before.status:

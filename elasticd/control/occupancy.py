@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from elasticd.records.codec import decode
+from elasticd.records.failure import SLOT_LIMIT
 from elasticd.records.ids import JobName, NodeId, names
 from elasticd.records.job import JobSpec, JobStatus, nodes_missing
 from elasticd.records.keys import Keys
@@ -16,7 +17,16 @@ from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from elasticd.store.api import Store
 
-__all__ = ["Cluster", "Use", "broken", "elsewhere", "read_cluster", "uses_of", "waiting_for"]
+__all__ = [
+    "Cluster",
+    "Use",
+    "broken",
+    "elsewhere",
+    "left_out",
+    "read_cluster",
+    "uses_of",
+    "waiting_for",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +118,18 @@ def broken(members: Iterable[Member]) -> str:
         f"; {member.node} cannot start workers: {member.failure.exception.rstrip('.')}"
         for member in members
         if member.failure is not None and _is_broken(member)
+    )
+
+
+def left_out(members: Iterable[Member]) -> str:
+    """Name the slots in which no process is started any more; empty without any."""
+    found = [f"slot {slot} of {member.node}" for member in members for slot in member.given_up]
+    if not found:
+        return ""
+    are = "is" if len(found) == 1 else "are"
+    return (
+        f"{', '.join(found)} {are} left out, as {SLOT_LIMIT} processes in a row ended there: look "
+        "at the machine, then `elasticd drain` it and take that back"
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 
-from elasticd.control.occupancy import Use, elsewhere, read_cluster, waiting_for
+from elasticd.control.occupancy import Use, elsewhere, left_out, read_cluster, waiting_for
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName, NodeId
@@ -95,7 +95,8 @@ class JobReport:
     def message(self) -> str:
         """What its status says; for a job that nobody serves yet, for what it waits."""
         if self.status.message or self.status.phase is not Phase.PENDING:
-            return self.status.message + self.elsewhere
+            parts = (self.status.message + self.elsewhere, left_out(self.members))
+            return "; ".join(part for part in parts if part)
         return waiting_for(self.spec, self.members) + self.elsewhere
 
     @property

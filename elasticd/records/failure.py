@@ -5,10 +5,15 @@ from dataclasses import dataclass, replace
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.reason import Reason
 
-__all__ = ["Failure", "TRACEBACK_LIMIT_BYTES", "left_early", "returned_early"]
+__all__ = ["Failure", "SLOT_LIMIT", "TRACEBACK_LIMIT_BYTES", "left_early", "returned_early"]
 
 TRACEBACK_LIMIT_BYTES = 4096
 """A record stays small: etcd takes 1.5 MiB a request, and a thousand ranks may fail at once."""
+
+
+SLOT_LIMIT = 8
+"""Processes of one slot that end one after the other before the slot is left out: with the pauses
+between them about two minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +47,8 @@ class Failure:
     ends_job: bool = False
     """Whatever raised said that no other process would do better (`--on-nan stop`)."""
     in_a_row: int = 1
-    """Processes of its slot that failed by themselves one after the other, this one included."""
+    """Processes of its slot that ended so one after the other, soon after their start, this one
+    included (in-process mode)."""
     is_hung: bool = False
     """It was ended by its agent, because it was frozen or made no progress."""
 
@@ -63,6 +69,11 @@ class Failure:
         if self.exit_code is None:
             return "not started"
         return f"exit code {self.exit_code}"
+
+    @property
+    def is_last_of_slot(self) -> bool:
+        """No other process is started in its slot."""
+        return self.in_a_row >= SLOT_LIMIT
 
     def is_same_error(self, other: "Failure") -> bool:
         """True if both raised the same exception at the same line."""

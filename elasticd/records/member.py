@@ -153,6 +153,8 @@ class Member:
     """Told sooner; apart, since an older elasticd would take it for the other."""
     is_paused: bool = False
     """A worker here is busy with something that is not training (`state.pause`)."""
+    given_up: tuple[Slot, ...] = ()
+    """Slots in which process after process ended: no other one is started there."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -14,6 +14,7 @@ __all__ = [
     "is_finished",
     "is_going",
     "is_same_life",
+    "is_useless",
 ]
 
 
@@ -64,6 +65,11 @@ def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
         and not has_lost_worker(node, seen.member)
         and not is_dead(state, node.node, node.incarnation)
     )
+
+
+def is_useless(member: Member) -> bool:
+    """Every slot of it was given up: it starts no process any more."""
+    return bool(member.slots) and {offer.slot for offer in member.slots} <= set(member.given_up)
 
 
 def has_left(state: JobState, node: WorldNode) -> bool:

@@ -190,6 +190,7 @@ def prepare(state: JobState, now_s: float) -> Step:
         return state, ()
     free = [slot for slot in state.slots if slot not in state.workers]
     held = {slot for slot, m in state.mishaps.items() if m.retry_at_s and now_s < m.retry_at_s}
+    held |= {slot for slot, m in state.mishaps.items() if m.is_given_up}
     free = [slot for slot in free if slot not in held]
     if not free:
         return state, ()

@@ -16,7 +16,7 @@ from elasticd.rendezvous.change import (
     is_candidate,
     offers_of,
 )
-from elasticd.rendezvous.condition import has_ended, is_same_life
+from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
@@ -56,6 +56,8 @@ class Wait:
     until_s: float | None = None
     """Look again then; None: only a new fact can change it."""
     is_below_min: bool = False
+    is_in_vain: bool = False
+    """Too few nodes are left that can start workers, and no others will come."""
 
 
 def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait:
@@ -287,17 +289,22 @@ def _wait_for_members(
     preparing = [
         s.member.node
         for s in state.members.values()
-        if not offers_of(state, s.member) and s.member.leaving is None
+        if not offers_of(state, s.member) and s.member.leaving is None and not is_useless(s.member)
     ]
     if preparing:
         message += f"; preparing: {names(preparing)}"
+    useless = [s.member.node for s in state.members.values() if is_useless(s.member)]
+    if useless:
+        message += f"; left out, as process after process ended there: {names(useless)}"
     waiting = [(until_s, s.member.node) for until_s, s in held if until_s > now_s]
     if waiting:
         message += f"; held back after repeated losses: {names([n for _, n in waiting])}"
+    rest = len(state.members) - len(useless)
     return Wait(
         message=message,
         until_s=min((until_s for until_s, _ in waiting), default=None),
         is_below_min=True,
+        is_in_vain=bool(useless) and state.spec.is_local and rest < state.spec.min_nodes,
     )
 
 

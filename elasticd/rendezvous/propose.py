@@ -314,12 +314,14 @@ def _say_wait(
         return state, ()
     world, before = state.world, state.status
     assert before is not None
+    phase = Phase.PENDING if world is None else Phase.WAITING
+    text = "the job cannot go on without" if wait.is_in_vain else "waiting for"
     status = dataclasses.replace(
         before,
-        phase=Phase.PENDING if world is None else Phase.WAITING,
+        phase=Phase.FAILED if wait.is_in_vain else phase,
         generation=before.generation if world is None else world.generation,
         reason=Reason.FIRST_WORLD if world is None else change.reason,
-        message="; ".join(filter(None, (f"waiting for {wait.message}", without(change.lost)))),
+        message="; ".join(filter(None, (f"{text} {wait.message}", without(change.lost)))),
         failure=change.culprit,
     )
     if (status.phase, status.message) == (before.phase, before.message):

@@ -74,7 +74,7 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
         return _never_attached(state, worker, failure, now_s)
     if worker.generation != state.adopted:
         return state
-    if state.is_in_process and failure is not None and failure.reason is Reason.WORKER_FAILED:
+    if state.is_in_process and failure is not None and not failure.is_secondary:
         state = _with_mishap(state, worker, _steps_made(state, worker), now_s)
         failure = dataclasses.replace(failure, in_a_row=state.mishaps[worker.slot].count)
     known = state.failure

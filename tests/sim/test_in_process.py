@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from elasticd.records.failure import SLOT_LIMIT
 from elasticd.records.ids import Slot
 from elasticd.records.job import JobSpec, Limits
 from elasticd.records.reason import Phase, Reason
@@ -173,6 +174,41 @@ def test_slot_in_which_nothing_works_does_not_end_the_job(seed: int) -> None:
     assert sim.status.budget.user_error == 1 and 4 <= sim.status.budget.node_loss <= 8
     assert len(sim.history.worlds) <= 20
     assert steps(sim).lost == 0 and steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_slot_whose_processes_are_killed_is_left_out_in_the_end(seed: int) -> None:
+    """However much the others have trained meanwhile: that makes its record no better."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=2), 2, steps=1_000_000)
+    killed_s = []
+    for _ in range(SLOT_LIMIT):
+        assert sim.run(90.0, until=lambda: trains(sim, nodes=2))
+        sim.run(0.3)
+        killed_s.append(sim.clock.now_s)
+        sim.nodes[node(1)].kill_worker(one_worker(sim, 1))
+    assert killed_s[-1] - killed_s[0] > 60.0, "each waits longer than the one before"
+    sim.run(5.0)
+    worlds = len(sim.history.worlds)
+    sim.run(300.0)
+    assert trains(sim, nodes=1) and len(sim.history.worlds) == worlds
+    agent = sim.nodes[node(1)].agent
+    assert agent is not None and agent.state is not None and agent.state.member_sent is not None
+    assert agent.state.member_sent.given_up == (Slot(0),)
+    assert steps(sim).restarts == 0
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_local_run_ends_where_too_few_slots_are_left(is_local: bool) -> None:
+    """Nobody else will come; daemons wait for another node instead."""
+    sim = begun(0, spec_of(min_nodes=2, max_nodes=2, is_local=is_local), 2, steps=1_000_000)
+    for _ in range(SLOT_LIMIT):
+        assert sim.run(90.0, until=lambda: trains(sim, nodes=2))
+        sim.run(0.3)
+        sim.nodes[node(1)].kill_worker(one_worker(sim, 1))
+    sim.run(10.0)
+    assert sim.status is not None
+    assert sim.status.phase is (Phase.FAILED if is_local else Phase.WAITING)
+    assert "left out, as process after process ended there: node-1" in sim.status.message
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,10 +1,20 @@
 """Who holds the slots, and what a job that waits is told of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from elasticd.control import jobs
-from elasticd.control.occupancy import Cluster, Use, elsewhere, read_cluster, uses_of, waiting_for
-from elasticd.control.report import node_reports, read_job, with_elsewhere
+from elasticd.control.occupancy import (
+    Cluster,
+    Use,
+    elsewhere,
+    left_out,
+    read_cluster,
+    uses_of,
+    waiting_for,
+)
+from elasticd.control.report import JobReport, node_reports, read_job, with_elsewhere
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
@@ -149,6 +159,18 @@ def test_it_is_said_where_waiting_does_not_help() -> None:
     assert elsewhere(wide, [], cluster) == f"; there is 1 such node in all: {more}"
     own = spec_of(B, is_local=True, min_nodes=3)
     assert elsewhere(own, [], cluster).endswith("in all: call the same on the other hosts")
+
+
+def test_slots_that_were_given_up_are_named_with_what_to_do() -> None:
+    """In `status`, whatever else it says."""
+    members = [member_of("a"), replace(member_of("b", ready=2), given_up=(Slot(0), Slot(1)))]
+    said = left_out(members)
+    assert said.startswith("slot 0 of b, slot 1 of b are left out, as 8 processes in a row ended")
+    report = JobReport(
+        spec=spec_of(A), status=JobStatus(phase=Phase.RUNNING), members=tuple(members)
+    )
+    assert report.message == said
+    assert left_out([member_of("a")]) == ""
 
 
 def test_uses_tell_who_trains_from_who_waits() -> None:

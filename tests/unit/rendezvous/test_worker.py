@@ -4,11 +4,14 @@ import dataclasses
 
 import pytest
 
+from elasticd.records.failure import SLOT_LIMIT
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.member import StallLimit
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.condition import is_useless
+from elasticd.rendezvous.member import desired_member
 from elasticd.rendezvous.mishap import STEADY_STEPS
 from tests.unit.rendezvous.facts import Told, failure, running
 from tests.unit.rendezvous.trainers import (
@@ -50,24 +53,46 @@ def test_worker_that_fails_again_after_its_first_steps_is_replaced_ever_more_slo
     assert told.state.mishaps[Slot(0)].count == 1
 
 
-def test_worker_that_somebody_kills_is_replaced_at_once_every_time() -> None:
-    """That says nothing about its slot."""
+def test_slot_whose_processes_are_killed_waits_longer_and_is_given_up() -> None:
+    """As the kernel does for want of memory; the progress of the others is no merit of the slot."""
     told = training(1)
-    for generation in (2, 3, 4):
-        killed = failure(generation=generation - 1, signal="SIGKILL")
-        nonce = told.state.workers[Slot(0)].nonce
-        told.tell(ev.WorkerExited(slot=Slot(0), nonce=nonce, code=-9, failure=killed))
-        assert not told.state.mishaps
-        _replace(told, generation, 0.0, 5)
+    step = 5
+    for count in range(1, SLOT_LIMIT + 1):
+        _fail(told, steps=3, step=step, signal="SIGKILL")
+        assert told.state.mishaps[Slot(0)].count == count
+        if count == SLOT_LIMIT:
+            break
+        pause_s = 0.0 if count == 1 else min(60.0, 2.0 ** (count - 2))
+        retry_at_s = told.state.mishaps[Slot(0)].retry_at_s or told.now_s
+        assert retry_at_s == pytest.approx(told.now_s + pause_s)
+        step = _replace(told, count + 1, pause_s, step + 1000)
+    assert told.state.failure is not None and told.state.failure.is_last_of_slot
+    assert desired_member(told.state).given_up == (Slot(0),)
+    assert is_useless(desired_member(told.state))
+    told.tick(3600.0)
+    assert Slot(0) not in told.state.workers, "no other process is started there"
 
 
-def _fail(told: Told, *, steps: int, step: int) -> None:
-    """The process in slot 0 raises after so many steps."""
+def test_process_that_never_came_to_train_is_tried_for_ever() -> None:
+    """It costs nobody else anything: whoever mends the machine need not tell us."""
+    told = training(1)
+    told.tell(ev.SlotsGranted(slots=(Slot(0), Slot(1))))
+    for _ in range(2 * SLOT_LIMIT):
+        nonce = told.state.workers[Slot(1)].nonce
+        told.tell(ev.WorkerExited(slot=Slot(1), nonce=nonce, code=1, failure=failure()))
+        told.tick(61.0)
+    assert Slot(1) in told.state.workers and not desired_member(told.state).given_up
+
+
+def _fail(told: Told, *, steps: int, step: int, signal: str = "") -> None:
+    """The process in slot 0 raises, or is killed, after so many steps."""
     generation = told.state.adopted
     nonce = told.state.workers[Slot(0)].nonce
     paced(told, generation, step + steps - 1, nonce=nonce)
     told.tell(
-        ev.WorkerFailed(slot=Slot(0), nonce=nonce, failure=failure(generation=generation)),
+        ev.WorkerFailed(
+            slot=Slot(0), nonce=nonce, failure=failure(generation=generation, signal=signal)
+        ),
     )
     told.tell(ev.WorkerExited(slot=Slot(0), nonce=nonce, code=1))
 
