@@ -34,7 +34,7 @@ class NotFound(CallError):
 
 
 class Refused(CallError):
-    """The request contradicts what stands (name in use, not permitted, wrong password)."""
+    """The request contradicts what stands (name in use, not permitted, wrong password, full)."""
 
 
 class NotSupported(CallError):

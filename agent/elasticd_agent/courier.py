@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.failed_writes import FailedWrites
 
 __all__ = ["Courier", "later"]
 
@@ -24,6 +25,7 @@ class Courier:
     """Carries errands out one after the other; each answers exactly once, also when it fails."""
 
     def __init__(self) -> None:
+        self.failed_writes = FailedWrites()
         self._errands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="courier", daemon=True)
         self._thread.start()

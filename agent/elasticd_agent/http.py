@@ -2,10 +2,10 @@
 
 `GET /v1/logs/<job>/<generation>/<rank>/<out|err>?offset=N` answers with bytes from there on, at
 most 1 MiB, and the file's size in `X-Elasticd-Size`; `GET /v1/progress/<job>` with where the ranks
-of this node stand, as JSON; `/healthz` answers ok. Nothing else: no
-listing, no other file, no way to write. A name is checked and a number is a number before a path
-is made of them. Where etcd needs client certificates, so does this, of the same CA; without, who
-reaches the port can read the logs.
+of this node stand, as JSON; `/healthz` answers ok, and in a second line what etcd refuses to take
+from this node. Nothing else: no listing, no other file, no way to write. A name is checked and a
+number is a number before a path is made of them. Where etcd needs client certificates, so does
+this, of the same CA; without, who reaches the port can read the logs.
 """
 
 import re
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from elasticd.control.output import TROUBLE
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.ids import JobName, checked_name
 from elasticd.store.api import StoreSettings
@@ -46,15 +47,18 @@ class LogServer:
         run_folder: Path,
         tls: StoreSettings | None = None,
         progress: Progress = lambda job: None,
+        trouble: Callable[[], str] = str,
     ) -> None:
-        """Bind to a free port of the address and serve.
+        """Bind to a free port of the address and serve; `trouble`: a sentence for `/healthz`.
 
         Raises:
             EnvironmentProblem: the address is not one of this machine, or a certificate is bad.
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            self._server = _Server((address, 0), run_folder, progress, _context(tls), family)
+            self._server = _Server(
+                (address, 0), run_folder, progress, trouble, _context(tls), family
+            )
         except OSError as exc:
             raise EnvironmentProblem(
                 f"No log server can listen on {address} ({exc.strerror or exc}): give this "
@@ -91,11 +95,13 @@ class _Server(ThreadingHTTPServer):
         where: tuple[str, int],
         run_folder: Path,
         progress: Progress,
+        trouble: Callable[[], str],
         context: ssl.SSLContext | None,
         family: socket.AddressFamily,
     ) -> None:
         self.address_family = family
-        self.run_folder, self.progress, self.context = run_folder, progress, context
+        self.run_folder, self.context = run_folder, context
+        self.progress, self.trouble = progress, trouble
         self._places = threading.BoundedSemaphore(CONNECTIONS_LIMIT)
         super().__init__(where, _Handler)
 
@@ -134,7 +140,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         if parts.path == "/healthz":
-            self._answer(HTTPStatus.OK, b"ok\n")
+            # Still ok: a supervisor that restarted the agent for it would end its workers.
+            trouble = self.server.trouble()
+            text = f"ok\n{TROUBLE}{trouble}\n" if trouble else "ok\n"
+            self._answer(HTTPStatus.OK, text.encode("utf-8", "backslashreplace"))
             return
         if parts.path.startswith(_PROGRESS):
             found = self.server.progress(JobName(parts.path.removeprefix(_PROGRESS)))

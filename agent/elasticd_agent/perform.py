@@ -17,7 +17,7 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import Delete, Lease, ModifiedAt, Put, Store, Txn, UnchangedSince
 from elasticd_agent.clock import now_s
-from elasticd_agent.courier import Courier
+from elasticd_agent.courier import Courier, later
 
 __all__ = ["EtcdEffect", "Performer"]
 
@@ -47,8 +47,23 @@ class Performer:
     def perform(self, effect: EtcdEffect) -> None:
         """Send it on its way; the answer reaches `feed` from the courier's thread."""
         self.courier.send(
-            lambda: self._carry_out(effect), self.feed, lambda exc: self.feed(_failed(effect, exc))
+            lambda: self._carry_out(effect),
+            lambda answer: self._done(effect, answer),
+            lambda exc: self._not_done(effect, exc),
         )
+
+    def _done(self, effect: EtcdEffect, answer: ev.Event) -> None:
+        self.courier.failed_writes.succeeded(self.job, type(effect).__name__)
+        self.feed(answer)
+
+    def _not_done(self, effect: EtcdEffect, error: ElasticdError) -> None:
+        """Answer at once, or, where etcd refuses for good, after a pause that grows."""
+        pause_s = self.courier.failed_writes.failed(self.job, type(effect).__name__, error)
+        answer = _failed(effect)
+        if pause_s:
+            later(pause_s, lambda: self.feed(answer))
+        else:
+            self.feed(answer)
 
     def _carry_out(self, effect: EtcdEffect) -> ev.Event:
         match effect:
@@ -136,7 +151,7 @@ class Performer:
         return lease
 
 
-def _failed(effect: EtcdEffect, exc: ElasticdError) -> ev.Event:
+def _failed(effect: EtcdEffect) -> ev.Event:
     match effect:
         case fx.WriteMember(member=member):
             return ev.MemberWritten(member=member, ok=False)

@@ -50,7 +50,11 @@ class Presence:
             broke=lambda *peer: self.inbox.put(lambda: self.on_peer_broke(*peer)),
         )
         self._http = LogServer(
-            settings.address, settings.run_folder, settings.store, self._progress_of
+            settings.address,
+            settings.run_folder,
+            settings.store,
+            self._progress_of,
+            trouble=lambda: self.courier.failed_writes.sentence,
         )
         self.registration = Registration(
             settings,

@@ -183,6 +183,7 @@ class Runner:
     def close(self, timeout_s: float) -> None:
         """Kill what is left, unless it is for the next incarnation; forget the job."""
         self._watches.close()
+        self._host.courier.failed_writes.forget(self.spec.name)
         if self.retired is None or not self.retired.keeps_workers:
             self.workers.close(timeout_s)
         if self._journal is not None:

@@ -37,6 +37,8 @@ __all__ = ["Foreground"]
 AGENT_GRACE_S = 5.0
 """For agents that did not end with their job; their workers are gone by then, or will be killed."""
 OUTPUT_END_S = 3.0
+TROUBLE_TIMEOUT_S = 1.0
+"""A node that does not answer is not in that trouble."""
 LEFTOVER_GRACE_S = 1.0
 KEEPER_ANSWER_S = 1.0
 
@@ -150,6 +152,7 @@ class Foreground:
             interrupt=self._interrupt,
             tell=self._screen.tell,
             look_after=EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None,
+            trouble=HttpFetch(self._request.store, timeout_s=TROUBLE_TIMEOUT_S).trouble,
         )
         items: Mapping[str, KeyValue] = {}
         status: JobStatus | None = None

@@ -23,12 +23,17 @@ from elasticd.control.report import (
     read_job,
     with_elsewhere,
 )
-from elasticd.records.codec import to_plain
+from elasticd.records.codec import decode, to_plain
 from elasticd.records.ids import JobName
+from elasticd.records.member import Node
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 
 __all__ = ["logs", "nodes", "status", "why"]
+
+PROPOSERS = 3
+TROUBLE_TIMEOUT_S = 1.0
+"""A node that does not answer is not in that trouble."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,10 +54,14 @@ def status(job: str | None, is_json: bool, **values: Any) -> int:
         with job_source(values, job) as (source, name):
             (report,) = with_elsewhere(source.store, source.keys, [_report(source, name)])
             ranks = read_progress(source.store, source.keys, report, source.settings)
+            trouble = _trouble(source, report)
         if is_json:
-            click.echo(json.dumps({**_plain(report), "progress": to_plain(ranks)}, indent=2))
-        else:
-            _show_job(report, ranks)
+            more = {"progress": to_plain(ranks), "trouble": trouble}
+            click.echo(json.dumps({**_plain(report), **more}, indent=2))
+            return 0
+        _show_job(report, ranks)
+        if trouble:
+            click.echo(trouble)
         return 0
     found: list[JobReport] = []
     with sources(values) as opened:
@@ -167,6 +176,20 @@ def logs(
         else:
             print_logs(source, report, ranks, generation, is_json=is_json)
     return 0
+
+
+def _trouble(source: Source, report: JobReport) -> str:
+    """Ask those who would propose the next world what etcd refuses to take from them."""
+    from elasticd.control.output import HttpFetch
+
+    if source.is_archive or report.status.phase.is_final or report.world is None:
+        return ""
+    fetch = HttpFetch(source.settings, timeout_s=TROUBLE_TIMEOUT_S)
+    for place in report.world.nodes[:PROPOSERS]:
+        item = source.store.get(source.keys.node(place.node))
+        if item is not None and (sentence := fetch.trouble(decode(Node, item.value))):
+            return f"node {place.node} cannot write to etcd: {sentence}"
+    return ""
 
 
 def _report(source: Source, name: JobName) -> JobReport:

@@ -6,6 +6,7 @@ that etcd does not answer. The follower only reads; if it dies, the job does not
 
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ __all__ = ["Ended", "EtcdAway", "EtcdBack", "Follower", "Formed", "News", "Waiti
 REREAD_S = 5.0
 STALL_S = 10.0
 """A job without a world for this long gets a sentence about what it waits for."""
+PROPOSERS = 3
+"""Of the nodes of a world, the first three ask for the next one."""
 QUEUE_LIMIT = 1000
 """Changes of two keys; a reader so far behind gets the rest by the re-read."""
 
@@ -76,8 +79,12 @@ class Follower:
         keys: Keys,
         spec: JobSpec,
         *,
+        trouble: Callable[[Node], str] = lambda node: "",
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Begin to watch; `trouble` asks a node what etcd refuses to take from it."""
+        self._trouble = trouble
+        self._proposers: deque[Node] = deque()
         self._store, self._keys, self._spec, self._now_s = store, keys, spec, now_s
         self._hints: queue.SimpleQueue[tuple[str, KeyValue | None] | None] = queue.SimpleQueue()
         self._pending: list[News] = []
@@ -152,7 +159,10 @@ class Follower:
             return
         self._generation = world.generation
         self._said = ""
-        self._pending.append(Formed(world=world, nodes=self._nodes()))
+        nodes = self._nodes()
+        found = (nodes.get(each.node) for each in world.nodes[:PROPOSERS])
+        self._proposers = deque(node for node in found if node is not None)
+        self._pending.append(Formed(world=world, nodes=nodes))
 
     def _see_status(self, status: JobStatus) -> None:
         self._status = status
@@ -183,6 +193,7 @@ class Follower:
                 self._pending.append(EtcdBack())
             self._apply(self._world_key, world)
             self._apply(self._status_key, status)
+            self._ask_for_trouble()
         self._reread_s = self._now_s()
 
     def _stall(self) -> str:
@@ -194,6 +205,14 @@ class Follower:
         return waiting_for(self._spec, members) + elsewhere(
             self._spec, members, read_cluster(self._store, self._keys)
         )
+
+    def _ask_for_trouble(self) -> None:
+        """Say why no other world comes, if etcd takes nothing from those who would propose it."""
+        if self._proposers and not self._is_over:
+            self._proposers.rotate(-1)
+            node = self._proposers[0]
+            if sentence := self._trouble(node):
+                self._say(f"node {node.node} cannot write to etcd: {sentence}")
 
     def _nodes(self) -> Mapping[NodeId, Node]:
         """Read where the nodes' log servers are; empty if etcd does not answer now."""

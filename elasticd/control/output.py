@@ -22,7 +22,7 @@ from elasticd.records.member import Node
 from elasticd.records.world import World, WorldNode
 from elasticd.store.api import StoreSettings
 
-__all__ = ["Fetch", "HttpFetch", "LogName", "Tail", "log_path"]
+__all__ = ["TROUBLE", "Fetch", "HttpFetch", "LogName", "Tail", "log_path"]
 
 LOCAL_POLL_S = 0.05
 REMOTE_POLL_S = 0.5
@@ -32,6 +32,9 @@ CHUNK_BYTES = 1 << 20
 LINE_LIMIT_BYTES = 1 << 16
 """A line without an end is shown in pieces of this size."""
 GENERATIONS_KEPT = 2
+TROUBLE = "writes to etcd fail: "
+"""Before what an agent's `/healthz` says of that."""
+TROUBLE_LIMIT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,11 @@ class HttpFetch:
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
         path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
         return self.get(node, path, CHUNK_BYTES + 1)
+
+    def trouble(self, node: Node) -> str:
+        """Say what etcd refuses to take from this node; empty if all is well, or nobody answers."""
+        body = self.get(node, "/healthz", TROUBLE_LIMIT_BYTES) or b""
+        return body.decode("utf-8", "replace").partition(TROUBLE)[2].strip()
 
     def get(self, node: Node, path: str, limit_bytes: int) -> bytes | None:
         """Give what the node's agent answers; None if there is no such thing, or no answer."""

@@ -86,13 +86,18 @@ class Session:
         interrupt: Interrupt,
         tell: Callable[[Told], None],
         look_after: Callable[[], None] = lambda: None,
+        trouble: Callable[[Node], str] = lambda node: "",
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Put it together; `look_after` is called often, to care for what the job stands on."""
+        """Put it together.
+
+        `look_after` is called often, to care for what the job stands on; `trouble` asks a node
+        what etcd refuses to take from it.
+        """
         self._store, self._keys, self._spec = store, keys, spec
         self._agents, self._is_private, self._tail = agents, is_private, tail
         self._interrupt, self._tell, self._now_s = interrupt, tell, now_s
-        self._look_after = look_after
+        self._look_after, self._trouble = look_after, trouble
         self._stop_by_s: float | None = None
         self._ended: set[NodeId] = set()
         self.nodes: dict[NodeId, Node] = {}
@@ -105,7 +110,9 @@ class Session:
             EnvironmentProblem: the agents of this machine ended before the job.
             Unavailable: the job was to be stopped, and did not say that it has.
         """
-        follower = Follower(self._store, self._keys, self._spec, now_s=self._now_s)
+        follower = Follower(
+            self._store, self._keys, self._spec, trouble=self._trouble, now_s=self._now_s
+        )
         self._interrupt.wake = follower.wake
         try:
             status = self._follow(follower)

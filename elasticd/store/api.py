@@ -185,7 +185,7 @@ class Store(Protocol):
 
     Raises, from every call:
         Unavailable: no endpoint answered in time, or there is no quorum.
-        Refused: user, password, permission or certificate.
+        Refused: user, password, permission or certificate; or etcd is full.
         Fenced: a Put names a lease that etcd no longer has.
     """
 

@@ -85,9 +85,10 @@ def _final_error(
     if "requested lease not found" in details:
         return Fenced(f"etcd at {url} no longer has our lease: it ran out or was revoked.")
     if "database space exceeded" in details:
-        return Unavailable(
-            f"etcd at {url} is full (alarm NOSPACE) and takes no writes: compact and defragment"
-            " it, then disarm the alarm with etcdctl alarm disarm."
+        return Refused(
+            f"etcd at {url} is full (alarm NOSPACE) and takes no writes: remove ended jobs with"
+            " elasticd prune, compact and defragment it, then disarm the alarm with etcdctl alarm"
+            " disarm."
         )
     if "corrupt" in details and code is grpc.StatusCode.DATA_LOSS:
         return Unavailable(f"etcd at {url} says that its data is corrupt: restore that member.")

@@ -152,3 +152,20 @@ def test_with_certificates_only_that_authoritys_clients_are_served(
         assert nameless(there, name, 0) is None
     finally:
         server.close()
+
+
+def test_health_tells_what_etcd_refuses_to_take(run_folder: Path) -> None:
+    """And stays well: a supervisor that restarted the agent for it would end its workers."""
+    told = [""]
+    server = LogServer("127.0.0.1", run_folder, trouble=lambda: told[0])
+    fetch = HttpFetch()
+    try:
+        assert get(server, "/healthz")[:2] == (200, b"ok\n")
+        assert fetch.trouble(node("a", server.port)) == ""
+        told[0] = "etcd at http://e is full."
+        assert get(server, "/healthz")[0] == 200
+        assert fetch.trouble(node("a", server.port)) == told[0]
+        assert fetch.trouble(node("a")) == ""
+    finally:
+        fetch.close()
+        server.close()

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, Refused
 from elasticd.records.codec import decode, encode
 from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
 from elasticd.records.ids import JobName, NodeId
@@ -20,9 +21,11 @@ from elasticd.rendezvous import exclusion, history
 from elasticd.rendezvous.propose import propose
 from elasticd.rendezvous.state import SeenMember, replace
 from elasticd.rendezvous.table import Table
-from elasticd.store.api import Put, Txn
+from elasticd.store.api import Put, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
+from elasticd_agent import perform
 from elasticd_agent.courier import Courier
+from elasticd_agent.failed_writes import FailedWrites
 from elasticd_agent.perform import Performer
 from tests.unit.rendezvous.facts import (
     Told,
@@ -47,7 +50,7 @@ class PromptCourier(Courier):
     """Carries an errand out in the call, on the caller's thread."""
 
     def __init__(self) -> None:
-        pass
+        self.failed_writes = FailedWrites()
 
     def send(
         self,
@@ -66,8 +69,8 @@ class PromptCourier(Courier):
 class Etcd:
     """One job's records, and the effects that write them."""
 
-    def __init__(self) -> None:
-        self.store = MemoryStore()
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
         self.answers: list[ev.Event] = []
         lease = self.store.grant(5.0, lambda: None)
         self.performer = Performer(
@@ -79,7 +82,7 @@ class Etcd:
             feed=self.answers.append,
         )
 
-    def perform(self, effect: fx.WriteIncident | fx.ProposeWorld | fx.Withdraw) -> ev.Event:
+    def perform(self, effect: perform.EtcdEffect) -> ev.Event:
         self.performer.perform(effect)
         return self.answers.pop()
 
@@ -180,3 +183,62 @@ def test_incidents_tell_the_culprit_a_few_times_only() -> None:
         sizes.append(len(encode(effect.incident)))
     assert sum(size > TRACEBACK_LIMIT_BYTES for size in sizes) == 3
     assert max(sizes[3:]) < 400
+
+
+class RefusingStore(MemoryStore):
+    why = ""
+
+    def commit(self, txn: Txn) -> TxnResult:
+        if self.why:
+            raise Refused(self.why)
+        return super().commit(txn)
+
+
+def test_what_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten times a second and without a word, as it was, it helped nobody."""
+    store = RefusingStore()
+    etcd = Etcd(store)
+    failed_writes = etcd.performer.courier.failed_writes
+    pauses: list[float] = []
+
+    def later(pause_s: float, call: Callable[[], object]) -> None:
+        pauses.append(pause_s)
+        call()
+
+    monkeypatch.setattr(perform, "later", later)
+    write = fx.WriteMember(member=member(0))
+    with capture_logs() as logs:
+        for why in (*["full"] * 7, "not permitted", "full"):
+            store.why = why
+            assert etcd.perform(write) == ev.MemberWritten(member=member(0), ok=False)
+            assert failed_writes.sentence == why
+        store.why = ""
+        assert etcd.perform(write) == ev.MemberWritten(member=member(0), ok=True)
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]
+    failed = [(line["event"], line["what"], line.get("why")) for line in logs]
+    assert failed == [
+        ("etcd.write_failed", "WriteMember", "full"),
+        ("etcd.write_failed", "WriteMember", "not permitted"),
+        ("etcd.write_succeeded", "WriteMember", None),
+    ]
+    assert failed_writes.sentence == ""
+
+
+def test_an_etcd_that_is_away_is_tried_again_at_once() -> None:
+    """The store itself has waited for seconds by then, and the lease says that it is away."""
+    store = MemoryStore()
+    etcd = Etcd(store)
+    store.go_away()
+    answer = etcd.perform(fx.WriteMember(member=member(0)))
+    assert answer == ev.MemberWritten(member=member(0), ok=False)
+    assert etcd.performer.courier.failed_writes.sentence == ""
+
+
+def test_what_a_job_failed_to_write_is_forgotten_with_it() -> None:
+    """Another job of this node may be well."""
+    failed_writes = FailedWrites()
+    failed_writes.failed(JOB, "WriteMember", Refused("full"))
+    failed_writes.forget(JOB)
+    assert failed_writes.sentence == ""

@@ -124,3 +124,22 @@ def test_a_signal_handler_can_wake_it() -> None:
     follower = started(MemoryStore(), Clock())
     follower.wake()
     assert follower.next(60.0) is None
+
+
+def test_what_etcd_refuses_to_take_from_the_proposers_is_told_once() -> None:
+    """Nobody shuts them out, and no other world comes: it would look as if all were well."""
+    store, clock = MemoryStore(), Clock()
+    told = {"a": "etcd at http://e:2379 is full", "b": ""}
+    put(store, KEYS.status(JOB), JobStatus())
+    follower = Follower(store, KEYS, SPEC, trouble=lambda n: told[n.node], now_s=clock)
+    for name in told:
+        put(store, KEYS.node(node(name).node), node(name))
+    put(store, KEYS.world(JOB), world(1, "a", "b"))
+    news = []
+    for _ in range(12):
+        clock.now_s += 6.0
+        news += [found for _ in range(3) if (found := follower.next(0.0)) is not None]
+    assert isinstance(news.pop(0), Formed)
+    (waiting,) = news
+    assert isinstance(waiting, Waiting)
+    assert waiting.message == "node a cannot write to etcd: etcd at http://e:2379 is full"
