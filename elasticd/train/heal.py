@@ -244,7 +244,7 @@ def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: deque[tuple[int, 
         if not asked:
             return
         index, start, length = asked.popleft()
-        slots[index].data.fill(start, length, lambda place: parcel.read_into(line, place))
+        slots[index].data.fill(start, length, lambda place: parcel.read_summed(line, place))
 
 
 @contextmanager

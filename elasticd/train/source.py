@@ -102,7 +102,9 @@ class Source:
             pieces = range(ask.start, ask.start + ask.length)
             line.sendall(b"".join(self._digest(ask.tensor, data, piece) for piece in pieces))
         elif ask.kind == BYTES and ask.start + ask.length <= len(data):
-            line.sendall(data.read(ask.start, ask.length))
+            piece = data.read(ask.start, ask.length)
+            line.sendall(piece)
+            line.sendall(parcel.sum_of(piece))
             with self._lock:
                 self.sent_bytes += ask.length
         else:

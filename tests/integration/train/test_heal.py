@@ -164,6 +164,27 @@ def test_abort_wakes_a_target_whose_source_is_silent() -> None:
     assert "rank 0" in why and took_s < 15.0 and is_clean
 
 
+def serve_damaged(line: Connection, rank: int, port: int) -> None:
+    """A source between which and the target a bit is turned."""
+    group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
+    group.form()
+    parcel.sum_of = lambda data: bytes(8)
+    tree = Possession(seed=2, position=(5, 0))._tree()
+    with Source(tree, address=HOST, generation=group.generation) as source:
+        place = f'["{HOST}", {source.port}, "{source.token}"]'
+        group.store.set(f"elasticd/heal/source/{rank}", place)
+        line.recv()
+
+
+def test_bytes_that_were_damaged_on_the_way_are_no_state() -> None:
+    """The target counts as broken, and the next generation heals it anew."""
+    with Cast() as cast:
+        _, port = cast.store()
+        cast.start(serve_damaged, 0, port)
+        why, _, is_clean, position = cast.start(fetch, 1, port, "").hear()
+        assert "damaged on the way" in why and not is_clean and position == (1, 0)
+
+
 # --- who may ask ----------------------------------------------------------------------------------
 
 
