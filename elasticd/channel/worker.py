@@ -163,7 +163,7 @@ class Beat:
     batches: int
     """Batches delivered in this process."""
     sequence: int
-    """Number of collectives that this rank began in its group; the odd rank has the least."""
+    """Collectives of its group that this rank's device came to; the odd rank has the least."""
     is_in_step: bool = False
     """A batch was delivered that is in no commit yet."""
     has_returned: bool = False

@@ -28,6 +28,7 @@ from elasticd.channel.worker import Enter
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import NodeId
 from elasticd.train import cuda, default_group, departure, nccl, sockets, wakeable
+from elasticd.train.arrival import Arrival
 from elasticd.train.connect import StoreLost, connect
 from elasticd.train.device import CPU
 from elasticd.train.ends import Ends
@@ -86,6 +87,7 @@ class Group:
         self._enter = enter
         self._device = device
         self._backend = backend or default_group.backend_of(device)
+        self.arrival = Arrival(device)
         self._nccl: nccl.Communicators | None = None
         if default_group.has_nccl(self._backend):
             self._nccl = nccl.Communicators(device, connect_limit_s=self._connect_limit_s)
@@ -178,6 +180,7 @@ class Group:
             self._guarded.clear()
         if self._ends is not None:
             self._ends.close()
+        self.arrival.close()
         self._over.set()
         self._changed.set()
         if self._guard is not None:
@@ -197,6 +200,10 @@ class Group:
             return int(group._get_sequence_number_for_group())
         except RuntimeError:
             return 0
+
+    def arrived(self) -> int:
+        """Of those, how many the device has come to; the CPU is ahead of a GPU."""
+        return self.arrival.count(self.sequence())
 
     def is_peer_gone(self) -> bool:
         """True if a connection of this group was ended by the other side, or for an error."""
@@ -220,6 +227,7 @@ class Group:
         if self._device.type == "cuda" and cuda.is_used():
             event = cuda.mark(self._device)
             cuda.await_event(event, lambda: self._is_aborted or not is_current())
+            self.arrival.settled(self.sequence())
         if self._is_aborted:
             raise GroupBroken(f"Generation {self.generation} was aborted.")
 
@@ -291,13 +299,9 @@ class Group:
 
     def _await_others(self) -> None:
         """Wait, but not for long, until all ranks leave: no abort may come before."""
+        store, until_s = PrefixStore("left", self._store), time.monotonic() + LEAVE_S
         with suppress(RuntimeError):  # The store may be gone by now, with its node.
-            gather(
-                PrefixStore("left", self._store),
-                rank=self.rank,
-                size=self.size,
-                deadline_s=time.monotonic() + LEAVE_S,
-            )
+            gather(store, rank=self.rank, size=self.size, deadline_s=until_s)
 
     def _connect(self, deadline_s: float, is_over: Callable[[], bool]) -> Any:
         store = self._enter.store

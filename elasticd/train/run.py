@@ -191,6 +191,7 @@ class _Run:
         self._is_forming = False
         self._lineage = enter.generation
         state._enter(world, self._session)
+        group.arrival.watch(state._guard.optimizers)
         entered_s = time.monotonic()
         self._watch_commits(group, world, decision, is_opened=restored is not None)
         phases_s = {

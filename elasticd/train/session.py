@@ -12,12 +12,12 @@ that is blocked in a collective asks nobody.
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Condition, Thread
 from types import FrameType
 
 from elasticd.channel.worker import (
     Attached,
-    Beat,
     Broken,
     Dump,
     Enter,
@@ -90,7 +90,7 @@ class AgentSession:
         """What the first commit of this generation is told with; its step is the one before."""
         self._formed_at_s = 0.0
         self._alarm: Alarm | None = None
-        self._beater = Beater(self, self._send_news, self._ring)
+        self._beater = Beater(self, partial(wire.send, is_news=True), self._ring)
         self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
 
     # --- Watch: on the way of every step --------------------------------------------------------
@@ -270,8 +270,11 @@ class AgentSession:
         return self.batches != self._batches_applied
 
     def sequence(self) -> int:
+        return self._group.sequence() if self._group is not None else 0
+
+    def arrived(self) -> int:
         group = self._group
-        return group.sequence() if group is not None else 0
+        return group.arrived() if group is not None else 0
 
     def consumed(self) -> int:
         return self._observed._consumed if self._observed is not None else 0
@@ -328,9 +331,6 @@ class AgentSession:
 
     def _is_dirty(self) -> bool:
         return self._observed is not None and self._observed._is_dirty
-
-    def _send_news(self, beat: Beat) -> None:
-        self._wire.send(beat, is_news=True)
 
     # --- the hearing and the beating thread -----------------------------------------------------
 

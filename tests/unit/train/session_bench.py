@@ -105,6 +105,9 @@ class FakeGroup:
         self.aborted.set()
 
     def sequence(self) -> int:
+        return 18
+
+    def arrived(self) -> int:
         return 17
 
     def has_ended(self) -> bool:
