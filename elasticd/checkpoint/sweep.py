@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from elasticd.checkpoint.bucket import Bucket, Missing
 from elasticd.checkpoint.layout import COMMITS, LEASES, STEPS, TRIALS, Snapshot
 from elasticd.checkpoint.lease import is_over, leased, leases
-from elasticd.checkpoint.log import Log, Ruling
+from elasticd.checkpoint.log import Log, Ruling, may_commit
 from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.retain import delete_folder, stock
 
@@ -67,10 +67,9 @@ def is_garbage(
         return False
     if now_unix_s - found.newest_unix_s <= older_than_s:
         return False
-    if (made.run, made.generation) < (ruling.run, ruling.generation):
-        return True
-    is_last_later = ruling.last is not None and made.step <= ruling.last.step
-    return (made.run, made.generation) == (ruling.run, ruling.generation) and is_last_later
+    # A generation that has not opened yet may go back behind the newest checkpoint.
+    has_opened = (made.run, made.generation) <= (ruling.run, ruling.generation)
+    return has_opened and not may_commit(ruling, made)
 
 
 def sweep(

@@ -9,7 +9,7 @@ import pytest
 
 from elasticd.checkpoint.layout import Snapshot, entry_name
 from elasticd.checkpoint.lease import GRACE_S
-from elasticd.checkpoint.log import Log, Ruling
+from elasticd.checkpoint.log import Log, Ruling, may_commit
 from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.retain import retain
 from elasticd.checkpoint.retention import Retention
@@ -25,7 +25,9 @@ def at(run: int, generation: int, step: int) -> Snapshot:
     return Snapshot(run=run, generation=generation, step=step)
 
 
-RULING = Ruling(run=2, generation=5, start_step=90, uid="u", job="j", last=at(2, 5, 100))
+RULING = Ruling(
+    run=2, generation=5, start_step=90, uid="u", job="j", last=at(2, 5, 100), floor_step=100
+)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,18 @@ def test_garbage_is_old_unneeded_and_too_late(
         older_than_s=OLDER_THAN_S,
     )
     assert said is is_it
+
+
+def test_what_may_still_be_committed_is_no_garbage() -> None:
+    """An older generation's, of a step that the present one went on from: a node that was slow, or
+    whose storage was away for a day, brings it yet."""
+    ruling = Ruling(run=2, generation=5, start_step=90, uid="u", last=at(2, 3, 40), floor_step=40)
+    for step, is_it in ((40, True), (41, False), (90, False), (91, True)):
+        found = Found(snapshot=at(2, 4, step), objects=1, nbytes=1, newest_unix_s=OLD)
+        said = is_garbage(
+            found, needed=(), ruling=ruling, now_unix_s=NOW, older_than_s=OLDER_THAN_S
+        )
+        assert said is is_it is not may_commit(ruling, found.snapshot)
 
 
 def test_a_run_without_a_checkpoint_has_no_garbage_of_its_own() -> None:
