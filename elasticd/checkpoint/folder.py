@@ -43,6 +43,8 @@ class Folder:
                 os.link(written, self._root / name)
             except FileExistsError:
                 if os.stat(written).st_nlink == 1:
+                    # Who wrote it may have died before this: what is going to name it must last.
+                    self._sync((self._root / name).parent)
                     return False  # With 2 it is our own: NFS asked again, its answer was lost.
             except OSError as exc:
                 if exc.errno in _NO_LINKS:

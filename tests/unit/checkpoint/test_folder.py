@@ -84,6 +84,9 @@ def test_object_is_on_the_disk_before_its_name_and_its_name_before_the_answer(
     done.clear()
     bucket.replace("a/b/one", b"y")
     assert done == ["fdatasync", "replace", "sync b"]
+    done.clear()
+    assert not bucket.create("a/b/one", b"other")
+    assert done[-2:] == ["link", "sync b"], "who wrote the first may have died before its own"
 
 
 def test_folder_that_was_removed_meanwhile_is_made_again(tmp_path: Path) -> None:
