@@ -2,10 +2,11 @@
 
 Two buffers for each share. A new snapshot goes into the one that does not hold the newest whole
 one, so a whole one is there at any time; if the older is still on its way to storage it is given
-up, and only then: a newer whole one has taken its place.
+up, and only then: a newer whole one has taken its place. What workers leave that are gone stays for
+a restore, until a newer snapshot is whole here, or durable, or needs the memory.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -14,7 +15,7 @@ from elasticd.checkpoint.keeper.message import Held, Plan
 from elasticd.checkpoint.keeper.received import Received
 from elasticd.checkpoint.keeper.record import BUFFERS, Record, held_of
 from elasticd.checkpoint.layout import Snapshot
-from elasticd.errors import InvariantBroken
+from elasticd.errors import EnvironmentProblem, InvariantBroken
 
 __all__ = ["Vault"]
 
@@ -36,7 +37,7 @@ class Vault:
         self._lock = Lock()
         self._places: dict[tuple[int, int], _Place] = {}
         self._orphans: list[Record] = []
-        """Of workers that are gone, until a newer snapshot is durable."""
+        """Of workers that are gone, until a newer snapshot is durable or whole here."""
         self.received = Received()
         """What keepers of other nodes sent; with a lock of its own."""
 
@@ -57,9 +58,14 @@ class Vault:
             place = self._place(worker, plan)
             is_taken = len(place.memories) == BUFFERS
         # Without the lock: it may take seconds, and other workers have questions too.
-        memory = None if is_taken else Memory.new(place.plan.layout.size)
+        memory, why = (None, None) if is_taken else self._fresh(place.plan.layout.size)
         with self._lock:
             place = self._place(worker, plan)
+            if why is not None:
+                if place.records != [None]:
+                    raise why
+                place.claimed = 0  # The first buffer holds nothing yet, so it can wait.
+                return place.claimed, None
             if memory is not None:
                 place.memories.append(memory)
                 place.records.append(None)
@@ -86,12 +92,37 @@ class Vault:
             place.claimed = -1
             place.records[buffer] = record
 
+    def _fresh(self, size: int) -> tuple[Memory | None, EnvironmentProblem | None]:
+        """Take memory; where there is none left, orphans are given up for it, oldest first."""
+        while True:
+            try:
+                return Memory.new(size), None
+            except EnvironmentProblem as exc:
+                if not self._give_up_oldest():
+                    return None, exc
+
+    def _give_up_oldest(self) -> bool:
+        """Give up the oldest snapshot of workers that are gone; False: each has to stay.
+
+        The newest whole one stays, of a state that several nodes hold the newest: until there is
+        another, it is what a restore would begin with.
+        """
+        with self._lock:
+            every = [*self._all(), *self.received.records()]
+            stays = _newest_whole(every) or max(
+                (each.share.snapshot for each in every), default=None
+            )
+            made = {each.share.snapshot for each in self._orphans} - {stays}
+            if not made:
+                return False
+            oldest = min(made)
+            self._keep_orphans(lambda each: each.share.snapshot != oldest)
+            return True
+
     def forget_before(self, durable: Snapshot) -> None:
         """What workers that are gone left is of no use any more if it is older than this."""
         with self._lock:
-            for orphan in self._orphans:
-                orphan.is_wanted = orphan.share.snapshot >= durable
-            self._orphans = [each for each in self._orphans if each.is_wanted]
+            self._keep_orphans(lambda each: each.share.snapshot >= durable)
         self.received.forget_before(durable)
 
     @property
@@ -139,11 +170,33 @@ class Vault:
         for key in [k for k in self._places if k[0] == worker]:
             place = self._places.pop(key)
             self._orphans += [each for each in place.records if each is not None]
-        self._orphans = self._orphans[-_ORPHANS_LIMIT:]
+        # Nobody would restore one that is older than a whole one.
+        whole = _newest_whole([*self._all(), *self.received.records()])
+        if whole is not None:
+            self._keep_orphans(lambda each: each.share.snapshot >= whole)
+        newest = set(self._orphans[-_ORPHANS_LIMIT:])
+        self._keep_orphans(lambda each: each in newest)
+
+    def _keep_orphans(self, is_kept: Callable[[Record], bool]) -> None:
+        for each in self._orphans:
+            each.is_wanted = is_kept(each)
+        self._orphans = [each for each in self._orphans if each.is_wanted]
 
 
 _ORPHANS_LIMIT = 64
-"""Records of workers that are gone: two of each that a node has, and of its last restart."""
+"""Records of workers that are gone: two of each that a node has, and of its last restart. It bounds
+what other nodes hold the rest of, so that it is not known here what is whole."""
+
+
+def _newest_whole(records: Iterable[Record]) -> Snapshot | None:
+    """The newest snapshot of which every share is here; None: there is none."""
+    found: dict[tuple[Snapshot, int], set[int]] = {}
+    for each in records:
+        if each.is_wanted:
+            share = each.share
+            found.setdefault((share.snapshot, share.shares), set()).add(share.share)
+    whole = [made for (made, shares), held in found.items() if len(held) == shares]
+    return max(whole, default=None)
 
 
 def _older_of(records: Sequence[Record | None]) -> int:

@@ -1,15 +1,17 @@
 """What is in memory: which buffer may be overwritten, and what dead workers leave."""
 
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.keeper import vault as vault_module
+from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.message import Plan
 from elasticd.checkpoint.keeper.record import BUFFERS, Record, held_of
 from elasticd.checkpoint.keeper.vault import Vault
-from elasticd.errors import InvariantBroken
+from elasticd.errors import EnvironmentProblem, InvariantBroken
 from tests.unit.checkpoint.keeper.site import (
     Gate,
     Node,
@@ -20,6 +22,8 @@ from tests.unit.checkpoint.keeper.site import (
 )
 
 PLAN = a_plan()
+HALF = a_plan(0, 2)
+"""Of a state whose other half another node holds."""
 
 
 def kept(vault: Vault, step: int, *, worker: int = 1, plan: Plan = PLAN, gen: int = 1) -> Record:
@@ -102,10 +106,12 @@ def test_buffer_that_was_not_claimed_cannot_be_filled() -> None:
 
 
 def test_what_a_worker_finished_outlives_it_and_what_it_did_not_does_not() -> None:
-    """Both whole ones stay; a claim that nothing came of leaves nothing."""
-    vault = planned()
-    kept(vault, 1)
-    kept(vault, 2)
+    """Both stay where nobody here knows which is whole; a claim that nothing came of leaves
+    nothing."""
+    vault = Vault()
+    vault.plan(1, [HALF])
+    kept(vault, 1, plan=HALF)
+    kept(vault, 2, plan=HALF)
     vault.leave(1)
     assert steps(vault) == [1, 2]
     vault.plan(2, [PLAN])
@@ -131,7 +137,7 @@ def test_plans_that_are_over_leave_what_is_whole() -> None:
 def test_orphans_stay_until_a_newer_snapshot_is_durable() -> None:
     """Uploaded or not, second copies too; one of the same age can still be restored from here."""
     vault = Vault()
-    plans = [a_plan(0, 2), a_plan(1, 2, holder=1)]
+    plans = [a_plan(0, 3), a_plan(1, 3, holder=1)]
     vault.plan(1, plans)
     for plan in plans:
         kept(vault, 10, plan=plan).is_uploaded = True
@@ -155,12 +161,117 @@ def test_orphans_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyP
     before = memfds()
     vault = Vault()
     for step in range(0, 40, 2):
-        vault.plan(1, [PLAN])
-        kept(vault, step)
-        kept(vault, step + 1)
+        vault.plan(1, [HALF])
+        kept(vault, step, plan=HALF)
+        kept(vault, step + 1, plan=HALF)
     vault.leave(1)
     assert steps(vault) == list(range(34, 40))
     assert (memfds() - before).total() == 2 * 6, "each memory has its file and its mapping's"
+
+
+def test_what_is_older_than_a_whole_one_is_no_use_to_a_restore() -> None:
+    """Whole with what other workers of this node have, living or not; what is newer stays too."""
+    vault = Vault()
+    plans = [a_plan(0, 2), a_plan(1, 2)]
+    for worker, plan in enumerate(plans):
+        vault.plan(worker, [plan])
+        for step in (10, 20):
+            kept(vault, step, worker=worker, plan=plan)
+    vault.leave(0)
+    assert steps(vault) == [10, 20, 20], "only what nobody writes to any more is given up"
+    vault.leave(1)
+    assert steps(vault) == [20, 20]
+    vault.plan(2, plans[:1])
+    kept(vault, 30, worker=2, plan=plans[0])
+    vault.leave(2)
+    assert steps(vault) == [20, 20, 30], "of 30 a share is missing"
+
+
+class Room:
+    """Memory for so many buffers in all, as a container's limit would have it."""
+
+    def __init__(self, environ: pytest.MonkeyPatch, buffers: int) -> None:
+        self._live: WeakSet[Memory] = WeakSet()
+        self._buffers = buffers
+        real = Memory.new
+
+        def new(size: int) -> Memory:
+            if len(self._live) >= self._buffers:
+                raise EnvironmentProblem("there is no memory")
+            memory = real(size)
+            self._live.add(memory)
+            return memory
+
+        environ.setattr(Memory, "new", new)
+
+
+@pytest.mark.parametrize("plan", [PLAN, HALF], ids=["whole here", "a part"])
+@pytest.mark.parametrize("room", [2, 3])
+def test_world_that_changes_in_an_outage_never_ends_saving(
+    monkeypatch: pytest.MonkeyPatch, plan: Plan, room: int
+) -> None:
+    """Nothing becomes durable, and there is memory for what the guide says: two buffers of each
+    share. Each snapshot finds its place, and until it is whole the one before stays."""
+    Room(monkeypatch, room)
+    vault = Vault()
+    step = 0
+    for gen in range(1, 10):
+        vault.plan(1, [plan])
+        for _ in range(3):
+            buffer, _ = vault.claim(1, plan.id)
+            assert not step or step in steps(vault), f"{steps(vault)} in generation {gen}"
+            step += 10
+            record = record_of(vault, 1, plan, buffer, a_snapshot(step, gen))
+            vault.keep(1, plan.id, buffer, record)
+            del record
+    assert step == 270
+
+
+def test_oldest_orphans_make_room_and_the_newest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all shares at once: without one of them the others are of no use."""
+    Room(monkeypatch, 4)
+    vault = Vault()
+    plans = [a_plan(0, 4), a_plan(1, 4)]
+    vault.plan(1, plans)
+    for plan in plans:
+        kept(vault, 10, plan=plan)
+        kept(vault, 20, plan=plan)
+    vault.leave(1)
+    vault.plan(2, plans)
+    vault.claim(2, plans[0].id)
+    assert steps(vault) == [20, 20]
+    vault.claim(2, plans[1].id)
+    for plan in plans:
+        assert vault.claim(2, plan.id)[0] == 0, "the first buffer, which holds nothing yet"
+    assert steps(vault) == [20, 20]
+
+
+def test_orphan_that_is_being_uploaded_is_stopped_for_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who reads it must let go; until then there is no memory, and the next claim finds it."""
+    Room(monkeypatch, 2)
+    vault = Vault()
+    vault.plan(1, [HALF])
+    older = kept(vault, 10, plan=HALF)
+    kept(vault, 20, plan=HALF)
+    vault.plan(1, [HALF])
+    with pytest.raises(EnvironmentProblem):
+        vault.claim(1, HALF.id)
+    assert not older.is_wanted
+    del older
+    assert vault.claim(1, HALF.id)[1] is not None
+    assert steps(vault) == [20]
+
+
+def test_claim_that_finds_no_memory_leaves_what_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is saved at the moment, which the worker is told."""
+    Room(monkeypatch, 1)
+    vault = planned()
+    only = kept(vault, 1)
+    with pytest.raises(EnvironmentProblem, match="there is no memory"):
+        vault.claim(1, PLAN.id)
+    assert only.is_wanted and steps(vault) == [1]
 
 
 def test_memory_is_freed_with_the_last_record() -> None:
