@@ -182,6 +182,10 @@ class Guard:
             self._meet_others()
         self.is_busy = True
 
+    def has_waiting_gradients(self) -> bool:
+        """True if there are gradients and no optimizer made a step since the last commit."""
+        return not self._begun and any(each.grad is not None for each in self._parameters)
+
     def cancel_commit(self) -> None:
         """Be as dirty as before."""
         self.is_busy = False

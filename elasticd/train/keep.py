@@ -20,6 +20,7 @@ from elasticd.errors import InvariantBroken
 from elasticd.train.bundle import Bundle, bundled
 from elasticd.train.group_values import GroupValues
 from elasticd.train.optimizer_state import own_types
+from elasticd.train.scaler import ScalerState
 from elasticd.train.shard import memory_of
 from elasticd.train.snapshot import Copies, Snapshot, check_keys, restored, snapshot
 
@@ -96,6 +97,12 @@ class Keep:
     def forget(self) -> None:
         """Drop the copies: what is there now counts."""
         self._kept = None
+
+    def has_updated_scaler(self) -> bool:
+        """True if a GradScaler ended a step since the last commit, by making or by skipping it."""
+        return any(
+            isinstance(each, ScalerState) and each.has_updated() for each in self._objects.values()
+        )
 
     def collect(self) -> Kept:
         """Ask everything for its state; may raise what the user's code raises, changes nothing."""

@@ -22,8 +22,9 @@ from elasticd.errors import CallError
 from elasticd.train.augment import Samples
 from elasticd.train.cursor import Cursor, Position
 from elasticd.train.ledger import Span
+from elasticd.train.lookahead import Lookahead
 from elasticd.train.reader import Fetching, Reader
-from elasticd.train.share import Course
+from elasticd.train.share import Course, Share
 
 __all__ = ["Loader"]
 
@@ -47,6 +48,10 @@ class Loader:
     script peeked at counts as delivered. All iterators of a loader share its one position. After a
     change of world it goes on from the last commit. Several batches may go into one commit
     (accumulation), several commits may be made for one batch.
+
+    `read_ahead` is for a loop that takes the next batch before it trains on the one it has: a
+    commit then counts all batches but the newest, and `weight` is that of the batch before it. By
+    default the loader looks at the first commits of each loop and refuses one that seems to do so.
 
     With `augment_seed=True` the generators of `random`, numpy and torch are seeded for each sample
     from (seed, epoch, its index), so that random augmentations do not depend on the world size or
@@ -77,6 +82,7 @@ class Loader:
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         augment_seed: bool = False,
+        read_ahead: bool | None = None,
         generator: None = None,
         sampler: None = None,
         batch_sampler: None = None,
@@ -102,10 +108,17 @@ class Loader:
         self._reader = Reader(self._dataset, fetching, is_seeded=augment_seed)
         self._read_position: int | None = None  # of the batch that the reader gives next
         self._cursor = Cursor(self._length)
+        self._ahead = Lookahead(is_ahead=read_ahead)
+        self._is_over = False  # a loop has come to the end of the epoch
         self._rank, self._size = 0, 1
         self._watch: _Deliveries | None = None
         self._placements = 0
         self._course = self._cut()
+
+    @property
+    def _has_delivered(self) -> bool:
+        """The script was given batches that no commit has counted."""
+        return self._cursor.pending != self._cursor.committed
 
     @property
     def epoch(self) -> int:
@@ -123,6 +136,11 @@ class Loader:
         return (self._length + extra) // self._batch_size
 
     def __iter__(self) -> Iterator[Any]:
+        if self._is_over:
+            # Not before: a script may find out that a batch is the last before it commits it, and
+            # the next epoch does not begin with that commit.
+            self._finish()
+        self._ahead.begin()
         return _Pass(self, self._cursor.pending.epoch, self._placements)
 
     def weight_of(self, count: float, total: float) -> float:
@@ -191,6 +209,7 @@ class Loader:
 
     def _commit(self) -> tuple[Span, ...]:
         """Make the pending position the committed one; return what came to it, each span once."""
+        self._ahead.commit()
         self._cursor.commit()
         return self._cursor.take_spans()
 
@@ -215,23 +234,38 @@ class Loader:
         pending = self._cursor.pending
         if pending.epoch != epoch:
             raise StopIteration  # the epoch ended, here or in another loop
-        share = self._course.share(pending.consumed)
+        held = self._ahead.held
+        start = held.batch_stop if held is not None else pending.consumed
+        share = self._course.share(start)
         if share is None:
-            self._finish()
+            self._count(self._ahead.let_go())  # The script trains on the last one from here on.
+            self._is_over = True
+            self._read_position = None
+            self._reader.rest()
             raise StopIteration
-        if self._read_position != pending.consumed:
-            self._reader.open(self._course, pending.consumed)
+        self._ahead.check()
+        if self._read_position != start:
+            self._reader.open(self._course, start)
         self._read_position = None  # until all went well, it may have read what is not delivered
         batch = self._reader.next()
         if self._watch is not None:
             self._watch.delivered()
-        self._cursor.deliver(share.batch_stop)
         self._read_position = share.batch_stop
-        self.weight = share.weight
+        if held is None:
+            self.weight = share.weight
+        self._count(self._ahead.take(share))
         return batch
+
+    def _count(self, share: Share | None) -> None:
+        """Have the next commit count the share that the script trains on now."""
+        if share is not None:
+            self._cursor.deliver(share.batch_stop)
+            self.weight = share.weight
 
     def _finish(self) -> None:
         """Move on to the next epoch."""
+        self._is_over = False
+        self._ahead.begin()
         self._cursor.finish()
         self._course = self._cut()
         self._read_position = None
@@ -239,6 +273,8 @@ class Loader:
 
     def _go_back(self, committed: Position | None = None) -> None:
         """Stand where the last commit stood, as if nothing had been read since."""
+        self._is_over = False
+        self._ahead.begin()
         self._cursor.go_back(committed)
         self._placements += 1
         self._course = self._cut()

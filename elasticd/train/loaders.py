@@ -1,5 +1,6 @@
 """The loaders of a state, and of each the ledger of what became part of a commit."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ class Loaders:
     def __init__(self) -> None:
         self.named: dict[str, Loader] = {}
         self._ledgers: dict[str, Ledger] = {}
+        self._is_told = False
 
     def add(self, name: str, loader: Loader) -> None:
         """Take in a loader, or another one in the place of an earlier generation's."""
@@ -29,8 +31,15 @@ class Loaders:
         for loader in self.named.values():
             loader._place(world.rank, world.size, watch)
 
-    def commit(self, epoch: int | None) -> None:
-        """Make what was delivered count; `epoch`: the one that begins now, if one does."""
+    def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
+        """Make what was delivered count; `epoch`: the one that begins now, if one does.
+
+        `is_waiting`: no optimizer has used the gradients of these samples yet, so they count with
+        the next commit. At the end of an epoch they count all the same.
+        """
+        if is_waiting and epoch is None:
+            self._tell_once()
+            return
         for name, loader in self.named.items():
             ledger = self._ledgers[name]
             if epoch is not None:
@@ -55,3 +64,12 @@ class Loaders:
         """Take over counts that `state_dict` returned."""
         for name, counts in state.items():
             self._ledgers[name].load_state_dict(counts)
+
+    def _tell_once(self) -> None:
+        if not self._is_told and any(each._has_delivered for each in self.named.values()):
+            self._is_told = True
+            sys.stderr.write(
+                "elasticd: a commit without an optimizer's step, and gradients are waiting: these "
+                "samples count from the commit after the next step, and are read again after a "
+                "failure before it.\n"
+            )

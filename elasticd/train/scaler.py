@@ -20,8 +20,14 @@ class ScalerState:
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
         self._attributes = vars(scaler)
+        self._passing: object = self._attributes.get(_PASSING)
+
+    def has_updated(self) -> bool:
+        """True if a step has ended since the state was asked for, made or skipped."""
+        return self._attributes.get(_PASSING) is not self._passing
 
     def state_dict(self) -> dict[str, Any]:
+        self._passing = self._attributes.get(_PASSING)
         return {name: value for name, value in self._attributes.items() if name != _PASSING}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -323,6 +323,7 @@ class State:
             self._is_checked = True
         self._guard.begin_commit()
         try:
+            is_waiting = self._guard.has_waiting_gradients() and not self._keep.has_updated_scaler()
             if self._sizes() != self._group_sizes:
                 self._is_broken = True  # Until there are copies again.
                 self._bind()  # An optimizer was given more parameters.
@@ -333,7 +334,7 @@ class State:
                 self._tree()  # It knows the path of what cannot travel.
             raise
         self._keep.copy(kept)
-        self._loaders.commit(epoch if epoch > self._epoch else None)
+        self._loaders.commit(epoch if epoch > self._epoch else None, is_waiting=is_waiting)
         self._step, self._epoch = step, epoch
         self._guard.end_commit()
         if self._is_broken:
