@@ -6,8 +6,8 @@ it will read must be known good: kernels behind an aborted NCCL collective would
 that lack a rank. From there to the commit the rank is dirty: its state is of no step at all, and
 nobody may copy it.
 
-Most scripts cannot be interrupted while dirty: they have one optimizer, and nothing collective
-between its step and the commit. Others, found out by watching, get a copy of what the optimizer
+Most scripts cannot be interrupted while dirty: there is nothing collective between the steps of
+their optimizers and the commit. Others, found out by watching, get a copy of what the optimizer
 is about to change (`undo`). Rejected: that copy for everybody, which costs a tenth of a step.
 """
 
@@ -37,7 +37,8 @@ COPY_LIMIT_BYTES = 64 << 20
 """Parameters up to this size are copied as a generation begins: 30 ms with Adam's state."""
 
 PROBATION = 2
-"""Commits until it is known whether a script does something between its steps and its commits."""
+"""Commits until it is known whether a script does something between its steps and its commits; of
+several optimizers those count in which each made a step."""
 
 UNCOMMITTED_STEPS = 20
 """Steps of one optimizer since the last commit, from which on a person is told. Some scripts make
@@ -71,21 +72,20 @@ class Guard:
         self._meet: Callable[[], object] | None = None
         self._any_rank: Callable[[bool], bool] | None = None
         self._hooks = ExitStack()
-        self._generations = 0
-        self._commits = 0
+        self._generations = self._commits = 0
         # Of the step that has not been committed:
         self._begun: dict[_Optimizer, bool] = {}  # and whether its step ended
         self._running: _Optimizer | None = None
         self._depth = 0  # of calls of its step within each other
         self._is_touched = False
         self._is_copied = False  # all of them, when the rank was clean
-        self._settled_at = -1
-        self._met_at = -1
+        self._settled_at = self._met_at = -1
         self._stepped_at: int | None = None
         self._version_sum: int | None = None
         self._states: list[Any] = []
         # Habits of the script:
-        self._is_followed = False  # by collectives between its step and the commit
+        self._is_followed = False  # by collectives between the first step and the commit
+        self._joint_commits = 0  # with a step of each optimizer
         self._touches = 0
         self._uncommitted = 0  # optimizer steps since the last commit
         self._is_warned = False
@@ -193,6 +193,7 @@ class Guard:
     def end_commit(self) -> None:
         """Be clean: this is the step to go back to from now on."""
         self._commits += 1
+        self._joint_commits += len(self._begun) == len(self._undo)
         self._uncommitted = 0
         self._touches = self._touches + 1 if self._is_touched else 0
         self._begin_step()
@@ -253,8 +254,7 @@ class Guard:
                 return None
             raise CallError(
                 f"A {type(optimizer).__name__} that elasticd does not know changes parameters: "
-                "give it to State(...), so that it survives with them. One that is needed in one "
-                "step only may change plain tensors (requires_grad=True), no Parameters."
+                "give it to State(...), or, for one step only, have it change plain tensors."
             )
         check_step(lead, is_on_gpu=self._is_on_gpu)
         self._settle()
@@ -365,7 +365,8 @@ class Guard:
     # --- what the step does besides ---------------------------------------------------------------
 
     def _needs_undo(self) -> bool:
-        return self._is_followed or len(self._undo) > 1
+        is_known = len(self._undo) < 2 or self._joint_commits >= PROBATION
+        return self._is_followed or not is_known
 
     def _begin_step(self) -> None:
         self._begun.clear()

@@ -130,7 +130,7 @@ class AgentSession:
         self.why_paused = why
 
     def delivered(self) -> None:
-        if self._wanted is not None:
+        if self._wanted is not None and not self._is_dirty():
             self.check(self.step)
         self.batches += 1
 

@@ -45,6 +45,9 @@ class Solo:
         if self._group is not None:
             self._group.settle(lambda: True)
 
+    def sequence(self) -> int:
+        return self._group.sequence() if self._group is not None else 0
+
     def pause(self, why: str | None) -> None:
         pass
 

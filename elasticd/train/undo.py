@@ -1,11 +1,12 @@
 """A copy of what one optimizer owns, to go back to: its parameters and their state.
 
-Needed only by those who can be interrupted between an optimizer's step and the commit: several
-optimizers in a step, or collectives after it. Everybody else is interrupted before the optimizer
-touched anything, and pays nothing. The memory is taken once and used again; where the GPU has no
-room for it, it is the host's.
+Needed only by those who can be interrupted between an optimizer's step and the commit: by
+collectives between the steps of several optimizers, or after them. Everybody else is interrupted
+before the optimizer touched anything, and pays nothing. The memory is taken once and used again;
+where the GPU has no room for it, it is the host's.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,6 +107,12 @@ def _memory_for(tensors: list[torch.Tensor], *, is_required: bool) -> list[torch
     full = {device for device, size in needed.items() if size + _SPARE_BYTES > _free_bytes(device)}
     if full and not is_required:
         return None
+    for device in full:
+        sys.stderr.write(
+            f"elasticd: {device} has no room for {needed[device] / (1 << 30):.1f} GiB, a copy of "
+            "what an optimizer is about to change, so it is made on the host and takes longer: "
+            "step the optimizers one after the other, and reduce metrics before.\n"
+        )
     return [
         torch.empty_like(tensor, device="cpu" if tensor.device in full else tensor.device)
         for tensor in tensors

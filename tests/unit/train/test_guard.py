@@ -178,15 +178,83 @@ def test_without_a_count_of_collectives_each_step_and_a_commit_without_one_wait(
         assert watch.settled == 2
 
 
-def test_two_optimizers_can_be_interrupted_between_their_steps_without_collectives() -> None:
-    """Their number alone says so."""
+def test_two_optimizers_can_be_interrupted_between_their_steps() -> None:
+    """The second one's gradients are summed up after the first has made its step."""
     state, step = rivals()
-    with entered(state):
-        for _ in range(3):
-            step(state, lambda _: None)
+    with entered(state) as watch:
+
+        def reach(name: str) -> None:
+            watch.collectives += name == "second backward"
+
+        for _ in range(4):
+            step(state, reach)
+        assert any(undo._copies for undo in state._guard._undo.values())
         before = facts(state)
         with pytest.raises(Interrupted):
-            step(state, Killer(state, "between", 3))
+            step(state, Killer(state, "between", 4))
+    state._settle_back()
+    assert state._is_clean
+    assert same(facts(state), before)
+
+
+def split(state: State) -> None:
+    """Some matrices by one optimizer, the rest by another, back to back."""
+    state.model(batch()).square().mean().backward()
+    for optimizer in (state.first, state.second):
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_two_optimizers_back_to_back_cost_no_copy_once_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing can interrupt a rank between them; until it is known, there are copies."""
+    taken: list[bool] = []
+    take = Undo.take
+
+    def counted(undo: Undo, *, is_required: bool) -> None:
+        taken.append(is_required)
+        take(undo, is_required=is_required)
+
+    monkeypatch.setattr(Undo, "take", counted)
+    net = model()
+    parameters = list(net.parameters())
+    state = State(
+        model=net,
+        first=torch.optim.Adam(parameters[:2]),
+        second=torch.optim.SGD(parameters[2:], lr=0.1),
+    )
+    with entered(state) as watch:
+        taken.clear()
+        state._guard._is_copied = False  # As where the state is too large for a copy at the start.
+        for _ in range(5):
+            watch.collectives += 1
+            split(state)
+            state.commit()
+        assert taken == [True] * 4
+        assert all(not undo._copies for undo in state._guard._undo.values())
+        watch.collectives += 1
+        state.first.step()
+        watch.collectives += 1
+        state.second.step()
+        state.commit()
+        taken.clear()
+        split(state)
+        state.commit()
+        assert taken == [True] * 2, "it was seen that they are apart"
+
+
+def test_optimizers_that_take_turns_are_copied_until_both_were_seen_in_one_commit() -> None:
+    """What comes between them is not known before."""
+    state, step = rivals()
+    with entered(state) as watch:
+        for turn in range(6):
+            watch.collectives += 1
+            (state.first, state.second)[turn % 2].step()
+            state.commit()
+        before = facts(state)
+        with pytest.raises(Interrupted):
+            step(state, Killer(state, "between", 6))
     state._settle_back()
     assert state._is_clean
     assert same(facts(state), before)
