@@ -23,6 +23,7 @@ from elasticd_agent.comeback import Comebacks
 from elasticd_agent.demand import Demands
 from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
+from elasticd_agent.listing import Listing
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.presence import Presence
 from elasticd_agent.progress_answer import RankHeard
@@ -64,6 +65,7 @@ class Agent:
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._pools: set[int] = set()
         self._kept: dict[JobName, Workers] = {}
+        self._listings: tuple[Listing, ...] = ()
         self._lookout = Lookout(self._life, self._worker_spoke, self._worker_judged)
         self._is_draining = self._is_ending = False
         self._end_by_s: float | None = None
@@ -105,15 +107,15 @@ class Agent:
             vanished=self._job_vanished,
             refused=self._fail,
         )
-        drains = self._store.watch(
-            KeyRange(key=self._keys.drain(self._settings.node)), self._drain_seen
-        )
+        drain = KeyRange(key=self._keys.drain(self._settings.node))
+        drains = Listing(lambda: self._store.watch(drain, self._drain_seen))
+        self._listings = (jobs.listing, drains)
         try:
             while not self._is_done():
                 self._turn()
         finally:
-            jobs.close()
-            drains.close()
+            for listing in self._listings:
+                listing.close()
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -128,6 +130,8 @@ class Agent:
             wake = runner.wake_s()
             if wake is not None and wake <= at_s:
                 runner.tick()
+        for watch in self._listings:
+            watch.take_due()
         self._is_dirty |= self._comebacks.take_due()
         if self._is_dirty:
             self._is_dirty = False
@@ -136,6 +140,7 @@ class Agent:
     def _until_wake_s(self) -> float | None:
         times = [runner.wake_s() for runner in self._runners.values()]
         times += [self._comebacks.wake_s, self._end_by_s, self._registration.wake_s]
+        times += [watch.wake_s for watch in self._listings]
         wake = min((t for t in times if t is not None), default=None)
         return None if wake is None else max(0.0, wake - now_s())
 
@@ -162,14 +167,15 @@ class Agent:
     def _job_appeared(self, spec: JobSpec, order: int) -> None:
         runner = self._runners.get(spec.name)
         if runner is not None and runner.spec.uid != spec.uid:
-            # The end of the one before was missed; it must not stand in the way of this one.
-            runner.feed(ev.LeaveRequested(reason=Reason.NODE_LEFT))
+            runner.doubt()  # The end of the one before was missed; its burial brings us here again.
         self._specs[spec.name] = (spec, order)
         self._is_dirty = True
 
     def _job_vanished(self, job: JobName) -> None:
         self._specs.pop(job, None)
         self._comebacks.drop(job)
+        if job in self._runners:
+            self._runners[job].doubt()
         if job == self._settings.job:
             self._is_ending = True
         self._is_dirty = True

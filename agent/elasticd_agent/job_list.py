@@ -12,6 +12,7 @@ from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.courier import Courier, later
 from elasticd_agent.inbox import Item
+from elasticd_agent.listing import Listing
 
 __all__ = ["JobList"]
 
@@ -42,17 +43,17 @@ class JobList:
         self._store, self._keys, self._courier, self._post = store, keys, courier, post
         self._only, self._appeared, self._vanished = only, appeared, vanished
         self._refused = refused
-        self._known: set[JobName] = set()
-        self._watch = store.watch(KeyRange(key=keys.active, is_prefix=True), self._seen)
-
-    def close(self) -> None:
-        self._watch.close()
+        self._known: dict[JobName, str] = {}
+        """The uid of each, as a name may be used again."""
+        self.listing = Listing(
+            lambda: store.watch(KeyRange(key=keys.active, is_prefix=True), self._seen)
+        )
 
     def _seen(self, seen: Snapshot | Changed) -> None:
         """Called by the store's thread."""
         if isinstance(seen, Snapshot):
             present = {self._job(item.key): item for item in seen.items}
-            for job in self._known - set(present):
+            for job in self._known.keys() - present.keys():
                 self._gone(job)
             for item in present.values():
                 self._take(item)
@@ -65,27 +66,33 @@ class JobList:
 
     def _take(self, item: KeyValue) -> None:
         job = self._job(item.key)
-        if self._only not in (None, job) or job in self._known:
+        if self._only not in (None, job):
             return
         try:
-            is_ready = decode(Active, item.value).is_ready
+            active = decode(Active, item.value)
         except NotSupported as exc:
-            self._refuse(job, exc)
+            if job not in self._known:
+                self._refuse(job, exc)
             return
-        if is_ready:
-            self._known.add(job)
-            self._ask(job, item.create_revision)
+        known = self._known.get(job)
+        if known == active.uid:
+            return
+        if known is not None:
+            self._gone(job)  # Its end was missed, and the name has been used again.
+        if active.is_ready:
+            self._known[job] = active.uid
+            self._ask(job, active.uid, item.create_revision)
 
-    def _ask(self, job: JobName, order: int) -> None:
-        if job in self._known:
+    def _ask(self, job: JobName, uid: str, order: int) -> None:
+        if self._known.get(job) == uid:
             self._courier.send(
                 lambda: self._read(job),
-                partial(self._read_done, job, order),
-                partial(self._read_failed, job, order),
+                partial(self._read_done, job, uid, order),
+                partial(self._read_failed, job, uid, order),
             )
 
     def _gone(self, job: JobName) -> None:
-        self._known.discard(job)
+        self._known.pop(job, None)
         if self._only in (None, job):
             self._post(partial(self._vanished, job))
 
@@ -93,17 +100,19 @@ class JobList:
         item = self._store.get(self._keys.spec(job))
         return None if item is None else decode(JobSpec, item.value)
 
-    def _read_done(self, job: JobName, order: int, spec: JobSpec | None) -> None:
-        if spec is None:
-            self._known.discard(job)
+    def _read_done(self, job: JobName, uid: str, order: int, spec: JobSpec | None) -> None:
+        if self._known.get(job) != uid:
+            return
+        if spec is None or spec.uid != uid:
+            del self._known[job]  # It is over already; the watch tells of the next one.
         elif not spec.is_local or self._only == job:
             self._post(partial(self._appeared, spec, order))
 
-    def _read_failed(self, job: JobName, order: int, exc: ElasticdError) -> None:
+    def _read_failed(self, job: JobName, uid: str, order: int, exc: ElasticdError) -> None:
         if isinstance(exc, Unavailable):
-            later(RETRY_S, partial(self._ask, job, order))
+            later(RETRY_S, partial(self._ask, job, uid, order))
             return
-        self._known.discard(job)
+        self._known.pop(job, None)
         self._refuse(job, exc)
 
     def _refuse(self, job: JobName, exc: ElasticdError) -> None:

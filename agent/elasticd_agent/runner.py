@@ -14,7 +14,7 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
-from elasticd.rendezvous.decide import decide, wake_at_s
+from elasticd.rendezvous.decide import RACES_BEFORE_REREAD, decide, wake_at_s
 from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.store.api import Lease, Store
@@ -158,6 +158,14 @@ class Runner:
         if before.stage is not self.state.stage or was_working != is_working(self.state):
             self._changed()
 
+    def doubt(self) -> None:
+        """The job's entry among the active ones went, or is another's: read what its status says.
+
+        Mostly the watches have told already. If they missed it, workers and slots would be kept.
+        """
+        if self.retired is None:
+            self._watches.reread()
+
     def wake_s(self) -> float | None:
         """When `tick` is wanted next."""
         times = [wake_at_s(self.state), self._pool_retry_s]
@@ -194,7 +202,9 @@ class Runner:
 
     def _perform(self, effect: fx.Effect) -> None:
         match effect:
-            case fx.Observe(nodes=nodes):
+            case fx.Observe(nodes=nodes, is_reread=is_reread):
+                if is_reread:
+                    self._watches.reread()
                 self._watches.observe(nodes)
             case fx.HoldPeers(peers=peers):
                 self.peers = peers
@@ -314,6 +324,10 @@ class Runner:
                 self._log.info(
                     "job.status_changed", phase=status.phase.value, message=status.message
                 )
+        if state.is_replaced and not before.is_replaced:
+            self._log.warning("job.replaced", uid=self.spec.uid)
+        if state.lost_races == RACES_BEFORE_REREAD > before.lost_races:
+            self._log.warning("proposal.refused", times=state.lost_races)
         if state.is_fenced != before.is_fenced:
             self._log.warning("lease.uncertain" if state.is_fenced else "lease.held")
         if state.stage is not before.stage:

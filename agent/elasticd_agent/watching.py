@@ -32,12 +32,18 @@ class JobWatches:
 
     def __init__(self, store: Store, keys: Keys, job: JobName, feed: Feed) -> None:
         self._store, self._keys, self._job, self._feed = store, keys, job, feed
+        self._fixed: list[Watch] = []
+        self._observed: list[Watch] = []
+
+    def reread(self) -> None:
+        """Watch the world, the status and the wants, or watch them anew; begins with lists."""
+        self._close(self._fixed)
+        store, keys, job = self._store, self._keys, self._job
         self._fixed = [
             store.watch(KeyRange(key=keys.world(job)), self._world),
             store.watch(KeyRange(key=keys.status(job)), self._status),
             store.watch(KeyRange(key=keys.wants(job), is_prefix=True), _Wants(self._feed)),
         ]
-        self._observed: list[Watch] = []
 
     def observe(self, nodes: tuple[NodeId, ...] | None) -> None:
         """Watch all members and results, or only the members of these nodes; begins with lists."""
@@ -77,6 +83,9 @@ class JobWatches:
             status = _read(JobStatus, item)
             if status is not None:
                 self._feed(ev.StatusSeen(status=status, revision=item.mod_revision))
+        is_there = bool(seen.items) if isinstance(seen, Snapshot) else seen.changes[-1].item
+        if not is_there:
+            self._feed(ev.StatusSeen(status=None, revision=seen.revision))
 
     def _members(self, seen: Snapshot | Changed) -> None:
         if isinstance(seen, Snapshot):

@@ -57,7 +57,7 @@ def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
             when=(is_ours,),
             then=(
                 Put(key=keys.spec(spec.name), value=encode(spec)),
-                Put(key=keys.status(spec.name), value=encode(JobStatus())),
+                Put(key=keys.status(spec.name), value=encode(JobStatus(uid=spec.uid))),
                 Put(
                     key=keys.active_job(spec.name),
                     value=encode(Active(uid=spec.uid, is_ready=True)),

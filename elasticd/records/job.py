@@ -163,6 +163,8 @@ class JobStatus:
     """The script calls `elasticd.run`: workers outlive a change of world."""
     refilled_step: int = 0
     """Steps that were committed when the budget was last made whole."""
+    uid: str = ""
+    """Of the job's spec: a name may be used again. Empty where an older version wrote it."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -82,6 +82,8 @@ class World:
     at_step: int | None = None
     """Whoever trains in an older generation stays there until it has applied at least this many
     steps, so that nothing is lost; None: it leaves at once."""
+    uid: str = ""
+    """Of the job's spec, as in its status."""
     unknown: Mapping[str, object] = field(default_factory=dict)
     # Looked up on every event of every agent: built once, or a thousand nodes cost a million steps.
     _nodes: dict[NodeId, WorldNode] = field(init=False, repr=False, compare=False)

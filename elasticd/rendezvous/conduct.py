@@ -232,6 +232,8 @@ def _leave(state: JobState, now_s: float) -> Step:
         return state, ()
     if not (state.is_over or is_shut_out(state) or _is_free_to_leave(state)):
         return state, ()
+    if state.is_replaced and state.status is None:
+        return _retired(state, rejoin_after_s=None)  # Our records went with the job's.
     if state.is_fenced:
         # Nothing may be written: whoever need not come back goes without a word.
         is_last = state.is_over or state.leaving is not None
@@ -279,7 +281,7 @@ def _is_free_to_leave(state: JobState) -> bool:
 
 def _write_result(state: JobState, now_s: float) -> Step:
     """A rank that finished is a fact that must outlive us; a failure is in our member record."""
-    if not any(exit_.code == 0 for exit_ in state.exits):
+    if state.is_replaced or not any(exit_.code == 0 for exit_ in state.exits):
         return state, ()
     if state.is_fenced or state.is_result_in_flight:
         return state, ()

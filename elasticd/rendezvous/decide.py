@@ -6,6 +6,7 @@ something was in flight is acted upon as soon as it lands.
 """
 
 import dataclasses
+import zlib
 from typing import assert_never
 
 from elasticd.records.ids import NodeId
@@ -20,10 +21,15 @@ from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, p
 from elasticd.rendezvous.state import JobState, Stage, replace
 from elasticd.rendezvous.worker import with_kept, worker_changed
 
-__all__ = ["REREAD_S", "decide", "wake_at_s"]
+__all__ = ["RACES_BEFORE_REREAD", "REREAD_S", "decide", "wake_at_s"]
 
 REREAD_S = 60.0
 """A slow re-read repairs what a watch may have missed; once a minute costs nothing."""
+REREAD_SPREAD = 0.5
+"""By this part the intervals of two members may differ, so that not all of them read at once."""
+RACES_BEFORE_REREAD = 4
+"""Lost in a row: whoever loses more than others can win has missed what stands."""
+LONGEST_RACE_PAUSE_S = 5.0
 RETRY_S = 0.25
 """Between tries of a write while etcd does not answer; the store itself waits for seconds."""
 
@@ -137,11 +143,10 @@ def _answered(
             if event.accepted and event.world is not None:
                 seen = ev.WorldSeen(world=event.world, revision=event.revision)
                 return learn.world_seen(state, seen, now_s)
-            state = replace(state, lost_races=state.lost_races + 1)
-            return replace(state, plan_at_s=now_s + 0.01 * min(state.lost_races, 10))
+            return _lost_race(state, now_s, pause_s=0.01)
         case ev.StatusWritten(ok=ok):
             state = replace(state, is_status_in_flight=False)
-            return state if ok else replace(state, plan_at_s=now_s + RETRY_S)
+            return state if ok else _lost_race(state, now_s, pause_s=RETRY_S)
         case ev.EffectDone(name="WriteResult", ok=ok):
             state = replace(state, is_result_in_flight=False)
             return state if ok else _to_retry(replace(state, result_sent=None), now_s)
@@ -151,6 +156,18 @@ def _answered(
             return state
         case _:
             assert_never(event)
+
+
+def _lost_race(state: JobState, now_s: float, *, pause_s: float) -> JobState:
+    """Look again after a while, which grows; and read what stands, if that was no race."""
+    races = state.lost_races + 1
+    state = replace(state, lost_races=races)
+    if races < RACES_BEFORE_REREAD:
+        return replace(state, plan_at_s=now_s + pause_s * races)
+    pause_s = min(pause_s * 2.0 ** min(races, 16), LONGEST_RACE_PAUSE_S)
+    if (races - RACES_BEFORE_REREAD) % RACES_BEFORE_REREAD == 0:
+        state = replace(state, reread_at_s=now_s)
+    return replace(state, plan_at_s=now_s + pause_s)
 
 
 def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
@@ -242,8 +259,10 @@ def _observe(
         # Whoever stops being a proposer keeps nothing that it no longer hears about.
         if wanted is not None or state.observed is not None:
             state = replace(state, has_all_members=False, has_results=False)
-        effects += (Observe(nodes=wanted),)
-        state = replace(state, observed=wanted, reread_at_s=now_s + REREAD_S)
+        effects += (Observe(nodes=wanted, is_reread=is_due),)
+        state = replace(state, observed=wanted)
+        if is_due:
+            state = replace(state, reread_at_s=now_s + _reread_interval_s(state))
     if _has_same_view(before, state):
         return state, effects
     peers = _peers(state, turn)
@@ -251,6 +270,12 @@ def _observe(
         effects += (HoldPeers(peers=peers),)
         state = replace(state, peers_held=peers)
     return state, effects
+
+
+def _reread_interval_s(state: JobState) -> float:
+    """About a minute, another for each member."""
+    part = zlib.crc32(state.me.incarnation.encode()) / 2**32
+    return REREAD_S * (1.0 + REREAD_SPREAD * (part - 0.5))
 
 
 def _has_same_view(before: JobState, state: JobState) -> bool:

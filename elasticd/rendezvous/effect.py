@@ -37,10 +37,12 @@ __all__ = [
 class Observe:
     """Watch all members and results (`nodes` None), or the members records of these nodes only.
 
-    The first answer of a watch is a list, so asking again is also the slow re-read.
+    The first answer of a watch is a list, so asking again is also the slow re-read. `is_reread`:
+    that of world, status and wants too, as a watch of those may have missed something as well.
     """
 
     nodes: tuple[NodeId, ...] | None
+    is_reread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,9 @@ class WorldSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSeen:
-    status: JobStatus
+    """None: there is none (any more)."""
+
+    status: JobStatus | None
     revision: int
 
 

@@ -77,7 +77,8 @@ def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
 
 def is_membership_over(state: JobState) -> bool:
     """This incarnation can be in no world any more, and did not ask for that."""
-    return state.stage is Stage.VOID or (is_shut_out(state) and state.leaving is None)
+    is_out = is_shut_out(state) and state.leaving is None
+    return state.stage is Stage.VOID or state.is_replaced or is_out
 
 
 def are_idle(state: JobState) -> bool:

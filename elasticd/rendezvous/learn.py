@@ -140,6 +140,8 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
     world = event.world
     if event.revision <= state.world_revision or state.is_over:
         return state  # What comes after the end belongs to another job of the same name.
+    if _is_of_another(state, world.uid):
+        return replace(state, is_replaced=True, status=state.status or JobStatus())
     is_new = state.world is None or world.generation > state.world.generation
     if not is_new:
         return replace(state, world_revision=event.revision)
@@ -174,6 +176,11 @@ def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
     if event.revision <= state.status_revision or state.is_over:
         return state
     before = state.status
+    if event.status is None:
+        # Before we ever saw it, it is yet to come; afterwards the job was cleared away.
+        return state if before is None else replace(state, status=None, is_replaced=True)
+    if _is_of_another(state, event.status.uid):
+        return replace(state, is_replaced=True, status=before or event.status)
     state = replace(
         state,
         status=event.status,
@@ -329,6 +336,11 @@ def _not_oldest(state: JobState, node: NodeId) -> JobState:
     if state.oldest is None or node not in state.oldest:
         return state
     return replace(state, oldest=tuple(n for n in state.oldest if n != node))
+
+
+def _is_of_another(state: JobState, uid: str) -> bool:
+    """The record belongs to another job of this name; what has no uid is of an older version."""
+    return uid not in ("", state.spec.uid)
 
 
 def _place(status: JobStatus) -> tuple[Phase, Generation]:

@@ -95,9 +95,10 @@ def desired_result(state: JobState, *, has_left: bool = False) -> Result:
         node=state.me.node,
         incarnation=state.me.incarnation,
         generation=state.adopted,
-        exits=state.exits,
+        # Of a job whose name another has by now they would count for that one.
+        exits=() if state.is_replaced else state.exits,
         has_left=has_left,
-        training=state.training,
+        training=None if state.is_replaced else state.training,
         trained_in=state.trained_in,
     )
 

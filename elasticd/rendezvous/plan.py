@@ -93,6 +93,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     is_first = previous is None
     here = {(node.node, node.incarnation) for node in nodes}
     world = World(
+        uid=spec.uid,
         generation=generation,
         nodes=nodes,
         store=store,

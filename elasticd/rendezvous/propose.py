@@ -268,6 +268,7 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
     is_whole = is_refilled(state, now_s)
     step = state.pace.step if state.pace is not None else 0
     return JobStatus(
+        uid=state.spec.uid,
         is_in_process=state.is_in_process,
         refilled_step=step if is_whole else state.status.refilled_step,
         phase=Phase.RUNNING,
@@ -332,5 +333,6 @@ def _say_wait(
 
 
 def _write_status(state: JobState, status: JobStatus) -> tuple[JobState, tuple[Effect, ...]]:
+    status = dataclasses.replace(status, uid=state.spec.uid)
     effect = WriteStatus(status=status, revision=state.status_revision)
     return replace(state, is_status_in_flight=True), (effect,)

@@ -165,6 +165,9 @@ class JobState:
     status: JobStatus | None = None
     status_revision: int = 0
     wants: Mapping[str, Want] = field(default_factory=dict)
+    is_replaced: bool = False
+    """This job is over: another has the name by now, or, with no `status`, all its records were
+    cleared away."""
     oldest: tuple[NodeId, ...] | None = None
     """Before the first world: who proposes it."""
     is_oldest_asked: bool = False
@@ -245,7 +248,7 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        return self.status is not None and self.status.phase.is_final
+        return self.is_replaced or (self.status is not None and self.status.phase.is_final)
 
     @property
     def is_in_world(self) -> bool:

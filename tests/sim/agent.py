@@ -78,13 +78,6 @@ class Agent:
         self.state = JobState(me=me, spec=node.sim.spec)
         if self.journal is not None:
             self.journal.append(opening(self.state))
-        for kind, sink in (
-            ("world", self._world_seen),
-            ("status", self._status_seen),
-            ("want", self._wants_seen),
-        ):
-            names = None if kind == "want" else frozenset([""])
-            self._watches.append(self._etcd.watch(kind, names, self._sink(sink), node.link))
         kept = node.take_over(self)
         if kept is not None:
             self.post(kept)
@@ -172,25 +165,44 @@ class Agent:
 
     # --- watches
 
-    def _sink(self, then: Callable[[Changes], None]) -> Callable[[bool, int, Changes], None]:
+    def _reread(self) -> None:
+        """Watch world, status and wants, or watch them anew."""
+        for watch in self._watches:
+            self._etcd.close(watch)
+        link = self.node.link
+        self._watches = [
+            self._etcd.watch("world", frozenset([""]), self._sink(self._world_seen), link),
+            self._etcd.watch("status", frozenset([""]), self._sink(self._status_seen), link),
+            self._etcd.watch("want", None, self._sink(self._wants_seen), link),
+        ]
+
+    def _sink(self, then: Callable[[int, Changes], None]) -> Callable[[bool, int, Changes], None]:
+        me = self.incarnation
+
         def sink(is_list: bool, revision: int, changes: Changes) -> None:
-            self.when_able(lambda: then(changes))()
+            def tell() -> None:
+                if self.incarnation == me:
+                    then(revision, changes)
+
+            self.when_able(tell)()
 
         return sink
 
-    def _world_seen(self, changes: Changes) -> None:
+    def _world_seen(self, revision: int, changes: Changes) -> None:
         for _, item in changes:
             if item is not None:
                 world = cast(World, item.value)
                 self.post(ev.WorldSeen(world=world, revision=item.mod))
 
-    def _status_seen(self, changes: Changes) -> None:
+    def _status_seen(self, revision: int, changes: Changes) -> None:
         for _, item in changes:
             if item is not None:
                 status = cast(JobStatus, item.value)
                 self.post(ev.StatusSeen(status=status, revision=item.mod))
+        if not changes or changes[-1][1] is None:
+            self.post(ev.StatusSeen(status=None, revision=revision))
 
-    def _wants_seen(self, changes: Changes) -> None:
+    def _wants_seen(self, revision: int, changes: Changes) -> None:
         wants = {n: cast(Want, i.value) for n, i in self._etcd.table("want").items()}
         self.post(ev.WantsListed(wants=wants))
 
@@ -206,7 +218,9 @@ class Agent:
         node, job = self.node, self.state
         assert job is not None
         match effect:
-            case fx.Observe(nodes=nodes):
+            case fx.Observe(nodes=nodes, is_reread=is_reread):
+                if is_reread:
+                    self._reread()
                 self._observe(nodes)
             case fx.FindOldest(count=count):
                 self._find_oldest(count)

@@ -74,8 +74,8 @@ class Link(Line):
         return bool(repeated) and self._rng.random() < repeated
 
     def lost(self, watch: Watch) -> None:
-        """Cut: it resumes by itself. Lost: members may wait for the slow re-read."""
+        """Cut: it resumes by itself. Lost: what was missed may wait for the slow re-read."""
         if self.is_cut_from_etcd:
             self._clock.after(0.5, lambda: self._etcd.resume(watch))
-        elif watch.kind not in ("member", "result") or self._rng.random() < 0.5:
+        elif self._rng.random() < 0.5:
             self._clock.after(self._rng.uniform(0.1, 3.0), lambda: self._etcd.resume(watch))

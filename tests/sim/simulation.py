@@ -67,7 +67,9 @@ class Simulation:
 
     def submit(self, *, status_delay_s: float = 0.0) -> None:
         def write() -> None:
-            self.etcd.commit([Put("status", "", JobStatus()), Put("active", "", True)])
+            self.etcd.commit(
+                [Put("status", "", JobStatus(uid=self.spec.uid)), Put("active", "", True)]
+            )
 
         self.clock.after(status_delay_s, write)
 

@@ -1,0 +1,32 @@
+"""A watch that begins anew about once a minute."""
+
+import pytest
+
+from elasticd.rendezvous.decide import REREAD_S
+from elasticd.store.api import Changed, KeyRange, Put, Snapshot, Txn
+from elasticd.store.memory import MemoryStore
+from elasticd_agent import listing
+from elasticd_agent.listing import Listing
+
+
+def test_event_that_the_watch_missed_is_found_by_the_next_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """etcd has lost events of watches that stayed open."""
+    now_s, heard = [1000.0], list[Snapshot | Changed]()
+    monkeypatch.setattr(listing, "now_s", lambda: now_s[0])
+    store = MemoryStore()
+    watch = Listing(lambda: store.watch(KeyRange(key="a/", is_prefix=True), heard.append))
+    store.drop_watches()
+    store.commit(Txn(then=(Put(key="a/job", value=b"1"),)))
+    due_s = watch.wake_s
+    assert 0.75 * REREAD_S <= due_s - now_s[0] <= 1.25 * REREAD_S
+    watch.take_due()
+    assert len(heard) == 1
+    now_s[0] = due_s
+    watch.take_due()
+    store.resume_watches()
+    last = heard[-1]
+    assert isinstance(last, Snapshot) and [item.key for item in last.items] == ["a/job"]
+    assert watch.wake_s > due_s
+    watch.close()
