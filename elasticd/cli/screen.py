@@ -114,6 +114,7 @@ def summary_plain(report: JobReport, log_folder: str) -> dict[str, Any]:
         "world_sizes": list(report.world_sizes),
         "restarts_by_cause": {cause.value: n for cause, n in report.restarts_by_cause.items()},
         "lost_seconds": dict(report.lost_s),
+        "unnoticed_seconds": report.unnoticed_s,
         "failure": to_plain(status.failure),
         "saved": to_plain(report.saved),
         "logs": log_folder,

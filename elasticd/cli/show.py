@@ -137,6 +137,9 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
         )
         if phases:
             click.echo(f"          took {words.seconds(change.total_s)}: {phases}")
+        if change.unnoticed_s:
+            idle = words.seconds(change.unnoticed_s)
+            click.echo(f"          before that no step had ended for {idle}")
         if change.step is not None:
             click.echo(f"          {words.progress(change)}")
     click.echo(words.ending(report.status))

@@ -132,7 +132,8 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
         phases = ", ".join(f"{phase} {seconds(value)}" for phase, value in lost.items())
         lines.append(f"changes of world: {len(changes)} ({causes or 'none charged'})")
         lines += unkept_lines(report)
-        lines.append(f"time lost to them: {seconds(sum(lost.values()))} ({phases})")
+        lines.append(f"time in agreement and start-up: {seconds(sum(lost.values()))} ({phases})")
+        lines += uncounted_lines(report)
     lines += training_lines(report)
     if report.saved is not None:
         lines.append(f"state: {report.saved.sentence}")
@@ -144,6 +145,16 @@ def unkept_lines(report: JobReport) -> list[str]:
     """Say which changes at a long job's beginning are no longer kept in etcd."""
     first = report.changes[0].generation if report.changes else 1
     return [f"generations 1 to {first - 1}: nothing is kept of them any more"] if first > 1 else []
+
+
+def uncounted_lines(report: JobReport) -> list[str]:
+    """Say what the phases of all changes leave out."""
+    if not report.status.is_in_process:
+        why = "the time until a failure could be noticed, and what the script needs to come back"
+        return [f"not in it: {why}"]
+    if not report.unnoticed_s:
+        return []
+    return [f"not in it: {seconds(report.unnoticed_s)} without a step before they were noticed"]
 
 
 def training_lines(report: JobReport) -> list[str]:

@@ -49,6 +49,8 @@ class Change:
     phases_s: Mapping[str, float]
     """The longest that each phase took on any node."""
     at_unix_s: float
+    unnoticed_s: float = 0.0
+    """The longest that no step had ended on any node when the change was noticed."""
     step: int | None = None
     lost_steps: int = 0
     received_bytes: int = 0
@@ -116,6 +118,11 @@ class JobReport:
             if change.generation > 1 and cause is not None:
                 counts[cause] = counts.get(cause, 0) + 1
         return counts
+
+    @property
+    def unnoticed_s(self) -> float:
+        """Seconds in which no step ended before changes were noticed, as far as known."""
+        return sum(change.unnoticed_s for change in self.changes if change.generation > 1)
 
     @property
     def lost_s(self) -> Mapping[str, float]:
@@ -257,6 +264,7 @@ def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId,
         nodes=max(incident.nodes for incident in found),
         world_size=max(incident.world_size for incident in found),
         phases_s=phases,
+        unnoticed_s=max(incident.unnoticed_s for incident in found),
         at_unix_s=min(incident.at_unix_s for incident in found),
         step=max((i.step for i in found if i.step is not None), default=None),
         lost_steps=max(incident.lost_steps for incident in found),

@@ -41,6 +41,9 @@ class Incident:
     world_size: int = 0
     nodes: int = 0
     phases_s: Mapping[str, float] = field(default_factory=dict)
+    unnoticed_s: float = 0.0
+    """How long no step had ended here when the change was noticed, beyond a step's own time; 0 for
+    less than a second, where it was planned, in a pause, and where it is not known."""
     step: int | None = None
     """Steps applied when the generation had made its first; None: not seen (restart mode)."""
     lost_steps: int = 0

@@ -48,6 +48,9 @@ NO_GENERATION = Generation(0)
 NO_RANK = Rank(0)
 """Of a worker that is in no world; nobody looks at it."""
 
+LEAST_UNNOTICED_S = 1.0
+"""Steps are heard of five times a second, so less would be noise."""
+
 
 def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
     """True if this process may live on, whatever the worlds do: the in-process rule of `stop`."""
@@ -245,8 +248,25 @@ def begin_incident(state: JobState, incident: Incident, world: World) -> JobStat
         phases["push"] = round(max(0.0, timing.entered_s - timing.world_s), 4)
     for name in ("stop", "start"):
         phases.pop(name, None)
-    kept = dataclasses.replace(incident, phases_s=phases)
+    kept = dataclasses.replace(
+        incident, phases_s=phases, unnoticed_s=_unnoticed_s(state, world, incident)
+    )
     return replace(state, incident=kept, timing=Timing())
+
+
+def _unnoticed_s(state: JobState, world: World, incident: Incident) -> float:
+    """How long a hang or a lease that had to run out held the training up before anybody knew."""
+    pace, noticed_s = state.pace, state.timing.world_s
+    if pace is None or noticed_s is None or world.reason.is_planned:
+        return 0.0
+    if pace.generation != world.generation - 1:
+        return 0.0  # Not known, or told with the change before.
+    if state.ended_s > pace.stepped_s:
+        noticed_s = state.ended_s  # Then it waited for nodes.
+    else:
+        noticed_s -= sum(incident.phases_s.get(name, 0.0) for name in ("detect", "agree"))
+    idle_s = noticed_s - pace.stepped_s - pace.step_s
+    return round(idle_s, 2) if idle_s >= LEAST_UNNOTICED_S else 0.0
 
 
 def record(state: JobState, now_s: float) -> Step:

@@ -1,5 +1,6 @@
 """All that an agent knows and has promised about one job, as one immutable value."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -126,6 +127,13 @@ class Pace:
     at_s: float
     step_s: float = 0.0
     """Duration of one; 0: not known yet."""
+    stepped_s: float = 0.0
+    """When we first heard of that step, or last of a pause."""
+
+    def further(self, now: "Pace", *, is_paused: bool) -> "Pace":
+        """Return what is known once `now` was heard."""
+        is_same = not is_paused and (now.generation, now.step) == (self.generation, self.step)
+        return dataclasses.replace(now, stepped_s=self.stepped_s if is_same else now.at_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,6 +207,7 @@ def _stepped(state: JobState, worker: Worker, event: ev.WorkerStepped, now_s: fl
         step=event.step,
         at_s=now_s,
         step_s=known.step_s if known is not None else 0.0,
+        stepped_s=now_s,
     )
     state = replace(state, pace=pace)
     incident = state.incident
@@ -244,7 +245,9 @@ def _paced(state: JobState, worker: Worker, event: ev.WorkerPaced, now_s: float)
     if event.generation != worker.generation or worker.stepped != event.generation:
         return state
     pace = Pace(generation=event.generation, step=event.step, at_s=now_s, step_s=event.step_s)
-    return replace(state, pace=pace)
+    known = state.pace if state.pace is not None else pace
+    # What is paused makes no steps, and nothing is wrong with it.
+    return replace(state, pace=known.further(pace, is_paused=event.is_paused))
 
 
 def with_kept(state: JobState, event: ev.WorkersKept) -> JobState:

@@ -40,6 +40,7 @@ def test_rank_that_hangs_costs_its_own_process_and_is_found_as_on_one_node(
         found = [decode(Incident, item.value) for item in items]
         culprit = next(i.culprit for i in found if i.reason is Reason.WORKER_HUNG)
         assert culprit is not None
+        assert any(i.unnoticed_s for i in found), "what the hang cost is told"
         assert (culprit.rank, culprit.is_hung, culprit.step is not None) == (1, True, True)
         for node in ("a", "b"):
             path = stacks_path(

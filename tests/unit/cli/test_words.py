@@ -125,6 +125,31 @@ def test_who_waits_for_the_last_checkpoint_is_told_how_far_it_is(
     assert "keeper.log" in words.news_line(CheckpointLost(is_given_up=False))
 
 
+def test_summary_names_what_its_seconds_leave_out() -> None:
+    """A lease that had to run out, a hang; in restart mode the script's own way back."""
+    spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
+    change = Change(
+        generation=Generation(2),
+        reason=Reason.NODE_LOST,
+        culprit=None,
+        lost=(),
+        nodes=1,
+        world_size=1,
+        phases_s={"agree": 0.25},
+        unnoticed_s=5.0,
+        at_unix_s=0.0,
+    )
+    for is_in_process, text in (
+        (True, "not in it: 5.00 s without a step before they were noticed"),
+        (False, "not in it: the time until a failure could be noticed, and what the script needs"),
+    ):
+        status = JobStatus(is_in_process=is_in_process)
+        report = JobReport(spec=spec, status=status, changes=(change,))
+        lines = words.summary_lines(report, "/runs/j")
+        at = lines.index("time in agreement and start-up: 0.25 s (agree 0.25 s)")
+        assert lines[at + 1].startswith(text)
+
+
 def test_changes_that_are_no_longer_kept_are_said_to_be_gone() -> None:
     """Not passed over, as if the job had begun later."""
     spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")

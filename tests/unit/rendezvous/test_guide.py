@@ -1,5 +1,7 @@
 """How an agent guides its workers from world to world."""
 
+import pytest
+
 from elasticd.records.ids import Slot
 from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
@@ -45,6 +47,45 @@ def test_node_arrives_when_all_of_its_named_workers_entered() -> None:
     assert told.state.adopted_arrival == 1
     entered(told, 2)
     assert told.state.adopted_arrival == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "idle_s", "expected_s"),
+    [
+        (Reason.NODE_LOST, 5.0, 5.0),
+        (Reason.WORKER_HUNG, 60.0, 60.0),
+        (Reason.WORKER_KILLED, 0.5, 0.0),
+        (Reason.JOINED, 60.0, 0.0),
+    ],
+)
+def test_time_without_a_step_before_a_change_was_noticed_is_told(
+    reason: Reason, idle_s: float, expected_s: float
+) -> None:
+    """Beyond a step's own time, once, and not where nothing was wrong or it is not known."""
+    told = training(1)
+    paced(told, 1, 9, step_s=0.1)
+    for _ in range(2):
+        paced(told, 1, 9, step_s=0.1)
+    told.tick(idle_s + 0.1)
+    told.world(kept(2, 0, 1, reason=reason))
+    entered(told, 2)
+    assert told.state.incident is not None
+    assert told.state.incident.unnoticed_s == pytest.approx(expected_s, abs=0.02)
+    told.tick(50.0)
+    told.world(kept(3, 0, 1, reason=reason))
+    entered(told, 3)
+    assert told.state.incident is not None and told.state.incident.unnoticed_s == 0.0
+
+
+def test_time_that_a_pause_took_was_no_standstill() -> None:
+    """An evaluation that was announced."""
+    told = training(1)
+    paced(told, 1, 9, is_paused=True)
+    told.tick(60.0)
+    paced(told, 1, 9, is_paused=True)
+    told.world(kept(2, 0, 1, reason=Reason.NODE_LOST))
+    entered(told, 2)
+    assert told.state.incident is not None and told.state.incident.unnoticed_s == 0.0
 
 
 def test_node_whose_worker_ended_on_the_way_does_not_arrive() -> None:
