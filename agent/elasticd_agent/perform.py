@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from elasticd.errors import ElasticdError, Fenced
 from elasticd.records.codec import encode
 from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import EndedJob
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
 from elasticd.rendezvous import effect as fx
@@ -126,7 +127,8 @@ class Performer:
         key = self.keys.status(self.job)
         then: tuple[Put | Delete, ...] = (Put(key=key, value=encode(effect.status)),)
         if effect.status.phase.is_final:
-            then += (Delete(key=self.keys.active_job(self.job)),)
+            counted = Put(key=self.keys.ended_job(self.job), value=encode(EndedJob()))
+            then += (Delete(key=self.keys.active_job(self.job)), counted)
         when = (ModifiedAt(key=key, revision=effect.revision),)
         return ev.StatusWritten(ok=self.store.commit(Txn(when=when, then=then)).succeeded)
 

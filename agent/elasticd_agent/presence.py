@@ -9,8 +9,10 @@ import secrets
 from collections.abc import Callable
 
 from elasticd.records.ids import JobName, Life, NodeId
+from elasticd.records.keys import Keys
 from elasticd.store.api import Store
 from elasticd_agent.courier import Courier
+from elasticd_agent.ended_jobs import EndedJobs
 from elasticd_agent.http import LogServer
 from elasticd_agent.inbox import Inbox
 from elasticd_agent.peers import Peers
@@ -56,6 +58,9 @@ class Presence:
             self._progress_of,
             trouble=lambda: self.courier.failed_writes.sentence,
         )
+        self._ended_jobs = EndedJobs(
+            store, Keys(settings.cluster), self.courier, settings.keep_ended_s
+        )
         self.registration = Registration(
             settings,
             store,
@@ -73,6 +78,8 @@ class Presence:
             ElasticdError: etcd cannot be used, or another agent runs under this node's name.
         """
         self.registration.open(self.peers.port, self._http.port)
+        if self.settings.job is None:
+            self._ended_jobs.open()
 
     def _progress_of(self, job: JobName) -> bytes | None:
         """Ask the agent where a job's ranks stand; called by a thread of the log server."""
@@ -86,6 +93,7 @@ class Presence:
 
     def close(self) -> None:
         """Say goodbye and end every thread."""
+        self._ended_jobs.close()
         self.courier.close(COURIER_CLOSE_TIMEOUT_S)
         self.registration.close()
         self.peers.close()

@@ -27,6 +27,8 @@ class AgentSettings:
     """Logs of workers go to `<run folder>/<job>/gen-<n>/`, the agent's own state beside them."""
     job: JobName | None = None
     """Serve this job only and end with it (`elasticd run`); None: a daemon that serves all."""
+    keep_ended_s: float = 7 * 86400.0
+    """Records of jobs that are over are removed after this long; 0: never."""
     lease_ttl_s: float = 5.0
     """Loss of this node is noticed after this long at the latest; etcd grants no less than 2 s."""
     labels: Mapping[str, str] = field(default_factory=dict)

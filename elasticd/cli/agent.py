@@ -25,6 +25,7 @@ __all__ = ["agent", "agent_settings", "default_node_id"]
 
 LEAST_LEASE_TTL_S = 2.0
 """What etcd grants at least, with its default election timeout."""
+DAY_S = 86400.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -38,6 +39,9 @@ PR_SET_PDEATHSIG = 1
 @click.option("--log-dir", "--log_dir", metavar="DIR", help="Run folder.  [./elasticd-runs]")
 @click.option("--job", metavar="NAME", help="Serve this job only and end with it.")
 @click.option("--lease-ttl", metavar="S", help="Loss of this node is noticed within.  [5]")
+@click.option(
+    "--keep-ended", metavar="DAYS", help="Remove records of jobs that are over; 0: never.  [7]"
+)
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of this node.")
 @click.option("--event-log", metavar="DIR", help="Record events and effects of each job there.")
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
@@ -82,6 +86,9 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     lease_ttl_s = _number(values, environ, "lease_ttl", 5.0)
     if lease_ttl_s < LEAST_LEASE_TTL_S:
         raise CallError(f"--lease-ttl {lease_ttl_s:g} is below 2 seconds, the least etcd grants.")
+    keep_ended_days = _number(values, environ, "keep_ended", 7.0)
+    if keep_ended_days < 0.0:
+        raise CallError(f"--keep-ended {keep_ended_days:g} is below 0: give days, or 0 for ever.")
     node_id = _text(values, environ, "node_id") or default_node_id(socket.gethostname())
     return AgentSettings(
         node=NodeId(checked_name("--node-id", node_id)),
@@ -91,6 +98,7 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         slots=_slots(_text(values, environ, "slots") or "auto", environ),
         run_folder=make_run_folder(run_folder),
         job=JobName(checked_name("--job", job)) if job else None,
+        keep_ended_s=keep_ended_days * DAY_S,
         lease_ttl_s=lease_ttl_s,
         labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
         event_log=Path(event_log).absolute() if event_log else None,

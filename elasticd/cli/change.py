@@ -1,20 +1,22 @@
-"""`scale`, `drain`, `stop`: what a person changes. Each has `--dry-run`."""
+"""`scale`, `drain`, `stop`, `prune`: what a person changes. Each has `--dry-run`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from elasticd.cli import words
 from elasticd.cli.connect import where_options
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.control import jobs
+from elasticd.control import prune as pruning
 from elasticd.control.report import JobReport, read_job
 from elasticd.control.session import STOP_SLACK_S
 from elasticd.errors import NotFound, Refused, Unavailable
-from elasticd.records.ids import NodeId, checked_name
+from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.records.job import JobSpec
 
-__all__ = ["drain", "scale", "stop"]
+__all__ = ["drain", "prune", "scale", "stop"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,6 +101,32 @@ def stop(job: str, reason: str, forget: bool, is_dry_run: bool, **values: Any) -
             report = read_job(source.store, source.keys, name)
     if report is not None and report.saved is not None:
         click.echo(f"job {job} was {report.saved.sentence}")
+    return 0
+
+
+@click.command()
+@click.argument("job", nargs=-1)
+@_options
+def prune(job: tuple[str, ...], is_dry_run: bool, **values: Any) -> int:
+    """Remove the records of jobs that are over from etcd: of these, or of all.
+
+    Logs and checkpoints stay. The agents do the same by themselves after --keep-ended.
+    """
+    names = [JobName(checked_name("job", name)) for name in job]
+    total = 0
+    with sources(values) as opened:
+        clusters = [source for source in opened if source.settings is not None]
+        if not clusters:
+            raise NotFound("Local runs keep nothing in etcd: give --etcd to prune a cluster's.")
+        for done in pruning.prune(
+            clusters[0].store, clusters[0].keys, names, is_dry_run=is_dry_run
+        ):
+            total += done.records
+            _say(is_dry_run, f"job {done.job}: {words.counted(done.records, 'record')} removed")
+    if not total:
+        click.echo("There is no job that is over: nothing to remove.")
+    elif not is_dry_run:
+        click.echo("etcd has the space back when it is compacted and defragmented.")
     return 0
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),
     "drain": ("elasticd.cli.change:drain", "Take a node out of service; or back in."),
     "stop": ("elasticd.cli.change:stop", "End a job."),
+    "prune": ("elasticd.cli.change:prune", "Remove the records of jobs that are over."),
     "checkpoint": (
         "elasticd.cli.checkpoint:checkpoint",
         "List, check, export and remove checkpoints.",

@@ -15,7 +15,7 @@ from dataclasses import replace
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, NodeId
-from elasticd.records.job import Active, JobSpec, JobStatus, Want
+from elasticd.records.job import Active, EndedJob, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node
 from elasticd.records.reason import Phase, Reason
@@ -50,7 +50,13 @@ def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
     revision = _reserve(store, keys, spec)
     is_ours = ModifiedAt(key=keys.active_job(spec.name), revision=revision)
     cleared = store.commit(
-        Txn(when=(is_ours,), then=(Delete(key=keys.job(spec.name), is_prefix=True),))
+        Txn(
+            when=(is_ours,),
+            then=(
+                Delete(key=keys.job(spec.name), is_prefix=True),
+                Delete(key=keys.ended_job(spec.name)),
+            ),
+        )
     )
     written = cleared.succeeded and store.commit(
         Txn(
@@ -113,10 +119,7 @@ def find_spec(store: Store, keys: Keys, job: JobName) -> JobSpec:
     """
     item = store.get(keys.spec(job))
     if item is None:
-        names = {
-            entry.key.removeprefix(keys.jobs).split("/", 1)[0]
-            for entry in store.list(keys.jobs).items
-        }
+        names = {key.removeprefix(keys.jobs).split("/", 1)[0] for key in store.keys(keys.jobs)}
         raise NotFound(f"There is no job {job!r}{_near(job, names, 'elasticd status')}")
     return decode(JobSpec, item.value)
 
@@ -217,6 +220,7 @@ def forget(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) 
             ends = (
                 Put(key=keys.status(job), value=encode(ended)),
                 Delete(key=keys.active_job(job)),
+                Put(key=keys.ended_job(job), value=encode(EndedJob())),
             )
             when = [
                 ModifiedAt(

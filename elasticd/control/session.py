@@ -19,7 +19,7 @@ from elasticd.control.output import Tail
 from elasticd.errors import ElasticdError, EnvironmentProblem, NotFound, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import NodeId
-from elasticd.records.job import JobSpec, JobStatus
+from elasticd.records.job import EndedJob, JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
@@ -244,6 +244,9 @@ class Session:
                         then=(
                             Put(key=key, value=encode(status)),
                             Delete(key=self._keys.active_job(self._spec.name)),
+                            Put(
+                                key=self._keys.ended_job(self._spec.name), value=encode(EndedJob())
+                            ),
                         ),
                     )
                 )

@@ -12,6 +12,7 @@ from elasticd.records.reason import Cause, Phase, Reason
 __all__ = [
     "Active",
     "Budget",
+    "EndedJob",
     "EntryKind",
     "JobSpec",
     "JobStatus",
@@ -105,6 +106,15 @@ class Active:
     uid: str
     is_ready: bool
     """False while the submitter still clears away an ended job of the same name."""
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJob:
+    """Marks a job that is over and whose records still stand."""
+
+    kept_s: float = 0.0
+    """For how long agents have watched them stand, one after the other, each on its own clock."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -40,6 +40,14 @@ class Keys:
         return f"{self.active}{job}"
 
     @property
+    def ended(self) -> str:
+        """The jobs that are over and whose records still stand."""
+        return f"{self.root}ended/"
+
+    def ended_job(self, job: JobName) -> str:
+        return f"{self.ended}{job}"
+
+    @property
     def jobs(self) -> str:
         return f"{self.root}jobs/"
 

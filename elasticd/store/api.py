@@ -49,6 +49,9 @@ class KeyRange:
     key: str
     is_prefix: bool = False
 
+    def covers(self, key: str) -> bool:
+        return key.startswith(self.key) if self.is_prefix else key == self.key
+
 
 # --- transactions -----------------------------------------------------------------------------
 
@@ -83,6 +86,11 @@ class Delete:
     key: str
     is_prefix: bool = False
     until: str = ""
+
+    def covers(self, key: str) -> bool:
+        if self.until:
+            return self.key <= key < self.until
+        return KeyRange(key=self.key, is_prefix=self.is_prefix).covers(key)
 
 
 Op = Put | Delete
@@ -194,6 +202,9 @@ class Store(Protocol):
 
     def list(self, prefix: str) -> Snapshot:
         """Read all keys that begin with the prefix at one revision, in the order of the keys."""
+
+    def keys(self, prefix: str) -> Sequence[str]:
+        """Name all keys that begin with the prefix, in their order; brings no values."""
 
     def oldest(self, prefix: str, count: int) -> Sequence[str]:
         """Name the `count` keys under the prefix that were created first, the oldest first."""

@@ -49,6 +49,12 @@ class EtcdStore:
     def list(self, prefix: str) -> Snapshot:
         return self._read(KeyRange(key=prefix, is_prefix=True))
 
+    def keys(self, prefix: str) -> Sequence[str]:
+        below = KeyRange(key=prefix, is_prefix=True)
+        request = range_request(below, is_keys_only=True)
+        answer = self._connection.call(Rpc.RANGE, request)
+        return [item.key for item in snapshot(below, answer).items]
+
     def oldest(self, prefix: str, count: int) -> Sequence[str]:
         below = KeyRange(key=prefix, is_prefix=True)
         request = range_request(below, limit=count, is_keys_only=True, is_oldest_first=True)

@@ -144,6 +144,9 @@ class MemoryStore:
         self._hand_out()
         return snapshot
 
+    def keys(self, prefix: str) -> Sequence[str]:
+        return [item.key for item in self.list(prefix).items]
+
     def oldest(self, prefix: str, count: int) -> Sequence[str]:
         by_age = sorted(self.list(prefix).items, key=lambda item: (item.create_revision, item.key))
         return [item.key for item in by_age[:count]]
@@ -295,7 +298,7 @@ class MemoryStore:
                 self._write(tuple(Delete(key=key) for key in sorted(grant.keys)))
 
     def _snapshot(self, range: KeyRange) -> Snapshot:
-        items = tuple(self._items[key] for key in sorted(self._items) if _covers(range, key))
+        items = tuple(self._items[key] for key in sorted(self._items) if range.covers(key))
         return Snapshot(range=range, revision=self._revision, items=items)
 
     def _holds(self, compare: ModifiedAt | UnchangedSince) -> bool:
@@ -320,7 +323,7 @@ class MemoryStore:
             return
         self._revision += 1
         for watch in self._watches:
-            seen = tuple(change for change in changes if _covers(watch.range, change.key))
+            seen = tuple(change for change in changes if watch.range.covers(change.key))
             if seen:
                 event = Changed(range=watch.range, revision=self._revision, changes=seen)
                 if self._is_dropped:
@@ -348,7 +351,7 @@ class MemoryStore:
         return Change(key=put.key, item=item)
 
     def _delete(self, delete: Delete) -> tuple[Change, ...]:
-        gone = [key for key in sorted(self._items) if _is_doomed(delete, key)]
+        gone = [key for key in sorted(self._items) if delete.covers(key)]
         for key in gone:
             del self._items[key]
             self._detach(key)
@@ -381,20 +384,10 @@ class MemoryStore:
                 self._is_calling = False
 
 
-def _covers(range: KeyRange, key: str) -> bool:
-    return key.startswith(range.key) if range.is_prefix else key == range.key
-
-
-def _is_doomed(delete: Delete, key: str) -> bool:
-    if delete.until:
-        return delete.key <= key < delete.until
-    return _covers(KeyRange(key=delete.key, is_prefix=delete.is_prefix), key)
-
-
 def _refuse_duplicates(ops: tuple[Op, ...]) -> None:
     """Refuse what etcd refuses: a key put twice, or put and deleted, in one branch."""
     keys = [op.key for op in ops if isinstance(op, Put)]
     doomed = [op for op in ops if isinstance(op, Delete)]
-    is_deleted = any(_is_doomed(gone, key) for gone in doomed for key in keys)
+    is_deleted = any(gone.covers(key) for gone in doomed for key in keys)
     if is_deleted or len(set(keys)) < len(keys):
         raise Refused("A transaction may write a key only once.")

@@ -67,6 +67,14 @@ def test_list_of_the_empty_prefix_gives_every_key(store: Store, prefix: str) -> 
     assert f"{prefix}a" in [item.key for item in store.list("").items]
 
 
+def test_keys_are_named_in_their_order(store: Store, prefix: str) -> None:
+    """Whoever wants names alone need not read what stands there."""
+    for key in ("b/2", "b/1", "b", "c"):
+        put(store, prefix + key)
+    assert list(store.keys(f"{prefix}b/")) == [f"{prefix}b/1", f"{prefix}b/2"]
+    assert list(store.keys(f"{prefix}none/")) == []
+
+
 def test_oldest_goes_by_creation_and_not_by_the_last_write(store: Store, prefix: str) -> None:
     """Who was there first stays first, however often it writes."""
     for key in ("c", "a", "b", "c"):

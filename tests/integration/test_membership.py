@@ -156,3 +156,9 @@ def test_stopped_job_leaves_the_daemons(cluster: Cluster, job: Job) -> None:
     refused = cluster.run("stop", job.name)
     assert refused.code == 2
     assert f"Job '{job.name}' is over" in refused.sentence
+    would = cluster.run("prune", job.name, "--dry-run")
+    assert would.code == 0 and "nothing was changed" in would.out
+    assert cluster.run("why", job.name).code == 0
+    pruned = cluster.run("prune", job.name)
+    assert pruned.code == 0 and f"job {job.name}: " in pruned.out
+    assert "There is no job" in cluster.run("why", job.name).sentence

@@ -24,6 +24,7 @@ def test_an_agent_needs_only_etcd(here: Path) -> None:
     assert settings.host == socket.gethostname()
     assert settings.address == "127.0.0.1"
     assert settings.slots >= 1 and settings.job is None
+    assert settings.keep_ended_s == 7 * 86400
     assert settings.run_folder == here / "elasticd-runs"
 
 
@@ -47,7 +48,14 @@ def test_a_flag_wins_over_the_environment() -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [{"slots": "0"}, {"slots": "x"}, {"lease_ttl": "1"}, {"lease_ttl": "x"}, {"job": "a b"}],
+    [
+        {"slots": "0"},
+        {"keep_ended": "-1"},
+        {"slots": "x"},
+        {"lease_ttl": "1"},
+        {"lease_ttl": "x"},
+        {"job": "a b"},
+    ],
 )
 def test_a_bad_setting_is_refused_with_its_flag(flags: dict[str, str]) -> None:
     """Before anything is started."""

@@ -51,6 +51,9 @@ BAD_CALLS = [
     (["status", "nope", "--etcd", "http://127.0.0.1:1"], "http://127.0.0.1:1"),
     (["why", "--etcd", "http://127.0.0.1:1"], "Name the job"),
     (["stop"], "JOB"),
+    (["prune"], "--etcd"),
+    (["prune", "a/b", "--etcd", "http://127.0.0.1:1"], "job 'a/b'"),
+    (["agent", "--etcd", "http://a:1", "--keep-ended", "-1"], "--keep-ended -1"),
     (["scale", "nope", "0"], "0"),
     (["nonsense"], "nonsense"),
 ]

@@ -11,12 +11,12 @@ from elasticd.records.codec import decode, encode, from_plain, to_plain
 from elasticd.records.compression import RECORD_LIMIT_BYTES
 from elasticd.records.ids import JobName
 from elasticd.records.incident import Incident
-from elasticd.records.job import Active, EntryKind, JobSpec, JobStatus, Want
+from elasticd.records.job import Active, EndedJob, EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.member import Drain, Member, Node, Result
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 
-RECORDS = (Active, Drain, Incident, JobSpec, JobStatus, Member, Node, Result, Want, World)
+RECORDS = (Active, EndedJob, Drain, Incident, JobSpec, JobStatus, Member, Node, Result, Want, World)
 NAMES = st.text(min_size=1, max_size=5)
 
 
