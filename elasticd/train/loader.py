@@ -110,7 +110,7 @@ class Loader:
         self._cursor = Cursor(self._length)
         self._ahead = Lookahead(is_ahead=read_ahead)
         self._is_over = False  # a loop has come to the end of the epoch
-        self._rank, self._size = 0, 1
+        self._rank, self._size, self._least = 0, 1, 1
         self._watch: _Deliveries | None = None
         self._placements = 0
         self._course = self._cut()
@@ -194,8 +194,11 @@ class Loader:
         self._seed, self._shuffle = seed, shuffle
         self._go_back(Position(epoch, consumed))
 
-    def _place(self, rank: int, size: int, watch: _Deliveries) -> None:
-        """Become `rank` of `size` at the committed position; end what read ahead for another."""
+    def _place(self, rank: int, size: int, watch: _Deliveries, least: int = 1) -> None:
+        """Become `rank` of `size` at the committed position; end what read ahead for another.
+
+        `least`: no rank gets fewer samples of a tail, but for those that get none.
+        """
         if self._batch_size < size and (self.epoch, self.consumed) == (0, 0):
             # Once it trains, a node more than there are samples is no reason to end it: the ranks
             # that are too many repeat a sample with weight 0, as in the tail of an epoch.
@@ -204,7 +207,7 @@ class Loader:
                 f"{size} workers: give a batch_size of at least {size}, or run fewer workers"
             )
         _require_length(now=_length(self._dataset), then=self._length)
-        self._rank, self._size, self._watch = rank, size, watch
+        self._rank, self._size, self._least, self._watch = rank, size, least, watch
         self._go_back()
 
     def _commit(self) -> tuple[Span, ...]:
@@ -291,6 +294,7 @@ class Loader:
             epoch=self._cursor.pending.epoch,
             rank=self._rank,
             size=self._size,
+            least=self._least,
         )
 
 

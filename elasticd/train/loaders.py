@@ -1,8 +1,11 @@
 """The loaders of a state, and of each the ledger of what became part of a commit."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from elasticd.train.ledger import Ledger
 from elasticd.train.loader import Loader
@@ -26,10 +29,15 @@ class Loaders:
         self.named[name] = loader
         self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
 
-    def place(self, world: World, watch: Watch) -> None:
-        """Put each where its last commit stood, for this rank of this world."""
+    def place(self, world: World, watch: Watch, modules: Iterable[torch.nn.Module]) -> None:
+        """Put each where its last commit stood, for this rank of this world; `modules` train on it.
+
+        A rank with one sample of a tail would end the job in a BatchNorm that has no two values.
+        """
+        parts = (part for module in modules for part in module.modules())
+        least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
         for loader in self.named.values():
-            loader._place(world.rank, world.size, watch)
+            loader._place(world.rank, world.size, watch, least)
 
     def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
         """Make what was delivered count; `epoch`: the one that begins now, if one does.

@@ -31,11 +31,20 @@ class Share(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, batch_start: int, batch_stop: int, *, rank: int, size: int) -> "Share":
-        """Return the share of `rank` in a world of `size`; the lowest ranks get one more."""
-        least, rest = divmod(batch_stop - batch_start, size)
-        start = batch_start + rank * least + min(rank, rest)
-        return cls(batch_start, batch_stop, start, start + least + (rank < rest), size)
+    def of(
+        cls, batch_start: int, batch_stop: int, *, rank: int, size: int, least: int = 1
+    ) -> "Share":
+        """Return the share of `rank` in a world of `size`; the lowest ranks get one more.
+
+        Who gets anything gets at least so many, where there are as many: other ranks get nothing.
+        """
+        count = batch_stop - batch_start
+        among = min(size, max(count // least, 1))
+        each, rest = divmod(count, among)
+        if rank >= among:
+            return cls(batch_start, batch_stop, batch_stop, batch_stop, size)
+        start = batch_start + rank * each + min(rank, rest)
+        return cls(batch_start, batch_stop, start, start + each + (rank < rest), size)
 
     @property
     def weight(self) -> float:
@@ -55,6 +64,9 @@ class Course:
     epoch: int
     rank: int
     size: int
+    least: int = 1
+    """Samples that a rank gets of a tail, if it gets any: layers that normalise over a batch take
+    no single one."""
 
     def share(self, position: int) -> Share | None:
         """Return the share of the global batch that begins at a position; None: none is left."""
@@ -62,7 +74,8 @@ class Course:
         if left <= 0 or (self.drop_last and left < self.batch_size):
             return None
         stop = position + min(self.batch_size, left)
-        return Share.of(position, stop, rank=self.rank, size=self.size)
+        least = self.least if left < self.batch_size else 1
+        return Share.of(position, stop, rank=self.rank, size=self.size, least=least)
 
     def key(self, *more: int) -> int:
         """Return 64 bits that are others for each (seed, epoch) and for each `more`."""
@@ -76,19 +89,27 @@ class Course:
         while (share := self.share(position)) is not None:
             if share.start == share.stop:
                 # A rank must take part in the collectives of a tail that has nothing for it: it
-                # repeats the tail's first sample, with weight 0.
-                share = Share.of(position, position + 1, rank=0, size=1)
+                # repeats the tail's first samples, with weight 0.
+                stop = min(position + self.least, share.batch_stop)
+                share = Share.of(position, stop, rank=0, size=1)
             count = share.stop - share.start
             full = max((self.length - position) // self.batch_size, 1)
             batches = min(full, max(_CHUNK // count, 1))
-            if order is None:
-                for first in range(
-                    share.start, share.start + batches * self.batch_size, self.batch_size
-                ):
-                    yield list(range(first, first + count))
+            stop = share.start + batches * self.batch_size
+            if self.length - position < self.batch_size and count < self.least:
+                # All that is left: the mean over a sample and itself again is the same.
+                yield self._at(order, share.start, count) * self.least
+            elif order is None:
+                for first in range(share.start, stop, self.batch_size):
+                    yield self._at(order, first, count)
             else:
                 yield from order.blocks(share.start, count, self.batch_size, batches)
             position += batches * self.batch_size
+
+    def _at(self, order: Permutation | None, start: int, count: int) -> list[int]:
+        if order is None:
+            return list(range(start, start + count))
+        return order.blocks(start, count, self.batch_size, 1)[0]
 
 
 class ShareSampler:

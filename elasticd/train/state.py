@@ -215,7 +215,7 @@ class State:
                 parameter.grad = None
         for optimizer in self._of(torch.optim.Optimizer):
             optimizer.zero_grad(set_to_none=True)
-        self._loaders.place(world, watch)
+        self._loaders.place(world, watch, self._of(torch.nn.Module))
         # If this rank was dirty and nobody's state came, the ranks agreed that its own counts.
         self._guard.reset()
         self._keep.copy(self._keep.collect())
