@@ -1,0 +1,413 @@
+"""docs/supported.md says what works and what is refused; each of its rows is a test here."""
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from elasticd.errors import CallError
+from elasticd.train import unsupported
+from elasticd.train.calling import check_call
+from elasticd.train.content import described
+from elasticd.train.loader import Loader
+from elasticd.train.setting import Setting
+from elasticd.train.state import State
+from elasticd.train.tree import flatten, unflatten
+from tests.unit.train.loader_case import Numbers
+from tests.unit.train.state_case import (
+    CASES,
+    Case,
+    Killer,
+    averaged,
+    entered,
+    facts,
+    model,
+    plain,
+    same,
+    scaled,
+    train,
+)
+from tests.unit.train.test_optimizer_state import Mixed
+from tests.unit.train.test_unsupported import CANNOT_TRAVEL, REFUSED, Wrapped, stepped
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "supported.md"
+
+YES = "yes"
+OWN = "with the script's own saving"
+_INIT = "`torch.distributed is initialized already`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line of the page, and what shows that it is true."""
+
+    area: str
+    what: str
+    in_process: str = YES
+    restart: str = YES
+    said: str = ""
+    check: Callable[[], object]
+
+    @property
+    def line(self) -> str:
+        return f"| {self.what} | {self.in_process} | {self.restart} | {self.said} |"
+
+
+# --- ways to show it ----------------------------------------------------------------------------
+
+
+def works(*makes: Callable[[], Case], at: str = "step") -> Callable[[], None]:
+    """A step that is interrupted ends like another; a new rank goes on like its source; a
+    checkpoint has it all."""
+
+    def check() -> None:
+        for make in makes:
+            undisturbed, disturbed, fresh = make(), make(), make()
+            train(undisturbed)
+            train(disturbed, at=Killer(disturbed[0], at, 2))
+            assert same(facts(disturbed[0]), facts(undisturbed[0]))
+            tree = copy.deepcopy(disturbed[0]._tree())
+            described(tree)
+            fresh[0]._load(tree, disturbed[0]._position)
+            assert same(facts(fresh[0]), facts(undisturbed[0]))
+            assert flatten("state", unflatten(tree)).skeleton == tree.skeleton
+
+    return check
+
+
+def refused(make: Callable[[], object], said: str) -> Callable[[], None]:
+    """It is given to State, which says this."""
+
+    def check() -> None:
+        with pytest.raises(CallError, match=said):
+            State(thing=make())
+
+    return check
+
+
+def told(call: Callable[[], object], said: str) -> Callable[[], None]:
+    """Something else than State says so."""
+
+    def check() -> None:
+        with pytest.raises(CallError, match=said):
+            call()
+
+    return check
+
+
+def shown(*tests: str) -> Callable[[], None]:
+    """By other tests, on several ranks: FILE::NAME below tests/."""
+
+    def check() -> None:
+        for each in tests:
+            path, name = each.split("::")
+            assert f"def {name}(" in (ROOT / "tests" / path).read_text(), each
+
+    return check
+
+
+def optimizer(make: Callable[..., torch.optim.Optimizer], **options: Any) -> Callable[[], Case]:
+    return lambda: plain(make, **options)
+
+
+def matrices(make: Callable[..., torch.optim.Optimizer]) -> Callable[[], Case]:
+    def case() -> Case:
+        torch.manual_seed(1)
+        net = torch.nn.Linear(4, 4, bias=False)
+        state = State(model=net, optimizer=make(net.parameters()))
+
+        def step(state: State, at: Callable[[str], None]) -> None:
+            state.optimizer.zero_grad()
+            state.model(torch.randn(2, 4)).square().mean().backward()
+            state.optimizer.step()
+            at("step")
+            state.commit()
+
+        return state, step
+
+    return case
+
+
+def compiled() -> Case:
+    state, step = plain(torch.optim.SGD, lr=0.1)
+    again = State(model=torch.compile(state.model, backend="eager"), optimizer=state.optimizer)
+    return again, step
+
+
+def with_loader(**options: Any) -> Any:
+    return Loader(Numbers(8), 2, **options)
+
+
+def in_backward() -> None:
+    net = model()
+    state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    with entered(state):
+        net[3].bias.register_post_accumulate_grad_hook(  # type: ignore[index]
+            lambda _: state.optimizer.step()
+        )
+        stepped(state)
+
+
+def captured() -> None:
+    net = model()
+    state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    is_capturing = mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=True)
+    with is_capturing, entered(state):
+        state._guard._is_on_gpu = True
+        stepped(state)
+
+
+def initialized() -> None:
+    with mock.patch.object(dist, "is_initialized", return_value=True):
+        check_call(lambda state, world: None, State(), Setting.read({}))
+
+
+def other_device() -> None:
+    with mock.patch.object(unsupported, "_DEVICES", ("cuda",)):
+        State(model=model())
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+def hooked() -> Case:
+    """Activations are made again in backward; gradients are clipped as they come."""
+    state, _ = plain(torch.optim.SGD, lr=0.1)
+    for parameter in state.model.parameters():
+        parameter.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+
+    def step(state: State, at: Callable[[str], None]) -> None:
+        state.optimizer.zero_grad()
+        loss = checkpoint(state.model, torch.randn(6, 4), use_reentrant=False).square().mean()
+        loss.backward()
+        at("backward")
+        state.optimizer.step()
+        at("step")
+        state.commit()
+
+    return state, step
+
+
+def sparse_gradients() -> Case:
+    torch.manual_seed(1)
+    net = torch.nn.Embedding(5, 3, sparse=True)
+    state = State(model=net, optimizer=torch.optim.SparseAdam(net.parameters()))
+
+    def step(state: State, at: Callable[[str], None]) -> None:
+        state.optimizer.zero_grad()
+        state.model(torch.randint(5, (4,))).square().sum().backward()
+        state.optimizer.step()
+        at("step")
+        state.commit()
+
+    return state, step
+
+
+def wrapped_ddp() -> object:
+    made = DistributedDataParallel.__new__(DistributedDataParallel)
+    torch.nn.Module.__init__(made)
+    return made
+
+
+ROWS_OF_DATA: Any = [1, 2]
+
+_TORCH = (
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.NAdam,
+    torch.optim.RAdam, torch.optim.Adadelta, torch.optim.Adagrad, torch.optim.RMSprop,
+    torch.optim.Rprop, torch.optim.ASGD, torch.optim.Adafactor,
+)  # fmt: skip
+_MUON = getattr(torch.optim, "Muon", None)
+_USE = "unit/train/test_sharded_use.py"
+_UNSUPPORTED = "unit/train/test_unsupported.py"
+_LOOPS = "unit/train/test_ledger_loops.py"
+_PART = "`..., of whose state each rank has only a part`"
+_SPLIT = "`..., which splits the computation of one sample`"
+_POSITION = "`..., whose position is that of one rank`"
+
+
+def of(name: str) -> Callable[[], None]:
+    value, said = REFUSED[name]
+    return refused(lambda: value, said)
+
+
+OPTIMIZERS = (
+    Row(area="Optimizers", what="torch's SGD, Adam, AdamW, Adamax, NAdam, RAdam, Adadelta, "
+        "Adagrad, RMSprop, Rprop, ASGD, Adafactor",
+        check=works(*(optimizer(each, lr=0.01) for each in _TORCH))),
+    Row(area="Optimizers", what="Muon (torch 2.9 and later), for matrices",
+        check=works(*([matrices(_MUON)] if _MUON else []))),
+    Row(area="Optimizers", what="`fused=True`, `foreach=True`",
+        check=works(CASES["fused"][0], CASES["foreach"][0])),
+    Row(area="Optimizers", what="LBFGS, closures", in_process="yes, a copy at each step",
+        check=works(CASES["closure"][0], at="call 2")),
+    Row(area="Optimizers", what="several, back to back", in_process="yes, copies in two commits",
+        check=shown("unit/train/test_guard.py::"
+                    "test_two_optimizers_back_to_back_cost_no_copy_once_that_is_known")),
+    Row(area="Optimizers", what="several with collectives between their steps (a GAN)",
+        in_process="yes, a copy at each step", check=works(CASES["two optimizers"][0])),
+    Row(area="Optimizers", what="state in types of its own (float32 moments of bfloat16 "
+        "parameters, 8 bits)", check=works(matrices(Mixed))),
+    Row(area="Optimizers", what="an object that wraps an optimizer and saves it",
+        check=shown("unit/train/test_optimizer_state.py::"
+                    "test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean")),
+    Row(area="Optimizers", what="gradient accumulation", check=works(CASES["accumulation"][0])),
+    Row(area="Optimizers", what="of plain tensors within one step (adversarial examples, latents)",
+        in_process="yes; not recovered", check=shown(
+            f"{_UNSUPPORTED}::test_optimizer_of_plain_tensors_is_no_business_of_ours")),
+    Row(area="Optimizers", what="one that steps within backward (one for each parameter)",
+        in_process="no", said="`....step() was called during backward`",
+        check=told(in_backward, "called during backward")),
+    Row(area="Optimizers", what="ZeroRedundancyOptimizer, fairscale's OSS, apex's "
+        "DistributedFusedAdam", in_process="no", restart=OWN, said=_PART, check=of("ZeRO")),
+    Row(area="Optimizers", what="DeepSpeed's and Megatron's distributed optimizers",
+        in_process="no", restart=OWN, said=_PART, check=of("Megatron")),
+)  # fmt: skip
+
+WRAPPERS = (
+    Row(area="Wrappers and meshes", what="DistributedDataParallel, built in `train`",
+        check=shown("integration/train/test_loss_parity.py::"
+                    "test_killed_workers_leave_no_trace_in_the_loss_curve")),
+    Row(area="Wrappers and meshes", what="DistributedDataParallel, DataParallel given to State",
+        in_process="no", said="`wrap it inside train`",
+        check=refused(wrapped_ddp, "wrap it inside train")),
+    Row(area="Wrappers and meshes", what="FSDP2 (`fully_shard`) over all ranks, in a function of "
+        "`world`; with replicas too (HSDP)",
+        check=shown(f"{_USE}::test_fully_shard_over_all_ranks_is_taken",
+                    "integration/train/test_hybrid.py::test_lost_shard_comes_from_a_replica")),
+    Row(area="Wrappers and meshes", what="FSDP2 with frozen parameters (LoRA)",
+        check=shown(f"{_USE}::test_sharded_model_may_have_frozen_parameters")),
+    Row(area="Wrappers and meshes", what="FSDP1, fairscale's ShardedDataParallel, DeepSpeed",
+        in_process="no", restart=OWN, said=_PART, check=of("DeepSpeed")),
+    Row(area="Wrappers and meshes", what="tensor, sequence and context parallel, FSDP2 beside them",
+        in_process="no", restart=OWN, said="`..., and elasticd gives each rank its own samples`",
+        check=shown(f"{_USE}::test_other_ways_to_shard_are_refused_on_all_ranks")),
+    Row(area="Wrappers and meshes", what="Megatron's parallel layers", in_process="no",
+        restart=OWN, said=_SPLIT, check=of("its parts")),
+    Row(area="Wrappers and meshes", what="pipeline stages in State", in_process="no", restart=OWN,
+        said=_SPLIT, check=of("pipeline")),
+    Row(area="Wrappers and meshes", what="a mesh of some of the ranks (experts, stages)",
+        in_process="no", restart=OWN, said="`spread over 2 of 4 ranks`",
+        check=shown(f"{_USE}::test_other_ways_to_shard_are_refused_on_all_ranks")),
+    Row(area="Wrappers and meshes", what="BatchNorm, SyncBatchNorm",
+        in_process="yes; not exact at another world size", check=works(CASES["SGD"][0])),
+    Row(area="Wrappers and meshes", what="an averaged model (EMA), as a module or an object",
+        in_process="yes, a copy at each commit", check=works(averaged, at="average")),
+)  # fmt: skip
+
+PRECISION = (
+    Row(area="Precision", what="autocast and GradScaler", check=works(scaled)),
+    Row(area="Precision", what="`--on-nan stop` and `skip`, sharded gradients too", restart="no",
+        check=shown(f"{_USE}::test_bad_part_of_a_gradient_is_seen_on_all_ranks")),
+    Row(area="Precision", what="tensors of a class of their own (torchao, NF4)", in_process="no",
+        restart=OWN, said="`a kind of tensor whose memory is its own affair`",
+        check=refused(lambda: torch.Tensor._make_wrapper_subclass(Wrapped, (2,)), "own affair")),
+    Row(area="Precision", what="sparse and quantised tensors in the state", in_process="no",
+        restart=OWN, said="`a tensor without ordinary memory`",
+        check=refused(lambda: torch.eye(2).to_sparse(), "without ordinary memory")),
+    Row(area="Precision", what="sparse gradients", check=works(sparse_gradients)),
+)  # fmt: skip
+
+DATA = (
+    Row(area="Data", what="a map-style dataset in `elasticd.Loader`",
+        restart="yes, with a DistributedSampler", check=shown(
+            "unit/train/test_loader.py::test_each_sample_counts_once_however_the_world_changes")),
+    Row(area="Data", what="several batches for a commit, several commits for a step",
+        check=shown(f"{_LOOPS}::"
+                    "test_each_sample_is_applied_once_whenever_the_loop_is_interrupted")),
+    Row(area="Data", what="a loop that reads ahead", in_process="`Loader(read_ahead=True)`",
+        said="`it seems to read ahead`", check=shown(
+            f"{_LOOPS}::test_loop_that_reads_ahead_and_has_not_said_so_is_refused")),
+    Row(area="Data", what="IterableDataset, webdataset, MosaicML's streams", in_process="no",
+        said="`the dataset is an IterableDataset`",
+        check=told(lambda: Loader(Stream(), 2), "is an IterableDataset")),
+    Row(area="Data", what="a DataLoader, StatefulDataLoader or stream of Hugging Face in State",
+        in_process="no", said=_POSITION, check=lambda: [
+            check() for check in (of("torchdata"), of("Hugging Face"),
+                                  refused(lambda: DataLoader(ROWS_OF_DATA), "position"))]),
+    Row(area="Data", what="an own sampler or generator", in_process="no",
+        said="`a Loader takes no sampler`", check=told(
+            lambda: with_loader(sampler=DistributedSampler(ROWS_OF_DATA, 1, 0)),
+            "takes no sampler")),
+)  # fmt: skip
+
+COMPILE = (
+    Row(area="Compilation and hooks", what="`torch.compile` of the model", check=works(compiled)),
+    Row(area="Compilation and hooks", what="CUDA graphs with the optimizer in them",
+        in_process="no", said="`....step() is captured in a CUDA graph`",
+        check=told(captured, "captured in a CUDA graph")),
+    Row(area="Compilation and hooks", what="hooks on gradients and modules, activation "
+        "checkpointing", check=works(hooked)),
+)  # fmt: skip
+
+VALUES = (
+    Row(area="Values", what="numbers, text, None, dense tensors; lists, tuples, dict, OrderedDict "
+        "and Counter of them",
+        check=lambda: State(a=[1, (2.0, "x", None)], b={"t": torch.ones(1), 1: True})),
+    Row(area="Values", what="other keys than text and whole numbers, sets, bytes, other classes",
+        in_process="no", restart="no",
+        said="`state.x has the key ...`, `state.x is a ..., which cannot be saved or sent`",
+        check=lambda: [refused(partial(copy.copy, value), "has the key|cannot be saved")()
+                       for name, (value, _) in CANNOT_TRAVEL.items()
+                       if name not in ("sparse", "tensor of a class")]),
+)  # fmt: skip
+
+FRAMEWORKS = (
+    Row(area="Frameworks", what="Lightning, Hugging Face's Trainer, accelerate", in_process="no",
+        restart=OWN, said=_INIT, check=told(initialized, "is initialized already")),
+    Row(area="Frameworks", what="torchmetrics in State", in_process="no",
+        said="`holds a ..., which keeps its numbers outside of its state_dict`",
+        check=of("a metric")),
+)  # fmt: skip
+
+DEVICES = (
+    Row(area="Devices", what="CPU", check=works(CASES["Adam"][0])),
+    Row(area="Devices", what="CUDA", in_process="[never run](gpu.md)",
+        restart="[never run](gpu.md)", check=shown(
+            "unit/train/test_device.py::test_own_gpu_becomes_the_current_one")),
+    Row(area="Devices", what="ROCm", in_process="not tried", restart="not tried",
+        check=shown("unit/train/test_device.py::test_without_a_mask_the_slot_is_the_number")),
+    Row(area="Devices", what="XPU, MPS and others", in_process="no", restart="not tried",
+        said="`with a tensor on ..., which elasticd does not know`",
+        check=told(other_device, "elasticd does not know")),
+)  # fmt: skip
+
+ROWS = (
+    *OPTIMIZERS, *WRAPPERS, *PRECISION, *DATA, *COMPILE, *VALUES, *FRAMEWORKS, *DEVICES,
+)  # fmt: skip
+
+
+# --- the tests ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_row_of_the_page_is_true(row: Row) -> None:
+    """What works comes back after an interrupt, what does not is refused with what is said."""
+    row.check()
+    assert row.in_process != "no" or row.said, "nobody would be told"
+    assert f"{row.line}\n" in PAGE.read_text(), f"docs/supported.md lacks this line:\n{row.line}"
+
+
+def test_page_has_no_other_rows() -> None:
+    """And has them in their areas."""
+    area, found = "", []
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            area = line.removeprefix("## ")
+        elif re.match(r"\| (?!what \|)(?!-)", line) and area:
+            found.append((area, line))
+    assert found == [(row.area, row.line) for row in ROWS]
