@@ -12,6 +12,7 @@ from elasticd.control import jobs
 from elasticd.control import prune as pruning
 from elasticd.control.report import JobReport, read_job
 from elasticd.control.session import STOP_SLACK_S
+from elasticd.control.state_loss import check_drain, check_stop
 from elasticd.errors import NotFound, Refused, Unavailable
 from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.records.job import JobSpec
@@ -19,6 +20,11 @@ from elasticd.records.job import JobSpec
 __all__ = ["drain", "prune", "scale", "stop"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+_force = click.option(
+    "--force", is_flag=True, help="Also if what a job has trained is thrown away by it."
+)
 
 
 def _options(command: F) -> F:
@@ -49,9 +55,13 @@ def scale(job: str, nodes: int, is_dry_run: bool, **values: Any) -> int:
 @click.argument("node")
 @click.option("--undo", is_flag=True, help="Take it back: the node may work again.")
 @click.option("--why", "reason", default="", metavar="TEXT", help="Kept with the node.")
+@_force
 @_options
-def drain(node: str, undo: bool, reason: str, is_dry_run: bool, **values: Any) -> int:
-    """Take a node out of service: its jobs go on without it, and it gets no others."""
+def drain(node: str, undo: bool, reason: str, force: bool, is_dry_run: bool, **values: Any) -> int:
+    """Take a node out of service: its jobs go on without it, and it gets no others.
+
+    Refused if it has the only copy of what a job has trained, and nobody could take that over.
+    """
     name = NodeId(checked_name("node", node))
     with sources(values) as opened:
         live = [source for source in opened if not source.is_archive]
@@ -64,6 +74,8 @@ def drain(node: str, undo: bool, reason: str, is_dry_run: bool, **values: Any) -
         if undo:
             jobs.undrain(source.store, source.keys, name, is_dry_run=is_dry_run)
         else:
+            if not force:
+                check_drain(source.store, source.keys, name)
             jobs.drain(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
     _say(is_dry_run, f"node {node} may work again" if undo else f"node {node} is being drained")
     return 0
@@ -75,12 +87,13 @@ def drain(node: str, undo: bool, reason: str, is_dry_run: bool, **values: Any) -
 @click.option(
     "--forget", is_flag=True, help="The job is served by no node any more: free its name."
 )
+@_force
 @_options
-def stop(job: str, reason: str, forget: bool, is_dry_run: bool, **values: Any) -> int:
+def stop(job: str, reason: str, forget: bool, force: bool, is_dry_run: bool, **values: Any) -> int:
     """End a job: its workers get SIGTERM and the shutdown timeout.
 
     Those that call `elasticd.run` under --checkpoint save their state first; then this waits, and
-    tells what came of it.
+    tells what came of it. Without --checkpoint it is refused once they have trained.
     """
     with job_source(values, job) as (source, name):
         _check_live(source, job)
@@ -88,6 +101,8 @@ def stop(job: str, reason: str, forget: bool, is_dry_run: bool, **values: Any) -
             jobs.forget(source.store, source.keys, name, is_dry_run=is_dry_run)
             _say(is_dry_run, f"job {job} is given up")
             return 0
+        if not force:
+            check_stop(source.store, source.keys, name)
         spec = jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
         _say(is_dry_run, f"job {job} is asked to stop")
         if is_dry_run or spec.checkpoint is None:

@@ -24,6 +24,7 @@ __all__ = [
     "has_new_process",
     "has_newcomer",
     "is_candidate",
+    "offers_in",
     "offers_of",
 ]
 
@@ -224,6 +225,16 @@ def offers_of(state: JobState, member: Member) -> tuple[SlotOffer, ...]:
         )
     limit = state.spec.workers_per_node
     return tuple(sorted(offers[:limit] if limit else offers, key=lambda offer: offer.slot))
+
+
+def offers_in(state: JobState, change: Change, member: Member) -> tuple[SlotOffer, ...]:
+    """What the next world may name of this member: not the one that everybody waits for."""
+    culprit, offers = change.culprit, offers_of(state, member)
+    if culprit is None or not culprit.is_hung:
+        return offers
+    if (culprit.node, culprit.incarnation) != (member.node, member.incarnation):
+        return offers  # Another incarnation numbers its processes anew.
+    return tuple(o for o in offers if (o.slot, o.nonce) != (culprit.slot, culprit.nonce))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ time. A broken rule is our own bug; the agent stops rather than act on it.
 
 from elasticd.errors import InvariantBroken
 from elasticd.records.ids import NodeId, Nonce, Slot
-from elasticd.records.world import World
+from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous.state import JobState
 
@@ -81,7 +81,10 @@ def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:
     expected = 1 if previous is None else previous.generation + 1
     _rule(world.generation == expected, 1, "skips or repeats a generation", effect)
     count = len(world.nodes)
-    _rule(spec.min_nodes <= count <= spec.max_nodes, 2, "is of a wrong size", effect)
+    # Those who only hand over the state before they go are not counted.
+    stays = sum(not _is_leaving(state, node) for node in world.nodes)
+    is_fit = spec.min_nodes <= count and stays <= spec.max_nodes
+    _rule(is_fit, 2, "is of a wrong size", effect)
     _rule(len({node.node for node in world.nodes}) == count, 2, "names a node twice", effect)
     next_rank = 0
     for node in world.nodes:
@@ -107,6 +110,15 @@ def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:
             _rule(not is_out, 6, f"takes back {node.node}, which was shut out", effect)
     if previous is not None:
         _succession_fits(state, previous, world, effect)
+
+
+def _is_leaving(state: JobState, node: WorldNode) -> bool:
+    seen = state.members.get(node.node)
+    is_old = state.world is not None and state.world.has(node.node, node.incarnation)
+    # Our own record is in etcd already, or goes there with the world.
+    member = seen.member if seen is not None else None
+    is_asked = state.leaving if node.node == state.me.node else member and member.leaving
+    return is_old and is_asked is not None
 
 
 def _succession_fits(state: JobState, previous: World, world: World, effect: object) -> None:

@@ -7,17 +7,19 @@ from elasticd.errors import NotSupported
 from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, NodeId, Nonce, Rank, names
 from elasticd.records.job import nodes_missing, target_nodes
-from elasticd.records.member import Member, SlotOffer, StoreAddress
+from elasticd.records.member import Member, StoreAddress
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
 from elasticd.rendezvous.change import (
     Change,
     has_newcomer,
     is_candidate,
+    offers_in,
     offers_of,
 )
 from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
+from elasticd.rendezvous.handover import awaited, givers
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
 
@@ -67,12 +69,15 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     candidates = [s for s in state.members.values() if is_candidate(state, s)]
     late = _late(state, change)
     candidates = [s for s in candidates if s.member.node not in late]
-    candidates = [s for s in candidates if _offers(state, change, s.member)]
+    candidates = [s for s in candidates if offers_in(state, change, s.member)]
     held = [(_held_until_s(state, change, s), s) for s in candidates]
     ready = [s for until_s, s in held if until_s <= now_s]
     chosen = _choose(previous, ready, target)
-    chosen += _needed(state, change, chosen)
+    chosen += givers(state, change, chosen)
     if len(chosen) < spec.min_nodes:
+        taker = awaited(state, change)
+        if taker:
+            return Wait(message=f"node {names(taker)} to take the state over")
         return _wait_for_members(state, chosen, held, now_s)
     if change.reason is Reason.JOINED and not state.is_world_ended:
         early = _too_early_to_join(state, chosen, held, now_s)
@@ -154,21 +159,6 @@ def _has_state(seen: SeenMember) -> bool:
     return any(offer.has_state and offer.is_prepared for offer in seen.member.slots)
 
 
-def _needed(
-    state: JobState, change: Change, chosen: Sequence[SeenMember]
-) -> tuple[SeenMember, ...]:
-    """Those who ask to leave and must hand over the state first: nobody who stays has it."""
-    world = state.world
-    if world is None or not state.is_in_process or not change.is_orderly or not chosen:
-        return ()
-    if state.is_world_ended or any(world.has(s.member.node, s.member.incarnation) for s in chosen):
-        return ()
-    seen = (state.members.get(node.node) for node in world.nodes)
-    going = [s for s in seen if s is not None and s.member.leaving is not None]
-    going = [s for s in going if _offers(state, change, s.member)]
-    return tuple(going[: state.spec.max_nodes - len(chosen)])
-
-
 def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None:
     """Where those who train leave the standing world, if they can leave it in good order.
 
@@ -194,16 +184,6 @@ def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None
     # The pace is an estimate: steps may have come a little faster since it was told.
     since_s = 1.1 * min(now_s - pace.at_s, PACE_LIMIT_S)
     return pace.step + 1 + int((since_s + AHEAD_S) / pace.step_s)
-
-
-def _offers(state: JobState, change: Change, member: Member) -> tuple[SlotOffer, ...]:
-    """What the next world may name of this member: not the one that everybody waits for."""
-    culprit, offers = change.culprit, offers_of(state, member)
-    if culprit is None or not culprit.is_hung:
-        return offers
-    if (culprit.node, culprit.incarnation) != (member.node, member.incarnation):
-        return offers  # Another incarnation numbers its processes anew.
-    return tuple(o for o in offers if (o.slot, o.nonce) != (culprit.slot, culprit.nonce))
 
 
 def _world_nodes(
@@ -238,7 +218,7 @@ def _world_node(
                 slot=offer.slot,
                 nonce=offer.nonce if offer.is_prepared else Nonce(max(offer.nonce, generation)),
             )
-            for offer in _offers(state, change, member)
+            for offer in offers_in(state, change, member)
         ),
         since=previous.since if previous is not None and is_survivor else generation,
     )

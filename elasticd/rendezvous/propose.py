@@ -274,7 +274,7 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
         phase=Phase.RUNNING,
         generation=world.generation,
         reason=world.reason,
-        message=without(change.lost),
+        message=without({n: r for n, r in change.lost.items() if world.node(n) is None}),
         budget=budget.charged(cause) if is_charged and cause is not None else budget,
         nodes=len(world.nodes),
         restarts=world.restarts,

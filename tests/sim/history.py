@@ -11,7 +11,7 @@ from elasticd.records.ids import Generation
 from elasticd.records.job import Budget, JobStatus
 from elasticd.records.member import Member
 from elasticd.records.reason import Cause, Phase
-from elasticd.records.world import World
+from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from tests.sim.etcd import Item
@@ -65,7 +65,8 @@ class History:
         self._rule(not self._sim.is_over, "rule 6: no world after the end", world)
         spec = self._sim.spec
         count = len(world.nodes)
-        self._rule(spec.min_nodes <= count <= spec.max_nodes, "rule 2: size", world)
+        stays = sum(not self._is_giver(previous, world, node) for node in world.nodes)
+        self._rule(spec.min_nodes <= count and stays <= spec.max_nodes, "rule 2: size", world)
         next_rank = 0
         for node in world.nodes:
             self._rule(node.first_rank == next_rank, "rule 3: contiguous ranks", world)
@@ -96,6 +97,15 @@ class History:
         if not self.worlds:
             self.joined_writes = dict(self.writes)
         self.worlds.append(world)
+
+    def _is_giver(self, previous: World | None, world: World, node: WorldNode) -> bool:
+        """It was in the world before, asked to leave, and hands over the state."""
+        item = self._sim.etcd.get("member", node.node)
+        if previous is None or not previous.has(node.node, node.incarnation) or item is None:
+            return False
+        assert isinstance(item.value, Member)
+        # Its own record goes there with the world.
+        return item.value.leaving is not None or node.node == world.proposer
 
     def _succession(self, previous: World, world: World) -> None:
         shared = [n for n in world.nodes if previous.has(n.node, n.incarnation)]

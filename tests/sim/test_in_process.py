@@ -211,6 +211,35 @@ def test_local_run_ends_where_too_few_slots_are_left(is_local: bool) -> None:
     assert "left out, as process after process ended there: node-1" in sim.status.message
 
 
+@pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.NODE_LEFT])
+@pytest.mark.parametrize("seed", range(4))
+def test_only_node_that_leaves_hands_its_state_to_the_spare(seed: int, reason: Reason) -> None:
+    """Although the job may have no more than one node: for a step or two it has both."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=1), 1, spare=1)
+    sim.nodes[node(1)].start_agent()
+    sim.run(3.0)
+    sim.drain(node(0), reason)
+    assert sim.run(10.0, until=lambda: not sim.history.worlds[-1].node(node(0)))
+    assert sim.run(5.0, until=lambda: trains(sim, nodes=1))
+    assert [len(world.nodes) for world in sim.history.worlds] == [1, 2, 1]
+    assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_drained_node_trains_until_another_is_prepared(seed: int) -> None:
+    """Whoever drains a node has the time that imports take; the training has no pause."""
+    sim = begun(seed, spec_of(min_nodes=1, max_nodes=1), 1, spare=1)
+    sim.nodes[node(1)].pool_delay_s = (8.0, 9.0)
+    sim.nodes[node(1)].start_agent()
+    sim.run(0.5)
+    sim.drain(node(0))
+    before = steps(sim).newest
+    sim.run(5.0)
+    assert trains(sim, nodes=1) and steps(sim).newest > before + 50
+    assert sim.run(20.0, until=lambda: not sim.history.worlds[-1].node(node(0)))
+    assert (steps(sim).lost, steps(sim).restarts) == (0, 0)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_same_error_on_all_ranks_fails_the_job_at_once(seed: int) -> None:
     """No restart loop for a bug of the script."""

@@ -1,0 +1,98 @@
+"""What a person's wish would throw away: the state of a job that is nowhere but in its processes.
+
+Refused unless it is forced. A job in restart mode keeps its state itself, and one with
+`--checkpoint` saves it before it ends. A node that only takes over what others have loses nothing.
+"""
+
+from collections.abc import Iterable
+
+from elasticd.control.jobs import find_spec
+from elasticd.errors import Refused
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Member
+from elasticd.records.reason import Phase
+from elasticd.store.api import Store
+
+__all__ = ["check_drain", "check_stop"]
+
+
+def check_stop(store: Store, keys: Keys, job: JobName) -> None:
+    """See that the end of the job loses nothing.
+
+    Raises:
+        Refused: it has trained, and saves nothing.
+    """
+    if _is_saved(store, keys, job) or not _holders(_members(store, keys, job)):
+        return
+    raise Refused(
+        f"Job {job!r} has trained and saves nothing (it was submitted without --checkpoint): to "
+        "stop it throws that away. Call again with --force if that is what you want."
+    )
+
+
+def check_drain(store: Store, keys: Keys, node: NodeId) -> None:
+    """See that every job on the node goes on elsewhere with what it has trained.
+
+    Raises:
+        Refused: the node has the only copy, and nobody is there to take it over.
+    """
+    drained = {NodeId(i.key.removeprefix(keys.drains)) for i in store.list(keys.drains).items}
+    drained.add(node)
+    for item in store.list(keys.active).items:
+        job = JobName(item.key.removeprefix(keys.active))
+        if store.get(keys.member(job, node)) is None or _is_saved(store, keys, job):
+            continue
+        members = _members(store, keys, job)
+        holders = _holders(members)
+        if node not in holders or holders - drained - _leaving(members):
+            continue
+        if _is_running(store, keys, job) and _takers(members) - drained:
+            continue  # They get it before the node goes.
+        raise Refused(
+            f"Node {node!r} has the only copy of what job {job!r} has trained: no other node can "
+            "take it over, and nothing is saved (no --checkpoint). Start `elasticd agent` on "
+            "another machine first, or call again with --force to throw it away."
+        )
+
+
+def _is_saved(store: Store, keys: Keys, job: JobName) -> bool:
+    """Also true where it is not ours to say: in restart mode the script saves what it wants."""
+    status = _status(store, keys, job)
+    if status is None or not status.is_in_process or status.phase.is_final:
+        return True
+    return find_spec(store, keys, job).checkpoint is not None
+
+
+def _is_running(store: Store, keys: Keys, job: JobName) -> bool:
+    status = _status(store, keys, job)
+    return status is not None and status.phase is Phase.RUNNING
+
+
+def _status(store: Store, keys: Keys, job: JobName) -> JobStatus | None:
+    item = store.get(keys.status(job))
+    return decode(JobStatus, item.value) if item is not None else None
+
+
+def _members(store: Store, keys: Keys, job: JobName) -> tuple[Member, ...]:
+    return tuple(decode(Member, item.value) for item in store.list(keys.members(job)).items)
+
+
+def _holders(members: Iterable[Member]) -> set[NodeId]:
+    """Name the nodes with a process that has the state."""
+    return {m.node for m in members if any(o.has_state and o.is_prepared for o in m.slots)}
+
+
+def _takers(members: Iterable[Member]) -> set[NodeId]:
+    """Name the nodes that could take it over, now or when they are prepared."""
+    return {
+        m.node
+        for m in members
+        if m.leaving is None and m.failure is None and not any(o.has_state for o in m.slots)
+    }
+
+
+def _leaving(members: Iterable[Member]) -> set[NodeId]:
+    return {member.node for member in members if member.leaving is not None}

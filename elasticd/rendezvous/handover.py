@@ -1,0 +1,50 @@
+"""Who hands the state over before it leaves in good order, and to whom (in-process mode).
+
+Whoever is drained trains on until it is let go. Where nobody who stays has the state, the next
+world has both, those who leave and those who come, for the step or two in which the state is
+copied; it may be larger than MAX for that. Where those who come are still being prepared, the
+standing world goes on meanwhile.
+"""
+
+from collections.abc import Sequence
+
+from elasticd.records.ids import NodeId
+from elasticd.records.reason import Reason
+from elasticd.rendezvous.change import Change, offers_in, offers_of
+from elasticd.rendezvous.condition import is_dead, is_useless
+from elasticd.rendezvous.state import JobState, SeenMember
+
+__all__ = ["awaited", "givers"]
+
+
+def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tuple[SeenMember, ...]:
+    """Those who ask to leave and must hand over the state first: nobody who stays has it."""
+    world = state.world
+    if world is None or not state.is_in_process or not change.is_orderly or not chosen:
+        return ()
+    if state.is_world_ended or any(world.has(s.member.node, s.member.incarnation) for s in chosen):
+        return ()
+    seen = (state.members.get(node.node) for node in world.nodes)
+    going = [s for s in seen if s is not None and s.member.leaving is not None]
+    return tuple(s for s in going if offers_in(state, change, s.member))
+
+
+def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
+    """Name the nodes that will be able to take the state over soon, where there is time for that.
+
+    Whoever drains a node has it; a machine that goes by itself has not.
+    """
+    world = state.world
+    if world is None or not state.is_in_process or not change.is_orderly or state.is_world_ended:
+        return ()
+    if change.reason is not Reason.DRAINED:
+        return ()
+    return tuple(
+        seen.member.node
+        for seen in state.members.values()
+        if seen.member.leaving is None
+        and seen.member.failure is None
+        and not offers_of(state, seen.member)
+        and not is_useless(seen.member)
+        and not is_dead(state, seen.member.node, seen.member.incarnation)
+    )

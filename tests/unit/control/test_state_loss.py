@@ -1,0 +1,112 @@
+"""Which wishes are refused because they would throw away what a job has trained."""
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.control import jobs
+from elasticd.control.state_loss import check_drain, check_stop
+from elasticd.errors import Refused
+from elasticd.records.checkpoint import CheckpointSpec
+from elasticd.records.codec import encode
+from elasticd.records.ids import Incarnation, JobName, NodeId, Nonce, Slot
+from elasticd.records.job import EntryKind, JobSpec, JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Drain, Member, SlotOffer
+from elasticd.records.reason import Phase, Reason
+from elasticd.store.api import Put, Txn
+from elasticd.store.memory import MemoryStore
+
+KEYS = Keys()
+JOB = JobName("j")
+A, B = NodeId("a"), NodeId("b")
+SPEC = JobSpec(name=JOB, uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
+TRAINS = JobStatus(phase=Phase.RUNNING, is_in_process=True)
+
+
+def member(node: NodeId, *, has_state: bool, is_prepared: bool = True) -> Member:
+    offer = SlotOffer(slot=Slot(0), nonce=Nonce(1), is_prepared=is_prepared, has_state=has_state)
+    return Member(
+        node=node,
+        incarnation=Incarnation(f"{node}.1"),
+        host=node,
+        address="x",
+        port=1,
+        slots=(offer,),
+    )
+
+
+def store_with(
+    *members: Member,
+    status: JobStatus = TRAINS,
+    spec: JobSpec = SPEC,
+    drained: NodeId | None = None,
+) -> MemoryStore:
+    store = MemoryStore()
+    jobs.submit(store, KEYS, spec)
+    puts = [Put(key=KEYS.status(JOB), value=encode(status))]
+    puts += [Put(key=KEYS.member(JOB, m.node), value=encode(m)) for m in members]
+    if drained is not None:
+        puts.append(Put(key=KEYS.drain(drained), value=encode(Drain())))
+    store.commit(Txn(then=tuple(puts)))
+    return store
+
+
+HOLDER = member(A, has_state=True)
+
+
+def test_only_copy_is_not_drained_away() -> None:
+    """The sentence says what to do."""
+    with pytest.raises(Refused, match=r"'a' has the only copy .* 'j' .*--force"):
+        check_drain(store_with(HOLDER), KEYS, A)
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        store_with(HOLDER, member(B, has_state=True)),
+        store_with(HOLDER, member(B, has_state=False)),
+        store_with(HOLDER, member(B, has_state=False, is_prepared=False)),
+        store_with(HOLDER, status=replace(TRAINS, is_in_process=False)),
+        store_with(HOLDER, spec=replace(SPEC, checkpoint=CheckpointSpec(url="/x", owner="o"))),
+        store_with(member(A, has_state=False)),
+        store_with(),
+    ],
+    ids=[
+        "another has it",
+        "a spare takes it over",
+        "one is being prepared",
+        "restart mode",
+        "it is saved",
+        "nothing was trained",
+        "not of this job",
+    ],
+)
+def test_what_loses_nothing_may_be_drained(store: MemoryStore) -> None:
+    """Nobody has to force what is harmless."""
+    check_drain(store, KEYS, A)
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        store_with(HOLDER, member(B, has_state=True), drained=B),
+        store_with(HOLDER, replace(member(B, has_state=True), leaving=Reason.NODE_LEFT)),
+        store_with(HOLDER, member(B, has_state=False), status=replace(TRAINS, phase=Phase.WAITING)),
+    ],
+    ids=["the other is drained", "the other leaves", "no world, no copy"],
+)
+def test_others_that_do_not_help_are_not_counted(store: MemoryStore) -> None:
+    """They are there, and the state would be lost all the same."""
+    with pytest.raises(Refused):
+        check_drain(store, KEYS, A)
+
+
+def test_job_that_saves_nothing_is_not_stopped_by_mistake() -> None:
+    """As soon as there is something to lose."""
+    with pytest.raises(Refused, match="--force"):
+        check_stop(store_with(HOLDER), KEYS, JOB)
+    check_stop(store_with(member(A, has_state=False)), KEYS, JOB)
+    check_stop(store_with(HOLDER, status=replace(TRAINS, is_in_process=False)), KEYS, JOB)
+    saved = replace(SPEC, checkpoint=CheckpointSpec(url="/x", owner="o"))
+    check_stop(store_with(HOLDER, spec=saved), KEYS, JOB)
