@@ -10,14 +10,14 @@ TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' $(CONSTRAINTS))
 RUN_FOLDER ?= elasticd-runs
 # Files that share a cluster stay on one process. Nothing that is measured is a test.
 TEST_PROCESSES ?= 2
-PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks -n $(TEST_PROCESSES) --dist loadfile
+PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks --ignore tests/gpu -n $(TEST_PROCESSES) --dist loadfile
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-torch check extras bench soak mutants clean
+.PHONY: help venv demo test test-slow test-torch check extras gpu bench soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -50,6 +50,9 @@ check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, l
 
 bench: $(VENV)/.dev ## elasticd and torchrun in turn; figures as in docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.all $(BENCH_ARGS)
+
+gpu: $(VENV)/.dev ## what one GPU can show; its report, gpu-report.md, can go to docs/gpu.md
+	$(BIN)/python -m tests.gpu
 
 soak: $(VENV)/.dev ## 1,000 faults while a job trains, about 40 minutes; CHAOS_ARGS goes to chaos
 	$(BIN)/python -m chaos soak --faults 1000 $(CHAOS_ARGS)

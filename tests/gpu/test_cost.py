@@ -1,0 +1,59 @@
+"""What a managed step costs on the device: only figures, no limit."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from elasticd.train.group import Group
+from elasticd.train.state import State
+from tests.fixtures.ranks import entered
+from tests.gpu.card import CARD, PATIENCE_S, note
+from tests.unit.train.state_case import FakeWatch, world
+
+LAYERS, WIDTH, ROWS = 24, 1024, 512
+STEPS = 50
+
+
+class Settling(FakeWatch):
+    """Waits for the device before each step, as a group does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._group = Group(entered(0, 1, 0), device=CARD, backend="gloo", timeout_s=PATIENCE_S)
+
+    def settle(self) -> None:
+        self._group.settle(lambda: True)
+
+
+def test_step_with_and_without_elasticd() -> None:
+    """The CPU's lead over the device is what the wait takes away."""
+    net = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).to(CARD)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+    batch = torch.randn(ROWS, WIDTH, device=CARD)
+
+    def step(commit: Callable[[torch.Tensor], object]) -> None:
+        loss = net(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        commit(loss)
+
+    def seconds(commit: Callable[[torch.Tensor], object]) -> float:
+        for _ in range(10):
+            step(commit)
+        torch.cuda.synchronize(CARD)
+        began_s = time.monotonic()
+        for _ in range(STEPS):
+            step(commit)
+        torch.cuda.synchronize(CARD)
+        return (time.monotonic() - began_s) / STEPS
+
+    bare_s = min(seconds(lambda loss: None) for _ in range(3))
+    state = State(net=net, optimizer=optimizer)
+    state._enter(world(), Settling())
+    managed_s = min(seconds(lambda loss: state.commit(loss=loss)) for _ in range(3))
+    state._leave()
+    note("step, bare", bare_s * 1000, "ms")
+    note("step, with elasticd", managed_s * 1000, "ms")
+    note("what it costs", 100 * (managed_s / bare_s - 1), "%")

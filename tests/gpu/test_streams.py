@@ -1,0 +1,134 @@
+"""Before a step and in a snapshot the device's streams are waited for, and no more than that."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from elasticd.checkpoint.keeper.memory import Memory
+from elasticd.train.arrival import Arrival
+from elasticd.train.copying import Overlap, copy_now
+from elasticd.train.group import Group
+from elasticd.train.pinned import Pinned
+from elasticd.train.scalar import Scalars
+from tests.fixtures.ranks import entered
+from tests.gpu.card import CARD, PATIENCE_S, note, spin
+
+SPIN_S = 0.3
+STATE_BYTES = 1 << 30
+
+
+def group() -> Group:
+    return Group(entered(0, 1, 0), device=CARD, backend="gloo", timeout_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize("is_aside", [False, True])
+def test_settle_waits_for_the_stream_of_the_script(is_aside: bool) -> None:
+    """Also where that is a stream of its own."""
+    stream: Any = torch.cuda.Stream(CARD) if is_aside else torch.cuda.current_stream(CARD)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        spin(0.0)
+        began_s = time.monotonic()
+        spin(SPIN_S)
+        group().settle(lambda: True)
+    assert time.monotonic() - began_s > SPIN_S / 2
+    torch.cuda.synchronize(CARD)
+
+
+def test_settle_does_not_wait_for_another_stream() -> None:
+    """A prefetcher's copies are nobody's gradients."""
+    aside: Any = torch.cuda.Stream(CARD)  # type: ignore[no-untyped-call]
+    spin(0.0)
+    with torch.cuda.stream(aside):
+        spin(SPIN_S)
+    began_s = time.monotonic()
+    group().settle(lambda: True)
+    assert time.monotonic() - began_s < SPIN_S / 2
+    torch.cuda.synchronize(CARD)
+
+
+def test_number_on_the_gpu_is_known_later_and_not_waited_for() -> None:
+    """As `commit(loss=loss)` gives it."""
+    scalars = Scalars()
+    spin(SPIN_S)
+    scalars.set({"loss": torch.full((), 0.5, device=CARD)})
+    assert scalars.known() == {}
+    torch.cuda.synchronize(CARD)
+    assert scalars.known() == {"loss": 0.5}
+
+
+def test_device_that_lags_behind_its_cpu_says_so() -> None:
+    """Its collectives are begun, and it has not come to them."""
+    net = torch.nn.Linear(8, 8).to(CARD)
+    arrival = Arrival(CARD)
+    arrival.watch([torch.optim.SGD(net.parameters())])
+    arrival.settled(3)
+    spin(SPIN_S)
+    net(torch.ones(1, 8, device=CARD)).sum().backward()
+    assert arrival.count(5) == 3
+    torch.cuda.synchronize(CARD)
+    assert arrival.count(5) == 5
+    arrival.close()
+
+
+def shared(size: int) -> tuple[Memory, torch.Tensor, Pinned]:
+    memory = Memory.new(size)
+    memory.populate()
+    place = torch.frombuffer(memory.view, dtype=torch.float32)
+    return memory, place, Pinned(memory.view, CARD)
+
+
+@pytest.mark.parametrize("is_aside", [False, True])
+def test_snapshot_is_that_of_the_kernels_before_the_commit(is_aside: bool) -> None:
+    """And the next optimizer's step, which the CPU queues at once, is not in it."""
+    _, place, pinned = shared(4 << 20)
+    assert pinned.is_pinned
+    stream: Any = torch.cuda.Stream(CARD) if is_aside else torch.cuda.current_stream(CARD)  # type: ignore[no-untyped-call]
+    said: list[bool] = []
+    with torch.cuda.stream(stream):
+        weight = torch.nn.Parameter(torch.zeros(1 << 20, device=CARD))
+        optimizer = torch.optim.SGD([weight], lr=1.0)
+        weight.grad = torch.full_like(weight, -1.0)
+        spin(SPIN_S)
+        optimizer.step()  # To 1, behind the kernel that spins.
+        began_s = time.monotonic()
+        overlap = Overlap([(weight.detach(), place)], said.append, is_pinned=True)
+        optimizer.step()  # To 2.
+        assert time.monotonic() - began_s < SPIN_S / 2, "the CPU waits for nothing"
+    overlap.finish()
+    torch.cuda.synchronize(CARD)
+    assert said == [True] and float(place.min()) == float(place.max()) == 1.0
+    assert float(weight[0]) == 2.0
+
+
+def test_snapshot_beside_the_step_costs_it_little() -> None:
+    """A GiB, beside kernels that compute; only figures, no limit."""
+    memory, place, pinned = shared(STATE_BYTES)
+    source = torch.ones(STATE_BYTES // 4, device=CARD)
+    note("host memory registered", float(pinned.is_pinned), "of 1")
+    factor = torch.randn(4096, 4096, device=CARD)
+
+    def step(overlap: bool) -> float:
+        torch.cuda.synchronize(CARD)
+        began_s = time.monotonic()
+        if overlap:
+            copy = Overlap([(source, place)], lambda is_good: None, is_pinned=pinned.is_pinned)
+        for _ in range(50):
+            factor @ factor
+        torch.cuda.current_stream(CARD).synchronize()
+        taken_s = time.monotonic() - began_s
+        if overlap:
+            copy.finish()
+        return taken_s
+
+    step(True)
+    alone_s, beside_s = (min(step(flag) for _ in range(3)) for flag in (False, True))
+    note("step of 50 products", alone_s * 1000, "ms")
+    note("the same beside a snapshot of 1 GiB", beside_s * 1000, "ms")
+    began_s = time.monotonic()
+    copy_now([(source, place)])
+    torch.cuda.synchronize(CARD)
+    note("1 GiB copied at once", (time.monotonic() - began_s) * 1000, "ms")
+    assert memory.size == STATE_BYTES and threading.active_count() >= 1
