@@ -10,7 +10,7 @@ from functools import partial
 
 from elasticd.channel.worker import FromWorker
 from elasticd.errors import EnvironmentProblem
-from elasticd.records.ids import JobName, Life, NodeId, Slot, incarnation_of
+from elasticd.records.ids import Generation, JobName, Life, NodeId, Slot, incarnation_of
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
@@ -59,6 +59,8 @@ class Agent:
         self._incarnations = 0
         self._licenses = Licenses(self._registration)
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
+        self._past: dict[str, Generation] = {}
+        """By the uid of a job that is left for now: the newest generation of it."""
         self._runners: dict[JobName, Runner] = {}
         self._keys = Keys(self._settings.cluster)
         self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
@@ -172,7 +174,9 @@ class Agent:
         self._is_dirty = True
 
     def _job_vanished(self, job: JobName) -> None:
-        self._specs.pop(job, None)
+        spec, _ = self._specs.pop(job, (None, 0))
+        if spec is not None:
+            self._past.pop(spec.uid, None)
         self._comebacks.drop(job)
         if job in self._runners:
             self._runners[job].doubt()
@@ -253,6 +257,8 @@ class Agent:
         retired = runner.retired
         assert retired is not None
         del self._runners[job]
+        if not retired.is_job_over:
+            self._past[runner.spec.uid] = runner.past
         runner.close(POOL_CLOSE_TIMEOUT_S)
         if retired.keeps_workers:
             runner.workers.rest()
@@ -333,7 +339,8 @@ class Agent:
         )
         kept = self._take_kept(spec)
         try:
-            runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty, kept)
+            past = self._past.pop(spec.uid, Generation(0))
+            runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty, past, kept)
         except (OSError, ValueError) as exc:
             # A folder that cannot be written, an interpreter that is not here: the job's fault.
             log.error("job.not_joined", job=spec.name, why=str(exc))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from elasticd.records.ids import Incarnation, Life, NodeId, Slot, life_of
+from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Peer, peer_of
@@ -80,9 +80,11 @@ class Runner:
         incarnation: Incarnation,
         slots: tuple[Slot, ...],
         changed: Callable[[], None],
+        past: Generation,
         kept: Workers | None = None,
     ) -> None:
-        """`kept`: the workers of an earlier incarnation, which has left them its place."""
+        """`past`: the newest generation that an earlier incarnation knew; `kept`: the workers that
+        it has left us, with its place."""
         self.spec, self.order = spec, order
         self._host, self._changed = host, changed
         self._log = log.bind(job=spec.name)
@@ -93,7 +95,7 @@ class Runner:
             address=host.address,
             port=host.port,
         )
-        self.state = JobState(me=me, spec=spec)
+        self.state = JobState(me=me, spec=spec, past=past)
         self.retired: Retired | None = None
         lease = host.lease()
         self.lease_id = lease.id if lease is not None else None
@@ -125,6 +127,11 @@ class Runner:
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
+
+    @property
+    def past(self) -> Generation:
+        """The newest generation that is known here."""
+        return Generation(self.state.next_generation - 1)
 
     @property
     def stage(self) -> Stage:

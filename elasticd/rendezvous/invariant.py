@@ -78,8 +78,7 @@ def _entered_in_order(before: JobState, effect: fx.EnterWorld) -> None:
 
 def _world_fits(state: JobState, effect: fx.ProposeWorld) -> None:
     world, spec, previous = effect.world, state.spec, state.world
-    expected = 1 if previous is None else previous.generation + 1
-    _rule(world.generation == expected, 1, "skips or repeats a generation", effect)
+    _rule(world.generation == state.next_generation, 1, "skips or repeats a generation", effect)
     count = len(world.nodes)
     # Those who only hand over the state before they go are not counted.
     stays = sum(not _is_leaving(state, node) for node in world.nodes)

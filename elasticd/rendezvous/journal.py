@@ -12,6 +12,7 @@ from typing import get_args
 
 from elasticd.errors import NotSupported
 from elasticd.records.codec import from_plain, to_plain
+from elasticd.records.ids import Generation
 from elasticd.records.job import JobSpec
 from elasticd.rendezvous.decide import decide
 from elasticd.rendezvous.effect import Effect
@@ -26,8 +27,9 @@ _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 def opening(state: JobState) -> str:
     """The first line of a journal: what a state that was told nothing yet began from."""
-    assert state == JobState(me=state.me, spec=state.spec), "the journal begins with the state"
-    return _dump({"format": _FORMAT, "me": to_plain(state.me), "spec": to_plain(state.spec)})
+    assert state == JobState(me=state.me, spec=state.spec, past=state.past), "it told something"
+    begin = {"format": _FORMAT, "me": to_plain(state.me), "spec": to_plain(state.spec)}
+    return _dump({**begin, "past": state.past})
 
 
 def line(now_s: float, event: Event, effects: tuple[Effect, ...]) -> str:
@@ -48,7 +50,7 @@ def replay(lines: Iterable[str]) -> str | None:
             if row.get("format") != _FORMAT:
                 raise NotSupported(f"Line 1 is no opening of a journal of format {_FORMAT}.")
             me, spec = from_plain(Me, row["me"]), from_plain(JobSpec, row["spec"])
-            state = JobState(me=me, spec=spec)
+            state = JobState(me=me, spec=spec, past=Generation(row.get("past", 0)))
             continue
         name, value = row["event"]
         if name not in _EVENTS:

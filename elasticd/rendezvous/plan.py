@@ -89,7 +89,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     blocked = _unproved_end(state, chosen, now_s)
     if blocked is not None:
         return blocked
-    generation = Generation(previous.generation + 1 if previous is not None else 1)
+    generation = state.next_generation
     nodes = with_ranks(_world_nodes(state, change, chosen, generation))
     spent = _spent_stores(state)
     store = _fresh_store(state, nodes[0].node, spent)

@@ -173,6 +173,9 @@ class JobState:
     status: JobStatus | None = None
     status_revision: int = 0
     wants: Mapping[str, Want] = field(default_factory=dict)
+    past: Generation = Generation(0)
+    """The newest generation that this agent knew under an earlier incarnation. etcd may know less,
+    restored from a backup; but logs and checkpoints of that generation stand."""
     is_replaced: bool = False
     """This job is over: another has the name by now, or, with no `status`, all its records were
     cleared away."""
@@ -257,6 +260,12 @@ class JobState:
     @property
     def is_over(self) -> bool:
         return self.is_replaced or (self.status is not None and self.status.phase.is_final)
+
+    @property
+    def next_generation(self) -> Generation:
+        """Of the world that follows all that are known."""
+        standing = self.world.generation if self.world is not None else 0
+        return Generation(max(standing, self.past) + 1)
 
     @property
     def is_in_world(self) -> bool:

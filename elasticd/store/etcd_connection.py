@@ -64,7 +64,6 @@ class Connection:
         self.history = 0
         """Counts how often etcd turned out to be another one: restored from a backup."""
         self._cluster_id = 0
-        self._raft_term = 0
         self._channel()
 
     def call(
@@ -174,24 +173,26 @@ class Connection:
                 error=Unavailable("The connection to etcd was closed."),
             )
         self._has_answered = True
-        self._note(rpc, response.header, revision_before)
+        self.note(rpc, response.header, revision_before)
         return response
 
-    def _note(self, rpc: Rpc, header: Any, revision_before: int) -> None:
+    def note(self, rpc: Rpc, header: Any, revision_before: int) -> None:
         """Remember how far etcd is, and notice when it is not the one it was.
 
-        A linearizable answer can never show less than what an earlier answer showed, unless etcd
-        lost its past. The term also only grows in one history. A backup that was restored and
-        then outran both cannot be told from here.
+        A linearizable answer can never show less than what was known when it was asked for, unless
+        etcd lost its past. The term of the answer says nothing: it is that of the one member, which
+        may have campaigned in vain, and two threads note their answers in either order. A backup
+        that was restored and then outran the revision cannot be told from here; then the revisions
+        of all that follows are newer, as in any history.
         """
         with self._lock:
             if rpc in (Rpc.RANGE, Rpc.TXN):
                 is_other = self._cluster_id not in (0, header.cluster_id)
-                is_back = header.revision < revision_before or header.raft_term < self._raft_term
+                is_back = header.revision < revision_before
                 if is_other or is_back:
                     self.history += 1
                     self.revision = 0
-                self._cluster_id, self._raft_term = header.cluster_id, header.raft_term
+                self._cluster_id = header.cluster_id
             self.revision = max(self.revision, header.revision)
 
     def _channel(self) -> Channel:

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from elasticd.errors import ElasticdError, Fenced
 from elasticd.store.api import LeaseId
@@ -40,8 +41,11 @@ class EtcdLease:
         ttl_s: float,
         deadline_s: float,
         on_lost: Callable[[], None],
+        history: int = 0,
     ) -> None:
         self._keeper = keeper
+        self.history = history
+        """Of the connection, when it was granted."""
         self._id = lease_id
         self._ttl_s = ttl_s
         self._deadline_s = deadline_s
@@ -103,7 +107,7 @@ class LeaseKeeper:
         # etcd counts whole seconds. A grant that was repeated may leave a second lease behind,
         # without keys; it runs out.
         request = rpc_pb2.LeaseGrantRequest(TTL=max(1, math.ceil(ttl_s)))
-        sent_s = _boottime_s()
+        sent_s, history = _boottime_s(), self._connection.history
         answer = self._connection.call(Rpc.LEASE_GRANT, request)
         lease = EtcdLease(
             self,
@@ -111,6 +115,7 @@ class LeaseKeeper:
             ttl_s=float(answer.TTL),
             deadline_s=sent_s + answer.TTL,
             on_lost=on_lost,
+            history=history,
         )
         with self._changed:
             self._leases.append(lease)
@@ -166,6 +171,9 @@ class LeaseKeeper:
             self._beat(due)
 
     def _beat(self, lease: EtcdLease) -> None:
+        if lease.history != self._connection.history:
+            self._disown(lease)
+            return
         started_s = time.monotonic()
         try:
             is_alive = self._keep_alive(lease) or self._keep_alive(lease)
@@ -182,6 +190,17 @@ class LeaseKeeper:
             # (etcd before 3.5.3 does not wait for that).
             self.forget(lease)
             lease.lose()
+
+    def _disown(self, lease: EtcdLease) -> None:
+        """Give up a lease of an etcd that has lost its past since.
+
+        A backup has leases too, and this one may stand there; but not what its holder wrote under
+        it afterwards, nor what others did. So its holder begins anew, as after any lost lease.
+        """
+        self.forget(lease)
+        lease.lose()
+        with suppress(ElasticdError):
+            self.revoke(lease.id)
 
     def _keep_alive(self, lease: EtcdLease) -> bool:
         """Return whether etcd still knows the lease."""

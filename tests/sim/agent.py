@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from elasticd.records.ids import Incarnation, Life, NodeId, incarnation_of
+from elasticd.records.ids import Generation, Incarnation, Life, NodeId, incarnation_of
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import Peer
 from elasticd.records.reason import Reason
@@ -43,6 +43,7 @@ class Agent:
         self.has_watched_all = False
         self.journal: list[str] | None = None
         self._memberships = 0
+        self._past = Generation(0)
         self._inbox: list[Callable[[], None]] = []
         self._writes: list[tuple[Callable[[], object], Callable[[object | None], None]]] = []
         self._is_writing = False
@@ -75,7 +76,7 @@ class Agent:
             address="10.0.0.1",
             port=1000,
         )
-        self.state = JobState(me=me, spec=node.sim.spec)
+        self.state = JobState(me=me, spec=node.sim.spec, past=self._past)
         if self.journal is not None:
             self.journal.append(opening(self.state))
         kept = node.take_over(self)
@@ -298,6 +299,8 @@ class Agent:
             self._etcd.close(watch)
         self._watches, self._observed = [], []
         self.node.sim.holds(self, ())
+        assert self.state is not None
+        self._past = Generation(self.state.next_generation - 1)
         self.state = None
         self._wake = None
         self.node.sim.retired(self, effect)

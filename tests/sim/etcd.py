@@ -85,6 +85,12 @@ class Watch:
     last_s: float = 0.0
 
 
+class Backup(NamedTuple):
+    revision: int
+    kinds: dict[str, dict[str, Item]]
+    leases: dict[int, set[tuple[str, str]]]
+
+
 class Line:
     """The way of a watch's events to its client; a perfect one unless overridden."""
 
@@ -110,6 +116,8 @@ class Etcd:
         self.kinds: dict[str, dict[str, Item]] = {}
         self.leases: dict[int, Lease] = {}
         self.is_down = False
+        self.history = 0
+        """Counts how often its past was lost."""
         self.puts = 0
         self.on_put: Callable[[str, str, Item, Item | None], None] = lambda k, n, i, b: None
         self._clock = clock
@@ -190,7 +198,7 @@ class Etcd:
             self._apply([Delete(kind, name) for kind, name in sorted(found.keys)])
 
     def _expire(self, lease: Lease) -> None:
-        if lease.id not in self.leases:
+        if self.leases.get(lease.id) is not lease:
             return
         if self.is_down or lease.expires_s > self._clock.now_s:
             due_s = max(lease.expires_s, self._clock.now_s + 0.1)
@@ -212,6 +220,29 @@ class Etcd:
         self.is_down = False
         for lease in self.leases.values():
             lease.expires_s = self._clock.now_s + lease.ttl_s
+
+    # --- a backup
+
+    def backup(self) -> Backup:
+        kinds = {kind: dict(table) for kind, table in self.kinds.items()}
+        leases = {lease.id: set(lease.keys) for lease in self.leases.values()}
+        return Backup(self.revision, kinds, leases)
+
+    def restore(self, backup: Backup) -> None:
+        """Go back to what was then: keys, revision and leases, which all begin anew."""
+        self.history += 1
+        self.revision = backup.revision
+        self.kinds = {kind: dict(table) for kind, table in backup.kinds.items()}
+        self.leases.clear()
+        for lease_id, keys in backup.leases.items():
+            lease = Lease(lease_id, 5.0, self._clock.now_s + 5.0, set(keys))
+            self.leases[lease_id] = lease
+            self._clock.at(lease.expires_s, lambda lease=lease: self._expire(lease))  # type: ignore[misc]
+        watches = dict.fromkeys(w for table in self._all.values() for w in table)
+        watches |= dict.fromkeys(w for table in self._some.values() for w in table)
+        for watch in watches:
+            watch.is_broken = True
+            self._clock.after(self._rng.uniform(0.1, 0.5), lambda w=watch: self.resume(w))  # type: ignore[misc]
 
     # --- watches
 

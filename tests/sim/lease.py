@@ -27,6 +27,7 @@ class AgentLease:
         self.deadline_s = 0.0
         self._is_uncertain = False
         self._is_granting = False
+        self._history = 0
         self._joined: int | None = None
         """Under which the standing membership joined."""
         self._license_s = math.inf
@@ -47,6 +48,7 @@ class AgentLease:
                 self._clock.after(pause_s, agent.when_able(self.take))
                 return
             self.id = cast(int, lease)
+            self._history = self._etcd.history
             self.deadline_s = sent_s + TTL_S
             self._is_uncertain = False
             self._clock.after(TTL_S / 3, self.keep_alive)
@@ -90,7 +92,13 @@ class AgentLease:
                 agent.post(ev.LeaseHeld())
             self._clock.after(TTL_S / 3, self.keep_alive)
 
-        agent.node.link.call(lambda: self._etcd.keep(lease), agent.answer(kept))
+        def ask() -> bool:
+            # What etcd knows of it is of another history: the store gives it up, and revokes it.
+            if self._history != self._etcd.history:
+                self._etcd.revoke(lease)
+            return self._etcd.keep(lease)
+
+        agent.node.link.call(ask, agent.answer(kept))
 
     def check(self) -> None:
         """Tell the core once the deadline has passed."""

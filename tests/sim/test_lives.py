@@ -78,3 +78,22 @@ def test_machine_that_was_without_power_does_not_wait_for_itself(seed: int) -> N
     sim.run(TTL_S + 2.0)
     only.start_agent()
     until_next(sim, 3.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_job_goes_on_after_etcd_was_restored_from_a_backup(seed: int) -> None:
+    """It knows an older world, and leases that its holders have still: all of them begin anew."""
+    sim = started(seed, spec_of(min_nodes=2, max_nodes=3), 3, work_s=600.0)
+    backup = sim.etcd.backup()
+    for _ in range(2):
+        killed = sim.nodes[sim.history.worlds[-1].nodes[seed % 3].node]
+        killed.kill_worker(next(iter(killed.workers.values())))
+        until_next(sim, 3.0, nodes=3)
+    generation = sim.history.worlds[-1].generation
+    sim.etcd.restore(backup)
+    world = until_next(sim, 30.0)
+    assert world.generation > generation, "logs and checkpoints of that one stand"
+    sim.run(20.0)
+    killed = sim.nodes[sim.history.worlds[-1].nodes[0].node]
+    killed.kill_worker(next(iter(killed.workers.values())))
+    until_next(sim, 3.0)

@@ -1,0 +1,53 @@
+"""etcd is restored from a backup, with etcd's own tool, under a job that trains."""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from elasticd.records.reason import Phase
+from elasticd.store.embedded import EmbeddedEtcd
+from tests.fixtures.cluster import Job, cluster_on
+
+SIZE = 2
+ETCDCTL = "/usr/bin/etcdctl"
+
+
+def etcdctl(*args: str) -> None:
+    environ = {**os.environ, "ETCDCTL_API": "3"}
+    done = subprocess.run(
+        [ETCDCTL, *args], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def restore(etcd: EmbeddedEtcd, backup: Path, folder: Path) -> None:
+    """As operations.md says: stop etcd, restore beside it, take the place of its data."""
+    etcd.stop()
+    etcdctl("snapshot", "restore", str(backup), "--data-dir", str(folder))
+    shutil.rmtree(etcd.data)
+    shutil.copytree(folder, etcd.data)
+    etcd.restart()
+
+
+def recovered(job: Job, generation: int) -> int:
+    os.kill(job.log.pids(generation)[0], signal.SIGKILL)
+    step = job.wait_step(size=SIZE, after=generation)
+    return step.generation
+
+
+def test_training_goes_on_after_etcd_was_restored_from_a_backup(tmp_path: Path) -> None:
+    """The backup knows an older world, and the leases that the agents have still."""
+    with EmbeddedEtcd(tmp_path / "etcd") as etcd, cluster_on(tmp_path, [etcd.url]) as cluster:
+        for node in ("a", "b"):
+            cluster.daemon(node)
+        job = cluster.submit("restored", "--nnodes", "2")
+        generation = job.wait_steady(SIZE)
+        etcdctl("--endpoints", etcd.url, "snapshot", "save", str(tmp_path / "backup"))
+        generation = recovered(job, generation)
+        restore(etcd, tmp_path / "backup", tmp_path / "restored")
+        # Not one that there was before: its logs and checkpoints stand.
+        generation = job.wait_step(size=SIZE, after=generation).generation
+        recovered(job, generation)
+        assert job.finish().phase is Phase.SUCCEEDED
