@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from elasticd.channel import worker as ch
 from elasticd.records.ids import Generation, Nonce, Slot
-from elasticd.records.member import Training, peer_of
+from elasticd.records.member import Stall, Training, peer_of
 from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
@@ -199,16 +199,16 @@ class Attached:
             known.progress, is_paused=beat.is_paused, why_paused=beat.why_paused
         )
         if beat.has_returned and not before.has_returned:
-            self._feed(
-                ev.WorkerStalled(
-                    slot=known.slot,
-                    nonce=known.nonce,
-                    generation=Generation(beat.generation),
-                    step=beat.step,
-                    sequence=beat.sequence,
-                    has_returned=True,
-                )
+            # Harmless, unless the others wait for it in a collective.
+            stall = Stall(
+                slot=known.slot,
+                nonce=known.nonce,
+                generation=Generation(beat.generation),
+                step=beat.step,
+                sequence=beat.sequence,
+                has_returned=True,
             )
+            self._feed(ev.WorkerStalled(stall=stall))
         known.progress = replace(known.progress, has_returned=beat.has_returned)
         # All ranks step together: the first one here speaks for the node, unless a pause begins.
         is_first = known is next((k for k in self._known.values() if k.is_attached), None)

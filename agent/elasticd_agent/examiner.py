@@ -11,7 +11,7 @@ from pathlib import Path
 
 from elasticd.records.failure import Failure, returned_early
 from elasticd.records.ids import Generation, JobName, NodeId
-from elasticd.records.member import StallLimit
+from elasticd.records.member import Stall, StallLimit
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.lookout import Lookout
@@ -67,7 +67,7 @@ class Examiner:
             log.warning(
                 "worker.stalled", rank=process.rank, step=verdict.step, collective=verdict.sequence
             )
-        return ev.WorkerStalled(
+        stall = Stall(
             slot=slot,
             nonce=nonce,
             generation=verdict.generation,
@@ -78,6 +78,7 @@ class Examiner:
             why=verdict.why,
             stacks_path=str(self._path(process.generation)),
         )
+        return ev.WorkerStalled(stall=stall)
 
     def explain(self, generation: Generation, culprit: Failure | None) -> None:
         """Write down where our workers of this generation stand, as one hung here or elsewhere.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Life, NodeId, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
-from elasticd.records.member import Member, Result, StallLimit, StoreAddress, Training
+from elasticd.records.member import Member, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
 
@@ -197,71 +197,60 @@ class StoresChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStarted:
+class _OfWorker:
     slot: Slot
     nonce: Nonce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFailed:
+class WorkerStarted(_OfWorker):
+    """The pool has forked or spawned it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFailed(_OfWorker):
     """A worker raised, or died, or could not be started; it may not be reaped yet."""
 
-    slot: Slot
-    nonce: Nonce
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerExited:
+class WorkerExited(_OfWorker):
     """Reaped, nothing of it is left."""
 
-    slot: Slot
-    nonce: Nonce
     code: int
     failure: Failure | None = None
     """None for exit 0, and where we stopped it ourselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerAttached:
+class WorkerAttached(_OfWorker):
     """It called `elasticd.run`."""
 
-    slot: Slot
-    nonce: Nonce
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerEntered:
+class WorkerEntered(_OfWorker):
     """It left what was before and is forming this generation's group."""
 
-    slot: Slot
-    nonce: Nonce
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFormed:
+class WorkerFormed(_OfWorker):
     """Its group stands, and it has the job's state, its own or another rank's."""
 
-    slot: Slot
-    nonce: Nonce
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLeft:
+class WorkerLeft(_OfWorker):
     """It is in no generation and waits for one."""
-
-    slot: Slot
-    nonce: Nonce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStepped:
+class WorkerStepped(_OfWorker):
     """Its first commit in this generation, and what it took to get there."""
 
-    slot: Slot
-    nonce: Nonce
     generation: Generation
     step: int
     phases_s: Mapping[str, float] = field(default_factory=dict)
@@ -271,20 +260,16 @@ class WorkerStepped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFinished:
+class WorkerFinished(_OfWorker):
     """`train` returned on all ranks of its world. It will exit, once its script has ended."""
 
-    slot: Slot
-    nonce: Nonce
     training: Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerPaced:
+class WorkerPaced(_OfWorker):
     """How far it is; told now and then."""
 
-    slot: Slot
-    nonce: Nonce
     generation: Generation
     step: int
     step_s: float
@@ -292,11 +277,9 @@ class WorkerPaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerBroken:
+class WorkerBroken(_OfWorker):
     """A collective broke under it, or its group could not be formed; the process is well."""
 
-    slot: Slot
-    nonce: Nonce
     generation: Generation
     unreachable: tuple[NodeId, ...] = ()
     """Other nodes of the world that did not answer it."""
@@ -306,25 +289,20 @@ class WorkerBroken:
 class WorkerStalled:
     """It made no progress for too long: it hangs, or waits for one that does."""
 
-    slot: Slot
-    nonce: Nonce
-    generation: Generation
-    step: int
-    sequence: int
-    has_returned: bool = False
-    """It is out of `train` and waits for the others; harmless, unless they wait for it."""
-    limit: StallLimit = StallLimit.PROGRESS
-    is_in_step: bool = False
-    why: str = ""
-    stacks_path: str = ""
+    stall: Stall
+
+    @property
+    def slot(self) -> Slot:
+        return self.stall.slot
+
+    @property
+    def nonce(self) -> Nonce:
+        return self.stall.nonce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerResumed:
+class WorkerResumed(_OfWorker):
     """It was said to be stalled, and gets on again."""
-
-    slot: Slot
-    nonce: Nonce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Rank
-from elasticd.records.member import Exit, Stall, StallLimit
+from elasticd.records.member import Exit, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.culprit import has_ended_by_signal
@@ -154,24 +154,12 @@ def _attachment_changed(
             cut_off = tuple(sorted(known.union(unreachable)))
             state = replace(state, broken=generation, cut_off=cut_off, timing=timing)
             return look(state, Reason.COLLECTIVE_BROKEN, now_s=now_s, is_own=True)
-        case ev.WorkerStalled():
+        case ev.WorkerStalled(stall=stall):
             # Also while it is on its way to a world that begins at a later step.
-            if event.generation != worker.entered or worker.generation == 0:
+            if stall.generation != worker.entered or worker.generation == 0:
                 return state
-            if event.limit is not StallLimit.PROGRESS and _is_alone(state):
+            if stall.limit is not StallLimit.PROGRESS and _is_alone(state):
                 return state  # No other node could be waiting for it.
-            stall = Stall(
-                generation=event.generation,
-                slot=event.slot,
-                nonce=event.nonce,
-                step=event.step,
-                sequence=event.sequence,
-                has_returned=event.has_returned,
-                limit=event.limit,
-                is_in_step=event.is_in_step,
-                why=event.why,
-                stacks_path=event.stacks_path,
-            )
             state = _with(state, dataclasses.replace(worker, stall=stall))
             return look(state, Reason.WORKER_HUNG, now_s=now_s, is_own=True)
         case ev.WorkerResumed():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.member import StallLimit
+from elasticd.records.member import Stall, StallLimit
 from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
 from tests.sim.worker import Raised, Worker
@@ -291,14 +291,13 @@ class Trainee(Worker):
         if not limit.is_beyond(self.told_stall):
             return
         self.told_stall = limit
-        self.agent.post(
-            ev.WorkerStalled(
-                slot=self.slot,
-                nonce=self.nonce,
-                generation=self.entered,
-                step=self.step,
-                sequence=self.sequence,
-                limit=limit,
-                is_in_step=True,
-            )
+        stall = Stall(
+            slot=self.slot,
+            nonce=self.nonce,
+            generation=self.entered,
+            step=self.step,
+            sequence=self.sequence,
+            limit=limit,
+            is_in_step=True,
         )
+        self.agent.post(ev.WorkerStalled(stall=stall))

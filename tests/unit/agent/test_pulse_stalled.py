@@ -15,7 +15,6 @@ from elasticd.channel.worker import (
     Stepped,
 )
 from elasticd.records.ids import Generation, JobName
-from elasticd.records.member import StallLimit
 from elasticd_agent.pulse import Frozen
 from elasticd_agent.stall import Stalled
 from tests.fixtures.pulse_scene import LIMIT_S, NEVER_S, Scene, beat, sample
@@ -237,91 +236,6 @@ def test_who_compiled_before_may_compile_again(scene: Scene) -> None:
     assert scene.verdicts == []
     scene.go(5.0)
     assert [v.pid for v in scene.verdicts] == [1]
-
-
-def test_waiting_for_another_node_is_told_and_blames_nobody_here(pair: Scene) -> None:
-    """All ranks here wait at the same place: who is behind is elsewhere."""
-    pair.saying = {1: beat(step=10, sequence=101), 2: beat(step=10, sequence=101)}
-    pair.go(4.8)
-    assert pair.told == []
-    pair.go(1.0)
-    assert pair.told == [(1, StallLimit.RECORD), (2, StallLimit.RECORD)]
-    pair.go(49.2)
-    assert pair.verdicts == [] and len(pair.told) == 2
-    pair.go(6.0)
-    assert {v.pid for v in pair.verdicts} == {1, 2}
-
-
-def test_first_step_is_told_to_nobody() -> None:
-    """It compiles."""
-    scene = Scene()
-    scene.worker(1, stepped=False)
-    scene.saying[1] = beat(step=0, sequence=1)
-    scene.go(55.0)
-    assert scene.told == []
-
-
-def test_who_compiled_before_is_told_as_one_who_may_do_so_again(scene: Scene) -> None:
-    """It waits as others do, and is itself not to blame before twice that time."""
-    scene.saying[1] = beat(step=6, sequence=60)
-    scene.go(10.0)
-    for step in range(7, 200):
-        scene.saying[1] = beat(step=step, sequence=70)
-        scene.go(0.4)
-    scene.told.clear()
-    scene.go(6.0)
-    assert scene.told == [(1, StallLimit.STEP)]
-    scene.go(15.0)
-    assert scene.told == [(1, StallLimit.STEP), (1, StallLimit.RECORD)]
-
-
-def test_who_was_told_is_blamed_here_once_others_here_wait(pair: Scene) -> None:
-    """They were at the same place for a while."""
-    pair.saying = {1: beat(step=10, sequence=101), 2: beat(step=10, sequence=101)}
-    pair.go(8.0)
-    assert len(pair.told) == 2
-    pair.saying[2] = beat(step=10, sequence=102)
-    pair.go(9.0)
-    assert [v.pid for v in pair.verdicts] == [1]
-
-
-def test_who_gets_on_again_takes_back_what_was_told(scene: Scene) -> None:
-    """And is left alone for a minute: rank 0 of another node may evaluate again and again."""
-    scene.saying[1] = beat(step=6, sequence=60)
-    scene.go(8.0)
-    assert scene.told == [(1, StallLimit.RECORD)]
-    for step in range(7, 12):
-        scene.saying[1] = beat(step=step, sequence=60)
-        scene.go(10.0)
-    assert scene.resumed == [1] and len(scene.told) == 1
-    for step in range(12, 60):
-        scene.saying[1] = beat(step=step, sequence=60)
-        scene.go(1.0)
-    scene.go(40.0)
-    assert len(scene.told) > 1, "a minute later it is told again"
-
-
-def test_pause_takes_back_what_was_told(scene: Scene) -> None:
-    """`state.pause`, entered late: nothing of it is progress."""
-    scene.saying[1] = beat(step=6, sequence=60)
-    scene.go(8.0)
-    scene.saying[1] = beat(step=6, sequence=60, is_paused=True)
-    scene.go(1.0)
-    assert scene.told == [(1, StallLimit.RECORD)] and scene.resumed == [1]
-
-
-def test_what_was_told_is_forgotten_in_the_next_generation(scene: Scene) -> None:
-    """The core has forgotten it too, and the clock begins anew."""
-    scene.saying[1] = beat(step=6, sequence=60)
-    scene.go(8.0)
-    scene.say(1, Entered(generation=Generation(2)))
-    scene.say(1, Formed(generation=Generation(2), step=6))
-    scene.say(1, Stepped(generation=Generation(2), step=7))
-    scene.saying[1] = beat(step=7, sequence=1, generation=2)
-    scene.go(4.8)
-    assert scene.resumed == [] and len(scene.told) == 1
-    scene.go(15.0)
-    assert scene.told[1:] == [(1, StallLimit.RECORD)]
 
 
 def test_laggard_of_another_job_or_generation_is_nobodys_suspect(scene: Scene) -> None:

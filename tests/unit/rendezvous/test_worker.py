@@ -1,7 +1,5 @@
 """What a worker in `elasticd.run` tells its agent."""
 
-import dataclasses
-
 import pytest
 
 from elasticd.records.failure import SLOT_LIMIT
@@ -20,6 +18,7 @@ from tests.unit.rendezvous.trainers import (
     finished,
     kept,
     paced,
+    stall,
     stepped,
     training,
 )
@@ -205,7 +204,7 @@ def test_finished_worker_is_offered_to_no_world_and_is_no_loss() -> None:
 
 def test_short_stall_is_told_where_other_nodes_may_wait() -> None:
     """With one node its own agent sees all that there is to see."""
-    short = dataclasses.replace(_stalled(generation=1), limit=StallLimit.RECORD)
+    short = _stalled(generation=1, limit=StallLimit.RECORD)
     for told, is_told in ((training(), False), (training(1), True)):
         told.tell(short)
         assert (told.state.workers[Slot(0)].stall is not None) is is_told
@@ -226,12 +225,16 @@ def test_worker_that_gets_on_again_takes_its_word_back() -> None:
     while told.written():
         pass
     assert told.state.member_sent.stall is None
-    told.tell(dataclasses.replace(_stalled(generation=1), has_returned=True))
+    told.tell(_stalled(generation=1, has_returned=True))
     told.tell(resumed)
     assert told.state.workers[Slot(0)].stall is not None
 
 
-def _stalled(*, generation: int) -> ev.WorkerStalled:
-    return ev.WorkerStalled(
-        slot=Slot(0), nonce=Nonce(1), generation=Generation(generation), step=6, sequence=3
-    )
+def _stalled(
+    *,
+    generation: int,
+    limit: StallLimit = StallLimit.PROGRESS,
+    has_returned: bool = False,
+) -> ev.WorkerStalled:
+    found = stall(3, generation=generation, step=6, limit=limit, has_returned=has_returned)
+    return ev.WorkerStalled(stall=found)
