@@ -7,6 +7,7 @@ Nothing that runs here waits for the network or a disk that could hang.
 import secrets
 import signal
 from functools import partial
+from pathlib import Path
 
 from elasticd.channel.worker import FromWorker
 from elasticd.errors import EnvironmentProblem
@@ -51,6 +52,7 @@ class Agent:
         self._inbox, self._courier = presence.inbox, presence.courier
         self._peers, self._registration = presence.peers, presence.registration
         self._port, self._life = presence.peers.port, presence.life
+        self._log_folders = presence.log_folders
         presence.on_peer_died = self._peer_died
         presence.on_peer_broke = self._peer_broke
         presence.on_lease_lost = self._lease_lost
@@ -317,6 +319,12 @@ class Agent:
             lacks_nodes=self._demands.lacks_nodes(spec.name),
         )
 
+    def _run_folder_of(self, spec: JobSpec) -> Path:
+        """Where its workers write, from where the log server is to read as well."""
+        folder = Path(spec.run_folder) if spec.run_folder else self._settings.run_folder
+        self._log_folders[spec.name] = folder
+        return folder
+
     def _join(self, spec: JobSpec, order: int, slots: tuple[Slot, ...]) -> None:
         self._incarnations += 1
         incarnation = incarnation_of(self._life, self._incarnations)
@@ -333,7 +341,7 @@ class Agent:
             post=self._inbox.put,
             pools=self._pools,
             lookout=self._lookout,
-            run_folder=self._settings.run_folder,
+            run_folder=self._run_folder_of(spec),
             event_log=self._settings.event_log,
             is_for_one_job=self._settings.job is not None,
         )

@@ -12,7 +12,8 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +33,7 @@ REQUEST_TIMEOUT_S = 30.0
 """A reader that sends or takes nothing for this long is cut off: no thread waits for ever."""
 CONNECTIONS_LIMIT = 64
 _PROGRESS = "/v1/progress/"
+ACCEPT_PAUSE_S = 0.1
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 Progress = Callable[[JobName], bytes | None]
@@ -48,8 +50,12 @@ class LogServer:
         tls: StoreSettings | None = None,
         progress: Progress = lambda job: None,
         trouble: Callable[[], str] = str,
+        folders: Mapping[JobName, Path] | None = None,
     ) -> None:
         """Bind to a free port of the address and serve; `trouble`: a sentence for `/healthz`.
+
+        `folders` has the run folders of jobs that asked for another one than `run_folder`; it may
+        grow meanwhile.
 
         Raises:
             EnvironmentProblem: the address is not one of this machine, or a certificate is bad.
@@ -59,6 +65,7 @@ class LogServer:
             self._server = _Server(
                 (address, 0), run_folder, progress, trouble, _context(tls), family
             )
+            self._server.folders = {} if folders is None else folders
         except OSError as exc:
             raise EnvironmentProblem(
                 f"No log server can listen on {address} ({exc.strerror or exc}): give this "
@@ -89,6 +96,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 32
+    folders: Mapping[JobName, Path]
 
     def __init__(
         self,
@@ -111,11 +119,23 @@ class _Server(ThreadingHTTPServer):
         self.where: tuple[str, int] = self.socket.getsockname()[:2]
         self.server_name, self.server_port = self.where
 
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:
+            # Out of descriptors: who wants to come in stays there, and would wake us at once.
+            time.sleep(ACCEPT_PAUSE_S)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # No thread can be started.
+            self._places.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -128,6 +148,25 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
         finally:
             self._places.release()
+
+    def log_of(self, path: str, query: str) -> tuple[Path, int]:
+        """Find the file that a request names, and from where on it is wanted.
+
+        Raises:
+            CallError: it names none that could be a log of ours.
+        """
+        match path.split("/"):
+            case ["", "v1", "logs", job, generation, rank, ("out" | "err") as stream]:
+                name = JobName(checked_name("job", job))
+                numbers = [generation, rank, *parse_qs(query).get("offset", ["0"])[:1]]
+                if all(_NUMBER.fullmatch(number) for number in numbers):
+                    run_folder = self.folders.get(name, self.run_folder)
+                    folder = run_folder / name / f"gen-{int(generation)}"
+                    found = (folder / f"rank-{int(rank)}.{stream}").resolve()
+                    # A worker may have put a link there: its log server leads out of the folder.
+                    if found.is_relative_to(run_folder.resolve()):
+                        return found, int(numbers[2])
+        raise CallError(f"{path} is not the path of a log.")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a reader that breaks off is not an event of this node."""
@@ -153,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, found)
             return
         try:
-            path, offset = _log(self.server.run_folder, parts.path, parts.query)
+            path, offset = self.server.log_of(parts.path, parts.query)
             with path.open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(min(offset, size))
@@ -174,25 +213,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("X-Elasticd-Size", str(size))
         self.end_headers()
         self.wfile.write(body)
-
-
-def _log(run_folder: Path, path: str, query: str) -> tuple[Path, int]:
-    """Find the file that a request names.
-
-    Raises:
-        CallError: it names none that could be a log of ours.
-    """
-    match path.split("/"):
-        case ["", "v1", "logs", job, generation, rank, ("out" | "err") as stream]:
-            name = checked_name("job", job)
-            numbers = [generation, rank, *parse_qs(query).get("offset", ["0"])[:1]]
-            if all(_NUMBER.fullmatch(number) for number in numbers):
-                folder = run_folder / name / f"gen-{int(generation)}"
-                found = (folder / f"rank-{int(rank)}.{stream}").resolve()
-                # A worker may have put a link there: its log server leads out of the run folder.
-                if found.is_relative_to(run_folder.resolve()):
-                    return found, int(numbers[2])
-    raise CallError(f"{path} is not the path of a log.")
 
 
 def _context(tls: StoreSettings | None) -> ssl.SSLContext | None:

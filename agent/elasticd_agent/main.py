@@ -2,6 +2,7 @@
 
 from elasticd.store.etcd import EtcdStore
 from elasticd.telemetry.log import bind, get_logger
+from elasticd_agent.descriptors import raise_limit
 from elasticd_agent.orphans import adopt_orphans
 from elasticd_agent.presence import Presence
 from elasticd_agent.settings import AgentSettings
@@ -18,6 +19,7 @@ def run(settings: AgentSettings) -> int:
         ElasticdError: it cannot begin; the message says why and what to do.
     """
     bind(node=settings.node)
+    raise_limit()
     adopt_orphans()
     store = EtcdStore(settings.store)
     try:

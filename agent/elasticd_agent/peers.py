@@ -19,6 +19,7 @@ from threading import Lock, Thread
 
 from elasticd.records.ids import Life, NodeId
 from elasticd.records.member import Peer
+from elasticd_agent.clock import now_s
 
 __all__ = ["Peers", "is_refused"]
 
@@ -30,15 +31,31 @@ _FULL_PAUSE_S = 0.05
 LINKS_LIMIT = 8192
 """More connections than this are refused: each member of a job holds one to each proposer."""
 
+HELLO_LIMIT_S = 10.0
+"""Who connects and does not say who it is for so long is cut off: its place is for members."""
+SHORT_S, REDIAL_PAUSE_S = 1.0, 1.0
+"""A connection that ended so soon (the other side is full, say) is not made again at once."""
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 120_000),
+)
+"""Nothing is ever sent on these connections. Without this a firewall forgets them after some
+minutes (AWS: 350 s, GCP: 600 s) and swallows the end that they are held to feel, and those of
+machines that vanished stay for ever."""
+
 Told = Callable[[NodeId, Life], None]
 _Name = tuple[NodeId, Life]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Link:
     """One end of a connection; `peer` if we made it, `said` once an accepted one said who it is."""
 
     sock: socket.socket
+    begun_s: float
     peer: Peer | None
     said: _Name | None = None
     heard: bytes = b""
@@ -58,6 +75,9 @@ class Peers:
         self._wanted: dict[_Name, Peer] = {}
         self._suspects: list[Peer] = []
         self._held: dict[_Name, _Link] = {}
+        self._unnamed: dict[_Link, float] = {}
+        """Accepted, and until when they may say who they are; in the order of their coming."""
+        self._redial_s: dict[_Name, float] = {}
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(address)
         self._listener.setblocking(False)
@@ -101,7 +121,8 @@ class Peers:
         while not self._is_closing:
             self._probe()
             is_short = self._dial()
-            for key, _ in self._selector.select(_RETRY_S if is_short else None):
+            self._drop_unnamed()
+            for key, _ in self._selector.select(self._wait_s(is_short)):
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fileobj is self._wake_out:
@@ -112,6 +133,17 @@ class Peers:
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()
         self._selector.close()
+
+    def _wait_s(self, is_short: bool) -> float | None:
+        first = next(iter(self._unnamed.values()), None)
+        waits = [_RETRY_S] if is_short else []
+        waits += [] if first is None else [max(0.0, first - now_s())]
+        return min(waits, default=None)
+
+    def _drop_unnamed(self) -> None:
+        at_s = now_s()
+        for link in [link for link, until_s in self._unnamed.items() if until_s <= at_s]:
+            self._drop(link)
 
     def _probe(self) -> None:
         with self._lock:
@@ -126,9 +158,14 @@ class Peers:
             wanted = dict(self._wanted)
         for key in [k for k in self._held if k not in wanted]:
             self._drop(self._held.pop(key))
+        at_s = now_s()
+        self._redial_s = {key: t for key, t in self._redial_s.items() if t > at_s}
         is_short = False
         for key, peer in wanted.items():
             if key in self._held:
+                continue
+            if key in self._redial_s:
+                is_short = True
                 continue
             link = self._connect(peer)
             if link is None:
@@ -140,6 +177,7 @@ class Peers:
     def _connect(self, peer: Peer) -> _Link | None:
         try:
             sock = socket.create_connection((peer.address, peer.port), timeout=PROBE_TIMEOUT_S)
+            _keep_alive(sock)
             node, life = self._me
             hello = {"node": node, "life": life}
             sock.sendall(json.dumps(hello).encode() + b"\n")
@@ -149,7 +187,7 @@ class Peers:
         except (OSError, ValueError, OverflowError):
             return None
         sock.setblocking(False)
-        link = _Link(sock=sock, peer=peer)
+        link = _Link(sock=sock, begun_s=now_s(), peer=peer)
         self._selector.register(sock, selectors.EVENT_READ, link)
         return link
 
@@ -163,7 +201,10 @@ class Peers:
             sock.close()
             return
         sock.setblocking(False)
-        self._selector.register(sock, selectors.EVENT_READ, _Link(sock=sock, peer=None))
+        _keep_alive(sock)
+        link = _Link(sock=sock, begun_s=now_s(), peer=None)
+        self._unnamed[link] = link.begun_s + HELLO_LIMIT_S
+        self._selector.register(sock, selectors.EVENT_READ, link)
 
     def _hear(self, link: _Link) -> None:
         try:
@@ -175,7 +216,9 @@ class Peers:
         if heard and link.peer is None and link.said is None:
             link.heard += heard
             link.said = _name_in(link.heard)
-            if link.said is None and len(link.heard) >= _HELLO_LIMIT_BYTES:
+            if link.said is not None:
+                self._unnamed.pop(link, None)
+            elif len(link.heard) >= _HELLO_LIMIT_BYTES:
                 self._drop(link)
             return
         if heard:
@@ -186,8 +229,11 @@ class Peers:
             self._broke(*link.said)
         if peer is None:
             return
-        if self._held.get((peer.node, peer.life)) is link:
-            del self._held[(peer.node, peer.life)]
+        name = (peer.node, peer.life)
+        if self._held.get(name) is link:
+            del self._held[name]
+        if now_s() - link.begun_s < SHORT_S:
+            self._redial_s[name] = now_s() + REDIAL_PAUSE_S
         if is_refused(peer.address, peer.port):
             self._accuse(peer)
 
@@ -197,8 +243,15 @@ class Peers:
         self._died(peer.node, peer.life)
 
     def _drop(self, link: _Link) -> None:
+        self._unnamed.pop(link, None)
         self._selector.unregister(link.sock)
         link.sock.close()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    for level, option, value in _KEEPALIVE:
+        with suppress(OSError):  # Not each kernel has each of them.
+            sock.setsockopt(level, option, value)
 
 
 def is_refused(address: str, port: int) -> bool:

@@ -7,6 +7,7 @@ fraction of the time, and most of what it will need later is loaded while nobody
 import queue
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 
 from elasticd.records.ids import JobName, Life, NodeId
 from elasticd.records.keys import Keys
@@ -51,12 +52,15 @@ class Presence:
             died=lambda *peer: self.inbox.put(lambda: self.on_peer_died(*peer)),
             broke=lambda *peer: self.inbox.put(lambda: self.on_peer_broke(*peer)),
         )
+        self.log_folders: dict[JobName, Path] = {}
+        """Of jobs that asked for a run folder of their own."""
         self._http = LogServer(
             settings.address,
             settings.run_folder,
             settings.store,
             self._progress_of,
             trouble=lambda: self.courier.failed_writes.sentence,
+            folders=self.log_folders,
         )
         self._ended_jobs = EndedJobs(
             store, Keys(settings.cluster), self.courier, settings.keep_ended_s

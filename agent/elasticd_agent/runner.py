@@ -53,6 +53,7 @@ class Host:
     """Process numbers of all warm pools of the agent."""
     lookout: Lookout
     run_folder: Path
+    """Of this job."""
     event_log: Path | None
     is_for_one_job: bool
     """The agent ends if this job cannot be served."""
@@ -119,7 +120,7 @@ class Runner:
             node=host.node,
             host=host.host,
             address=host.address,
-            run_folder=Path(spec.run_folder) if spec.run_folder else host.run_folder,
+            run_folder=host.run_folder,
             pools=host.pools,
             lookout=host.lookout,
             post=host.post,

@@ -15,6 +15,7 @@ from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
 from elasticd.records.job import JobSpec
 from elasticd.telemetry.log import open_log
+from elasticd_agent.descriptors import give_first_limit
 from elasticd_agent.worker_env import without_secrets
 
 __all__ = ["WarmPool", "open_pool"]
@@ -62,6 +63,7 @@ class WarmPool:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        give_first_limit(self.process.pid)
         self._heard = heard
         self._lock = Lock()
         self._backlog = bytearray()

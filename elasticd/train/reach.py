@@ -9,6 +9,7 @@ import errno
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Iterable
 
 from elasticd.records.ids import NodeId
@@ -19,45 +20,81 @@ __all__ = ["PROBE_S", "unreachable"]
 PROBE_S = 1.5
 """A connection on a network that works takes a round trip, or one second more if the first packet
 of it is lost."""
+AT_ONCE = 256
+"""Connections in one moment: all ranks of a large world ask all of its agents together."""
 
 
 def unreachable(peers: Iterable[Peer], *, limit_s: float = PROBE_S) -> tuple[NodeId, ...]:
-    """Return the nodes of those that did not answer in time; tries all of them at once."""
-    deadline_s = time.monotonic() + limit_s
-    silent: dict[socket.socket, NodeId] = {}
-    lost: list[NodeId] = []
+    """Return the nodes of those that did not answer, each in so long; tries many at a time.
+
+    Of whom this process has no descriptor left to ask, nothing is known, and nothing is said.
+    """
+    waiting = deque(peers)
+    silent: dict[socket.socket, tuple[NodeId, float]] = {}
+    lost: set[NodeId] = set()
     with selectors.DefaultSelector() as ready:
         try:
-            for peer in peers:
-                one = _begin(peer)
-                if one is None:
-                    lost.append(peer.node)
-                    continue
-                silent[one] = peer.node
-                ready.register(one, selectors.EVENT_WRITE)
-            while silent and (left_s := deadline_s - time.monotonic()) > 0:
-                for key, _ in ready.select(left_s):
-                    done = key.fileobj
-                    assert isinstance(done, socket.socket)
-                    ready.unregister(done)
-                    node = silent.pop(done)
-                    if not _is_answer(done.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
-                        lost.append(node)
-                    done.close()
-            return tuple(sorted({*lost, *silent.values()}))
+            while waiting or silent:
+                while waiting and len(silent) < AT_ONCE:
+                    try:
+                        one = _begin(waiting[0])
+                    except _NoDescriptor:
+                        if not silent:  # Nobody who answers will give one back.
+                            waiting.clear()
+                        break
+                    peer = waiting.popleft()
+                    if one is None:
+                        lost.add(peer.node)
+                        continue
+                    silent[one] = (peer.node, time.monotonic() + limit_s)
+                    ready.register(one, selectors.EVENT_WRITE)
+                first_s = min((until_s for _, until_s in silent.values()), default=0.0)
+                answered = ready.select(max(0.0, first_s - time.monotonic())) if silent else []
+                for key, _ in answered:
+                    assert isinstance(key.fileobj, socket.socket)
+                    if not _is_answer(key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+                        lost.add(silent[key.fileobj][0])
+                    _end(ready, silent, key.fileobj)
+                now_s = time.monotonic()
+                for one in [each for each, (_, until_s) in silent.items() if until_s <= now_s]:
+                    lost.add(silent[one][0])
+                    _end(ready, silent, one)
+            return tuple(sorted(lost))
         finally:
             for one in silent:
                 one.close()
 
 
+class _NoDescriptor(Exception):
+    pass
+
+
+def _end(
+    ready: selectors.BaseSelector,
+    silent: dict[socket.socket, tuple[NodeId, float]],
+    one: socket.socket,
+) -> None:
+    ready.unregister(one)
+    del silent[one]
+    one.close()
+
+
 def _begin(peer: Peer) -> socket.socket | None:
-    """Begin to connect; None where there is no way there."""
+    """Begin to connect; None where there is no way there.
+
+    Raises:
+        _NoDescriptor: this process has none left.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             peer.address, peer.port, type=socket.SOCK_STREAM
         )[0]
         one = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, ValueError):
+    except OSError as exc:
+        if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            raise _NoDescriptor from exc
+        return None
+    except (OverflowError, ValueError):
         return None
     one.setblocking(False)
     try:

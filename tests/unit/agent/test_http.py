@@ -169,3 +169,18 @@ def test_health_tells_what_etcd_refuses_to_take(run_folder: Path) -> None:
     finally:
         fetch.close()
         server.close()
+
+
+def test_logs_of_a_job_with_a_folder_of_its_own_are_given(run_folder: Path, tmp_path: Path) -> None:
+    """`elasticd run --log-dir` with daemons: each node writes there, and reads from there."""
+    own = tmp_path / "own" / "job" / "gen-3"
+    own.mkdir(parents=True)
+    (own / "rank-0.out").write_text("from there")
+    (own / "rank-1.out").symlink_to(run_folder / "job" / "gen-3" / "rank-0.out")
+    folders: dict[JobName, Path] = {}
+    server = LogServer("127.0.0.1", run_folder, folders=folders)
+    assert get(server, LOG)[1] == b"hello"
+    folders[JobName("job")] = tmp_path / "own"
+    assert get(server, LOG)[1] == b"from there"
+    assert get(server, "/v1/logs/job/3/1/out")[0] == 404
+    server.close()

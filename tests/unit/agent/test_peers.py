@@ -3,13 +3,16 @@
 import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Queue
 
 import pytest
 
 from elasticd.records.ids import Life, NodeId
 from elasticd.records.member import Peer
+from elasticd_agent import peers
 from elasticd_agent.peers import Peers
+from tests.fixtures.cluster import until
 
 HERE = "127.0.0.1"
 WAIT_S = 30.0
@@ -94,3 +97,75 @@ def test_full_wake_up_pipe_does_not_block_the_owner(scene: Scene) -> None:
     """However often it is told, and however slow the thread is."""
     for _ in range(5000):
         scene.peers.hold(())
+
+
+def test_connections_are_kept_alive_where_firewalls_forget_them(scene: Scene) -> None:
+    """On both ends: the one that we made and the one that we accepted."""
+    with socket.create_server((HERE, 0)) as other:
+        peer = Peer(
+            node=NodeId("other"), life=Life("o1"), address=HERE, port=other.getsockname()[1]
+        )
+        scene.peers.hold((peer,))
+        with (
+            other.accept()[0] as made,
+            socket.create_connection((HERE, scene.peers.port)) as visitor,
+        ):
+            ends = {made.getpeername(), visitor.getpeername()}
+            until(lambda: ends <= kept_alive(), kept_alive)
+
+
+def kept_alive() -> set[tuple[str, int]]:
+    """Own addresses of this process's connections whose keepalive timer runs, by the kernel."""
+    found = set()
+    for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "01" and fields[5].startswith("02:"):
+            host, port = fields[1].split(":")
+            address = socket.inet_ntoa(bytes.fromhex(host)[::-1])
+            found.add((address, int(port, 16)))
+    return found
+
+
+def test_who_connects_and_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,192 of them would shut the door for members."""
+    monkeypatch.setattr(peers, "HELLO_LIMIT_S", 0.0)
+    scene = Scene()
+    with socket.create_connection((HERE, scene.peers.port), timeout=WAIT_S) as stranger:
+        assert stranger.recv(1) == b""
+    scene.peers.close()
+
+
+def test_who_says_who_he_is_stays(monkeypatch: pytest.MonkeyPatch, scene: Scene) -> None:
+    """However long he says nothing more."""
+    with socket.create_connection((HERE, scene.peers.port), timeout=WAIT_S) as member:
+        member.sendall(hello("member", "m1"))
+        until(lambda: not scene.peers._unnamed, lambda: "it was not heard")
+        monkeypatch.setattr(peers, "now_s", lambda: 1e12)
+        scene.knows("other", "o1", closed_port())
+        say(scene, hello())
+        assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
+        member.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            member.recv(1)
+
+
+def test_a_connection_that_ends_at_once_is_not_made_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proposer with no place left would be dialled as fast as the processor goes."""
+    monkeypatch.setattr(peers, "now_s", lambda: 100.0)
+    scene = Scene()
+    with socket.create_server((HERE, 0)) as full:
+        peer = Peer(node=NodeId("full"), life=Life("f1"), address=HERE, port=full.getsockname()[1])
+        scene.peers.hold((peer,))
+        full.accept()[0].close()
+        until(lambda: not scene.peers._held, lambda: "its end was not felt")
+        # One who is found dead afterwards shows that the thread went on.
+        full.accept()[0].close()  # The probe: does anybody listen there?
+        scene.knows("other", "o1", closed_port())
+        say(scene, hello())
+        assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
+        full.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            full.accept()
+    scene.peers.close()
