@@ -20,6 +20,7 @@ from elasticd.control.last_checkpoint import wait_for_keepers
 from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants
 from elasticd.control.output import HttpFetch, Tail
 from elasticd.control.report import JobReport, job_report, read_job
+from elasticd.control.same_job import ignored_flags
 from elasticd.control.session import Interrupt, Session, exit_code
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.records.codec import encode
@@ -98,7 +99,12 @@ class Foreground:
             stack.callback(self._end_rest)
             store = open_store(self._request.store, self._keys)
             stack.callback(store.close)
-            self._spec = jobs.submit_or_join(store, self._keys, self._spec)
+            wanted = self._spec
+            self._spec = jobs.submit_or_join(store, self._keys, wanted)
+            for flag in ignored_flags(self._spec, wanted):
+                self._screen.note(
+                    f"{flag} of this call has no effect: the first host's call counts for all"
+                )
             stack.callback(self._agents.stop, AGENT_GRACE_S)
             self._agents.start([self._call(node, self._request.store, self._own_environ())])
             status, report = self._follow(store)

@@ -7,13 +7,13 @@ about the job are mapped, those that steer machinery which is not there get one 
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from elasticd.cli import number
-from elasticd.cli.connect import cluster_of, endpoints, log_dir_of, settings_from
+from elasticd.cli.connect import cluster_of, log_dir_of
 from elasticd.cli.flags import layered, parse_known
+from elasticd.cli.hosts import RDZV_ETCD, Mode, nodes, rdzv_conf, where
 from elasticd.cli.saving import checkpoint_of, owner_of
 from elasticd.control.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
@@ -23,17 +23,6 @@ from elasticd.records.job import EntryKind, JobSpec, Limits
 from elasticd.store.api import StoreSettings
 
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
-
-RDZV_ETCD = ("etcd", "etcd-v2", "etcdv2", "etcd3")
-
-
-class Mode(StrEnum):
-    LOCAL = "local"
-    """A private etcd and agents on this machine."""
-    SUBMIT = "submit"
-    """The daemons of a cluster run it."""
-    JOIN = "join"
-    """An agent here for this job alone, beside those of the other hosts that call the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +120,7 @@ def read_request(
     """
     values = layered(given, environ)
     _refuse(values)
-    mode, store = _where(values, environ)
+    mode, store = where(values, environ)
     job = values["job"] or values["rdzv_id"]
     if job == "none":  # torchrun's default
         job = None
@@ -140,13 +129,13 @@ def read_request(
     entry_kind, entry, args = _entry(values, environ)
     local_agents = number.whole("--local-agents", values["local_agents"], 1, least=1)
     workers = _workers(values["nproc_per_node"], mode, gpus=gpus, cpus=cpus)
-    least, most = _nodes(values, mode, local_agents)
+    least, most = nodes(values, mode, local_agents)
     slots = number.whole("--slots", values["slots"], workers or 1, least=1)
     if workers > slots:
         raise CallError(
             f"--nproc-per-node {workers} is more than --slots {slots}: give a slot to each."
         )
-    conf = _rdzv_conf(values["rdzv_conf"])
+    conf = rdzv_conf(values["rdzv_conf"])
     lease_ttl_s = number.seconds("--lease-ttl", values["lease_ttl"], 5.0)
     if lease_ttl_s < 2.0:
         raise CallError(f"--lease-ttl {lease_ttl_s:g} is below 2 seconds, the least etcd grants.")
@@ -231,35 +220,6 @@ def _on_nan(text: str | None) -> str:
     return text or "ignore"
 
 
-def _where(
-    values: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[Mode, StoreSettings | None]:
-    is_join = bool(values["join"])
-    backend, endpoint = values["rdzv_backend"], values["rdzv_endpoint"]
-    if values["standalone"]:
-        if is_join:
-            raise CallError("--standalone and --join contradict each other: take one of them.")
-        return Mode.LOCAL, None
-    if backend in RDZV_ETCD:
-        if not endpoint:
-            raise CallError(f"--rdzv-backend {backend} needs --rdzv-endpoint HOST:PORT.")
-        if values.get("etcd") is None:
-            # As with torchrun, where every host of the job makes the same call.
-            values = {**values, "etcd": ",".join(endpoints(endpoint))}
-            is_join = True
-    store = settings_from(values, environ)
-    if store is None and is_join:
-        raise CallError("--join needs --etcd http://HOST:2379, the same on every host.")
-    if store is None:
-        return Mode.LOCAL, None
-    if values["local_agents"] is not None:
-        raise CallError(
-            "--local-agents is for one machine alone, with an etcd of its own: leave out --etcd, "
-            "or use --join."
-        )
-    return (Mode.JOIN if is_join else Mode.SUBMIT), store
-
-
 def _entry(
     values: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[EntryKind, str, tuple[str, ...]]:
@@ -294,34 +254,6 @@ def _workers(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
     if text == "cpu":
         return cpus
     raise CallError(f"--nproc-per-node {text} is not a number above 0, auto, gpu or cpu.")
-
-
-def _nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int, int]:
-    text = values["nnodes"]
-    if text is None:
-        return 1, (local_agents if mode is Mode.LOCAL else 1)
-    parts = text.split(":")
-    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
-        raise CallError(f"--nnodes {text} is neither a number nor a range MIN:MAX, as in 1:4.")
-    least, most = int(parts[0]), int(parts[-1])
-    if not 0 < least <= most:
-        raise CallError(f"--nnodes {text}: the least must be above 0 and not above the most.")
-    if mode is Mode.LOCAL and least > local_agents:
-        raise CallError(
-            f"--nnodes {text} needs {least} agents: give --local-agents {least} to have them on "
-            "this machine, or --etcd for several machines."
-        )
-    return least, most
-
-
-def _rdzv_conf(text: str | None) -> Mapping[str, str]:
-    conf = {}
-    for pair in filter(None, (text or "").split(",")):
-        key, sign, value = pair.partition("=")
-        if not sign or not key.strip() or not value.strip():
-            raise CallError(f"--rdzv-conf {text!r} is not of the form KEY=VALUE,KEY=VALUE.")
-        conf[key.strip()] = value.strip()
-    return conf
 
 
 def _env(pairs: Sequence[str], environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from elasticd.control.same_job import check_same
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, NodeId
@@ -96,7 +97,7 @@ def submit_or_join(
         active = _read_active(store, keys, spec.name)
         if active is not None and active.is_ready:
             standing = find_spec(store, keys, spec.name)
-            _check_same(standing, spec)
+            check_same(standing, spec)
             return standing
         # A reservation by another host: let it finish; after a while it is taken over.
         if active is None or waited_s >= wait_s:
@@ -349,25 +350,6 @@ def _find_node(store: Store, keys: Keys, node: NodeId) -> Node:
         names = {entry.key.removeprefix(keys.nodes) for entry in store.list(keys.nodes).items}
         raise NotFound(f"There is no node {node!r}{_near(node, names, 'elasticd nodes')}")
     return decode(Node, item.value)
-
-
-def _check_same(standing: JobSpec, wanted: JobSpec) -> None:
-    same = ("entry_kind", "entry", "args", "workers_per_node", "min_nodes", "max_nodes")
-    other = [name for name in same if getattr(standing, name) != getattr(wanted, name)]
-    if other:
-        shown = "; ".join(
-            f"{name} is {getattr(standing, name)!r}, not {getattr(wanted, name)!r}"
-            for name in other
-        )
-        raise Refused(
-            f"The job {wanted.name!r} that runs is another one ({shown}): call all hosts alike, "
-            "or choose another --job."
-        )
-    if not standing.is_local:
-        raise Refused(
-            f"The job {wanted.name!r} was submitted to the daemons, without --join: follow it "
-            "without --join, or choose another --job."
-        )
 
 
 def _near(name: str, names: Iterable[str], command: str) -> str:

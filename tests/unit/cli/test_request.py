@@ -109,6 +109,35 @@ def test_torchruns_etcd_rendezvous_is_a_join() -> None:
     assert request.store is not None and request.store.endpoints == ("http://h:2379",)
 
 
+C10D = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "host0:29400", "--rdzv-id", "q"]
+
+
+@pytest.mark.parametrize(
+    "flags", [C10D, ["--node-rank", "0", "--master-addr", "host0"], ["--rdzv-endpoint", "h:1"]]
+)
+def test_hosts_that_would_not_find_each_other_are_refused(flags: list[str]) -> None:
+    """torchrun's call on each host: each would train a world of one, over the others' files."""
+    job = "q" if flags is C10D else "NAME"
+    with pytest.raises(CallError, match=f"--join --etcd http://HOST:2379 --job {job} --nnodes 1:2"):
+        parse([*flags, "--nnodes", "1:2", "t.py"], {})
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [*C10D, "--nnodes", "1"],
+        [*C10D, "--nnodes", "1:2", "--local-agents", "2"],
+        [*C10D, "--nnodes", "1:2", "--standalone"],
+        ["--nnodes", "1:2"],
+    ],
+)
+def test_one_machine_alone_may_be_called_as_torchrun_is(flags: list[str]) -> None:
+    """What its rendezvous would need is said to have no effect."""
+    request = parse([*flags, "t.py"], {})
+    assert request.mode is Mode.LOCAL
+    assert any("--rdzv-backend c10d" in note for note in request.notes) == ("c10d" in flags)
+
+
 def test_join_needs_a_name_and_an_etcd() -> None:
     """Or the hosts would not find each other."""
     with pytest.raises(CallError, match="--job"):

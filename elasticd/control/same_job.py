@@ -1,0 +1,73 @@
+"""Whether two calls with `--join` mean the same job. Pure."""
+
+from dataclasses import fields
+from typing import Any
+
+from elasticd.errors import Refused
+from elasticd.records.job import JobSpec
+
+__all__ = ["check_same", "ignored_flags"]
+
+SAME = ("entry_kind", "entry", "args", "workers_per_node", "min_nodes", "max_nodes")
+"""What must be equal, with the URL of checkpoints: else a host would train something else."""
+OWN = ("name", "uid", "cwd", "run_folder", "is_local", "failure_timeout_s", "unknown", "url")
+"""What each host has for itself, or follows from something else."""
+PARTS = ("limits", "checkpoint")
+FLAGS = {
+    "user_error": "max-restarts",
+    "node_loss": "max-node-losses",
+    "options": "storage-options",
+    "every": "checkpoint-every",
+    "keep_last": "checkpoint-keep",
+    "keep_every_steps": "checkpoint-keep-every",
+    "copy": "checkpoint-copy",
+    "timeout_s": "checkpoint-timeout",
+}
+
+
+def ignored_flags(standing: JobSpec, wanted: JobSpec) -> tuple[str, ...]:
+    """Name the flags in which a call differs from the one that began the job, whose ones count."""
+    names = [
+        *_differences(standing, wanted),
+        *_differences(standing.limits, wanted.limits),
+        *_differences(standing.checkpoint, wanted.checkpoint),
+    ]
+    return tuple(
+        f"--{FLAGS.get(name, name.removesuffix('_s').replace('_', '-'))}" for name in names
+    )
+
+
+def _differences(mine: Any, theirs: Any) -> list[str]:
+    if mine is None or theirs is None:
+        return []
+    return [
+        field.name
+        for field in fields(mine)
+        if field.name not in (*SAME, *OWN, *PARTS)
+        and getattr(mine, field.name) != getattr(theirs, field.name)
+    ]
+
+
+def check_same(standing: JobSpec, wanted: JobSpec) -> None:
+    """See that both calls mean the same training.
+
+    Raises:
+        Refused: another program, other sizes or other checkpoints; or it is not run by `--join`.
+    """
+    other = [name for name in SAME if getattr(standing, name) != getattr(wanted, name)]
+    shown = "; ".join(
+        f"{name} is {getattr(standing, name)!r}, not {getattr(wanted, name)!r}" for name in other
+    )
+    urls = [spec.checkpoint.url if spec.checkpoint else "" for spec in (standing, wanted)]
+    if urls[0] != urls[1]:
+        shown += f"{'; ' * bool(shown)}checkpoint is {urls[0]!r}, not {urls[1]!r}"
+    if shown:
+        raise Refused(
+            f"The job {wanted.name!r} that runs is another one ({shown}): call all hosts alike, "
+            "or choose another --job."
+        )
+    if not standing.is_local:
+        raise Refused(
+            f"The job {wanted.name!r} was submitted to the daemons, without --join: follow it "
+            "without --join, or choose another --job."
+        )
