@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from elasticd.cli.screen import Screen
 from elasticd.cli.source import Source
@@ -11,14 +12,21 @@ from elasticd.control.console import ERR, OUT, RankChoice
 from elasticd.control.follow import Ended, Follower, Formed
 from elasticd.control.output import CHUNK_BYTES, HttpFetch, LogName, Tail, log_path
 from elasticd.control.report import JobReport
-from elasticd.errors import NotFound
+from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import Node
 
-__all__ = ["follow_logs", "print_logs"]
+__all__ = ["Fetch", "RemoteLogs", "follow_logs", "print_logs"]
 
 OUTPUT_END_S = 3.0
+
+
+class Fetch(Protocol):
+    """How a node's log server is asked; `HttpFetch` does it."""
+
+    def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None: ...
+    def close(self) -> None: ...
 
 
 def follow_logs(source: Source, report: JobReport, ranks: Sequence[int]) -> None:
@@ -59,11 +67,12 @@ def print_logs(
 
     Raises:
         NotFound: nothing is, on this machine or on a node that answers.
+        Unavailable: a node stopped answering in the middle of it.
     """
     newest = max(report.status.generation, report.world.generation if report.world else 0)
     wanted = [generation] if generation is not None else range(1, newest + 1)
-    fetch = HttpFetch(source.settings)
     nodes = [decode(Node, item.value) for item in source.store.list(source.keys.nodes).items]
+    remote = RemoteLogs(nodes if source.settings is not None else (), HttpFetch(source.settings))
     has_any = False
     for number in wanted:
         for rank in ranks:
@@ -74,10 +83,15 @@ def print_logs(
                     rank=Rank(rank),
                     stream=stream,
                 )
-                for data in _read(source, report, name, nodes, fetch):
+                for data in _read(source, report, name, remote):
                     has_any = True
                     _print(name, data, is_json=is_json)
-    fetch.close()
+    remote.close()
+    if remote.broken:
+        raise Unavailable(
+            f"The output of {', '.join(remote.broken)} breaks off: its node does not answer any "
+            "more. Try again, or read the files there."
+        )
     if not has_any:
         raise NotFound(
             f"There is no output of rank {', '.join(map(str, ranks))} of job {report.spec.name!r} "
@@ -85,23 +99,52 @@ def print_logs(
         )
 
 
-def _read(
-    source: Source, report: JobReport, name: LogName, nodes: Sequence[Node], fetch: HttpFetch
-) -> Iterator[bytes]:
-    path = log_path(_run_folder(source, report), name)
-    if path.is_file():
-        with path.open("rb") as file:
-            while data := file.read(CHUNK_BYTES):
+class RemoteLogs:
+    """Output that stands on other nodes.
+
+    Which node had a rank in an old generation stands nowhere: the one that has the file did. It
+    mostly was the one that had the rank before, and a node that does not answer is asked once.
+    """
+
+    def __init__(self, nodes: Sequence[Node], fetch: Fetch) -> None:
+        self._nodes, self._fetch = list(nodes), fetch
+        self._silent: set[NodeId] = set()
+        self._last: dict[Rank, Node] = {}
+        self.broken: list[str] = []
+        """Whose output is not whole."""
+
+    def read(self, name: LogName) -> Iterator[bytes]:
+        """Give all that there is of one stream."""
+        last = self._last.get(name.rank)
+        for node in sorted(self._nodes, key=lambda each: each is not last):
+            offset = 0
+            while node.node not in self._silent:
+                data = self._fetch(node, name, offset)
+                if data is None:
+                    self._silent.add(node.node)
+                    if offset:
+                        self.broken.append(f"rank {name.rank}, generation {name.generation}")
+                    break
+                if not data:
+                    break
+                offset += len(data)
                 yield data
+            if offset:
+                self._last[name.rank] = node
+                return
+
+    def close(self) -> None:
+        self._fetch.close()
+
+
+def _read(source: Source, report: JobReport, name: LogName, remote: RemoteLogs) -> Iterator[bytes]:
+    path = log_path(_run_folder(source, report), name)
+    if not path.is_file():
+        yield from remote.read(name)
         return
-    # Which node had that rank in an old generation stands nowhere: the one that has the file did.
-    for node in nodes if source.settings is not None else ():
-        offset = 0
-        while data := fetch(node, name, offset) or b"":
-            offset += len(data)
+    with path.open("rb") as file:
+        while data := file.read(CHUNK_BYTES):
             yield data
-        if offset:
-            return
 
 
 def _print(name: LogName, data: bytes, *, is_json: bool) -> None:

@@ -81,6 +81,7 @@ class HttpFetch:
         self._connections: dict[tuple[str, int], http.client.HTTPConnection] = {}
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
+        """Return what stands there from the offset on; None: the node did not answer."""
         path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
         return self.get(node, path, CHUNK_BYTES + 1)
 
@@ -90,7 +91,7 @@ class HttpFetch:
         return body.decode("utf-8", "replace").partition(TROUBLE)[2].strip()
 
     def get(self, node: Node, path: str, limit_bytes: int) -> bytes | None:
-        """Give what the node's agent answers; None if there is no such thing, or no answer."""
+        """Give what the node's agent answers: nothing if it has no such thing; None: no answer."""
         where = (node.address, node.http_port)
         if not node.http_port:
             return None
@@ -103,7 +104,7 @@ class HttpFetch:
         except (OSError, http.client.HTTPException):
             connection.close()
             return None
-        return body if answer.status == http.client.OK else None
+        return body if answer.status == http.client.OK else b""
 
     def close(self) -> None:
         for connection in self._connections.values():
