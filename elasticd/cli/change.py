@@ -1,19 +1,24 @@
 """`scale`, `drain`, `stop`, `prune`: what a person changes. Each has `--dry-run`."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 from elasticd.cli import words
-from elasticd.cli.connect import where_options
+from elasticd.cli.connect import Values, where_options
+from elasticd.cli.main import complain
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.control import jobs
 from elasticd.control import prune as pruning
 from elasticd.control.report import JobReport, read_job
 from elasticd.control.session import STOP_SLACK_S
 from elasticd.control.state_loss import check_drain, check_stop
-from elasticd.errors import NotFound, Refused, Unavailable
+from elasticd.errors import ElasticdError, NotFound, Refused, Unavailable
+from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.records.job import JobSpec
 
@@ -31,37 +36,88 @@ def _options(command: F) -> F:
     command = click.option(
         "--dry-run", "is_dry_run", is_flag=True, help="Check and say what would be done."
     )(command)
+    command = click.option(
+        "--json", "is_json", is_flag=True, help="For programs: one JSON object a line."
+    )(command)
     return where_options(command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """How a command tells what it did."""
+
+    is_dry_run: bool
+    is_json: bool
+
+    def __call__(self, sentence: str, **facts: object) -> None:
+        if self.is_json:
+            plain = {**facts, "is_dry_run": self.is_dry_run, "message": sentence}
+            click.echo(json.dumps(plain))
+        else:
+            dry = "dry run, nothing was changed: " if self.is_dry_run else ""
+            click.echo(dry + sentence)
 
 
 @click.command()
 @click.argument("job")
 @click.argument("nodes", type=click.IntRange(min=1))
 @_options
-def scale(job: str, nodes: int, is_dry_run: bool, **values: Any) -> int:
+def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Wish for this many nodes, within what the job was submitted with."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=is_dry_run)
-    _say(
-        is_dry_run,
+    Said(is_dry_run=is_dry_run, is_json=is_json)(
         f"job {job} is wanted on {nodes} node{'s' if nodes != 1 else ''} "
         f"(of {spec.min_nodes}:{spec.max_nodes})",
+        job=job,
+        nodes=nodes,
     )
     return 0
 
 
 @click.command()
-@click.argument("node")
+@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
 @click.option("--undo", is_flag=True, help="Take it back: the node may work again.")
 @click.option("--why", "reason", default="", metavar="TEXT", help="Kept with the node.")
 @_force
 @_options
-def drain(node: str, undo: bool, reason: str, force: bool, is_dry_run: bool, **values: Any) -> int:
-    """Take a node out of service: its jobs go on without it, and it gets no others.
+def drain(
+    nodes: tuple[str, ...],
+    undo: bool,
+    reason: str,
+    force: bool,
+    is_dry_run: bool,
+    is_json: bool,
+    **values: Any,
+) -> int:
+    """Take nodes out of service: their jobs go on without them, and they get no others.
 
-    Refused if it has the only copy of what a job has trained, and nobody could take that over.
+    Refused if one has the only copy of what a job has trained, and nobody could take that over.
     """
+    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    if undo:
+        return _each(nodes, lambda node: _undrain(node, said, values))
+    return _each(nodes, lambda node: _drain(node, reason, said, values, is_forced=force))
+
+
+def _drain(node: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> None:
+    with _serving(node, values) as (source, name):
+        if not is_forced:
+            check_drain(source.store, source.keys, name)
+        jobs.drain(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
+    said(f"node {node} is being drained", node=node, is_drained=True)
+
+
+def _undrain(node: str, said: Said, values: Values) -> None:
+    with _serving(node, values) as (source, name):
+        jobs.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
+    said(f"node {node} may work again", node=node, is_drained=False)
+
+
+@contextmanager
+def _serving(node: str, values: Values) -> Iterator[tuple[Source, NodeId]]:
+    """Open where this node serves: the cluster, or one of the local runs."""
     name = NodeId(checked_name("node", node))
     with sources(values) as opened:
         live = [source for source in opened if not source.is_archive]
@@ -71,62 +127,99 @@ def drain(node: str, undo: bool, reason: str, force: bool, is_dry_run: bool, **v
             (s for s in live if s.store.get(s.keys.node(name)) is not None),
             live[0],
         )
-        if undo:
-            jobs.undrain(source.store, source.keys, name, is_dry_run=is_dry_run)
-        else:
-            if not force:
-                check_drain(source.store, source.keys, name)
-            jobs.drain(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
-    _say(is_dry_run, f"node {node} may work again" if undo else f"node {node} is being drained")
-    return 0
+        yield source, name
 
 
 @click.command()
-@click.argument("job")
+@click.argument("names", metavar="JOB...", nargs=-1, required=True)
 @click.option("--why", "reason", default="elasticd stop", metavar="TEXT", help="Kept with the job.")
 @click.option(
     "--forget", is_flag=True, help="The job is served by no node any more: free its name."
 )
 @_force
 @_options
-def stop(job: str, reason: str, forget: bool, force: bool, is_dry_run: bool, **values: Any) -> int:
-    """End a job: its workers get SIGTERM and the shutdown timeout.
+def stop(
+    names: tuple[str, ...],
+    reason: str,
+    forget: bool,
+    force: bool,
+    is_dry_run: bool,
+    is_json: bool,
+    **values: Any,
+) -> int:
+    """End jobs: their workers get SIGTERM and the shutdown timeout.
 
     Those that call `elasticd.run` under --checkpoint save their state first; then this waits, and
     tells what came of it. Without --checkpoint it is refused once they have trained.
     """
+    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    if forget:
+        return _each(names, lambda job: _forget(job, said, values))
+    asked: list[tuple[str, JobSpec]] = []
+
+    def ask(job: str) -> None:
+        asked.append((job, _ask_to_stop(job, reason, said, values, is_forced=force)))
+
+    code = _each(names, ask)
+    for job, spec in asked:  # All of them save at the same time.
+        if not is_dry_run and spec.checkpoint is not None:
+            _tell_saved(job, spec, said, values)
+    return code
+
+
+def _forget(job: str, said: Said, values: Values) -> None:
     with job_source(values, job) as (source, name):
         _check_live(source, job)
-        if forget:
-            jobs.forget(source.store, source.keys, name, is_dry_run=is_dry_run)
-            _say(is_dry_run, f"job {job} is given up")
-            return 0
-        if not force:
+        jobs.forget(source.store, source.keys, name, is_dry_run=said.is_dry_run)
+    said(f"job {job} is given up", job=job)
+
+
+def _ask_to_stop(job: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> JobSpec:
+    with job_source(values, job) as (source, name):
+        _check_live(source, job)
+        if not is_forced:
             check_stop(source.store, source.keys, name)
-        spec = jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=is_dry_run)
-        _say(is_dry_run, f"job {job} is asked to stop")
-        if is_dry_run or spec.checkpoint is None:
-            return 0
-        try:
+        spec = jobs.stop(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
+    said(f"job {job} is asked to stop", job=job)
+    return spec
+
+
+def _tell_saved(job: str, spec: JobSpec, said: Said, values: Values) -> None:
+    report = None
+    try:
+        with job_source(values, job) as (source, name):
             report = _awaited(source, spec)
-        except Unavailable:
-            report = None  # A local run, and it has ended.
-    if report is None:
+    except Unavailable:  # A local run, and it has ended.
         with job_source(values, job) as (source, name):
             report = read_job(source.store, source.keys, name)
     if report is not None and report.saved is not None:
-        click.echo(f"job {job} was {report.saved.sentence}")
-    return 0
+        saved = report.saved
+        said(f"job {job} was {saved.sentence}", job=job, saved=to_plain(saved))
+
+
+def _each(names: Sequence[str], do: Callable[[str], None]) -> int:
+    """Do it for each name: one that is wrong does not keep the others from it."""
+    code = 0
+    for name in names:
+        try:
+            do(name)
+        except ElasticdError as exc:
+            if len(names) == 1:
+                raise
+            complain(str(exc))
+            code = exc.exit_code
+    return code
 
 
 @click.command()
 @click.argument("job", nargs=-1)
 @_options
-def prune(job: tuple[str, ...], is_dry_run: bool, **values: Any) -> int:
+def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Remove the records of jobs that are over from etcd: of these, or of all.
 
     Logs and checkpoints stay. The agents do the same by themselves after --keep-ended.
     """
+    said = Said(is_dry_run=is_dry_run, is_json=is_json)
     names = [JobName(checked_name("job", name)) for name in job]
     total = 0
     with sources(values) as opened:
@@ -137,7 +230,10 @@ def prune(job: tuple[str, ...], is_dry_run: bool, **values: Any) -> int:
             clusters[0].store, clusters[0].keys, names, is_dry_run=is_dry_run
         ):
             total += done.records
-            _say(is_dry_run, f"job {done.job}: {words.counted(done.records, 'record')} removed")
+            count = words.counted(done.records, "record")
+            said(f"job {done.job}: {count} removed", job=done.job, records=done.records)
+    if is_json:
+        return 0
     if not total:
         click.echo("There is no job that is over: nothing to remove.")
     elif not is_dry_run:
@@ -158,7 +254,3 @@ def _awaited(source: Source, spec: JobSpec) -> JobReport | None:
 def _check_live(source: Source, job: str) -> None:
     if source.is_archive:
         raise Refused(f"Job {job!r} is over: `elasticd why {job}` tells what happened.")
-
-
-def _say(is_dry_run: bool, sentence: str) -> None:
-    click.echo(f"dry run, nothing was changed: {sentence}" if is_dry_run else sentence)

@@ -1,0 +1,70 @@
+"""What `scale`, `drain` and `stop` say, for people and for programs."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli import change
+from elasticd.cli.main import main
+from elasticd.cli.source import Source
+from elasticd.control import jobs
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName
+from elasticd.records.job import Want
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
+    """A cluster with one job, two nodes, and the commands that look at it."""
+    made = MemoryStore()
+    jobs.submit(made, KEYS, SPEC)
+    for name in "ab":
+        put(made, KEYS.node(node(name).node), node(name))
+    source = Source(store=made, keys=KEYS, run_folder=tmp_path)
+
+    @contextmanager
+    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+        yield source, JobName(job)
+
+    @contextmanager
+    def all_of_them(values: object) -> Iterator[list[Source]]:
+        yield [source]
+
+    monkeypatch.setattr(change, "job_source", one)
+    monkeypatch.setattr(change, "sources", all_of_them)
+    return made
+
+
+def test_several_names_are_done_in_one_call(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One that is wrong is said, and does not keep the others from it."""
+    assert main(["drain", "a", "nope", "b"]) == 2
+    shown = capfd.readouterr()
+    assert shown.out == "node a is being drained\nnode b is being drained\n"
+    assert shown.err.startswith("elasticd: There is no node 'nope'")
+    assert main(["stop", "nope", JOB]) == 2
+    assert f"job {JOB} is asked to stop" in capfd.readouterr().out
+
+
+def test_programs_get_one_object_a_line(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Which says as well whether anything was changed."""
+    assert main(["drain", "--json", "a", "b"]) == 0
+    told = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(each["node"], each["is_drained"]) for each in told] == [("a", True), ("b", True)]
+    most = SPEC.max_nodes
+    assert main(["scale", JOB, str(most), "--json", "--dry-run"]) == 0
+    told = [json.loads(capfd.readouterr().out)]
+    assert (told[0]["job"], told[0]["nodes"], told[0]["is_dry_run"]) == (JOB, most, True)
+    assert store.list(KEYS.wants(JOB)).items == ()
+    assert main(["stop", JOB, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["message"] == f"job {JOB} is asked to stop"
+    (want,) = store.list(KEYS.wants(JOB)).items
+    assert decode(Want, want.value).is_stop
