@@ -13,10 +13,12 @@ Item: TypeAlias = Callable[[], None]
 
 LIMIT = 100_000
 """Events, not bytes: a list of 5,000 members is one. Reached only if the owner is stopped."""
+WAIT_S = 1.0
+"""How long a feeder waits for room. It may hold a lock that the owner needs to go on."""
 
 
 class Inbox:
-    """Feeders put, the owner takes. A full inbox makes feeders wait, never the owner itself.
+    """Feeders put, the owner takes. A full inbox makes feeders slow, never the owner itself.
 
     SimpleQueue, because a signal handler may put on the very thread that is taking.
     """
@@ -26,7 +28,10 @@ class Inbox:
         self._owner = get_ident()
 
     def put(self, item: Item) -> None:
+        until_s = time.monotonic() + WAIT_S
         while self._queue.qsize() >= LIMIT and get_ident() != self._owner:
+            if time.monotonic() >= until_s:
+                break
             time.sleep(0.01)
         self._queue.put(item)
 

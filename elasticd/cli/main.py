@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except click.UsageError as exc:
         command = exc.ctx.command_path if exc.ctx is not None else "elasticd"
-        complain(f"{exc.format_message().rstrip('.')}: see `{command} --help`.")
+        sentence = (_meant(exc) or exc).format_message().rstrip(".")
+        complain(f"{sentence}: see `{command} --help`.")
         return 2
     except click.ClickException as exc:
         complain(exc.format_message())
@@ -121,6 +122,16 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _meant(exc: click.UsageError) -> click.UsageError | None:
+    """Name the flags that begin as one that there is not; click looks for similar ones only."""
+    if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
+        return None
+    wanted = exc.option_name.replace("_", "-")
+    names = {name for param in exc.ctx.command.params for name in param.opts if "_" not in name}
+    near = sorted(name for name in names if name.startswith(wanted))
+    return click.NoSuchOption(exc.option_name, possibilities=near, ctx=exc.ctx) if near else None
 
 
 def _silence(stream: TextIO) -> None:

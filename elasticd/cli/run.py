@@ -38,6 +38,7 @@ def _run(**values: Any) -> int:
         request,
         time.strftime("%m%d-%H%M%S"),
         folder if request.mode is not Mode.SUBMIT else None,
+        secrets.token_hex(2) if request.mode is Mode.SUBMIT else "",
     )
     spec = request.spec(name=name, uid=secrets.token_hex(8), here=str(here))
     if request.is_dry_run:

@@ -48,13 +48,19 @@ def check_entry(request: RunRequest, here: Path) -> None:
         raise CallError(f"The script {entry} cannot be read: check its permissions.")
 
 
-def default_job_name(request: RunRequest, stamp: str, run_folder: Path | None) -> JobName:
-    """Name a job after its script and the time, unlike any in the run folder."""
+def default_job_name(
+    request: RunRequest, stamp: str, run_folder: Path | None, unique: str = ""
+) -> JobName:
+    """Name a job after its script and the time, unlike any in the run folder.
+
+    `unique` is appended where others may make up a name for a cluster in the same second.
+    """
     entry = request.entry
     if request.entry_kind is EntryKind.COMMAND and request.args[:1] == ("-u",):
         entry = request.args[2 if request.args[1] == "-m" else 1]
     stem = entry.rpartition(".")[2] if request.entry_kind is EntryKind.MODULE else Path(entry).stem
     usable = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:40] or "job"
+    stamp = f"{stamp}-{unique}" if unique else stamp
     name, number = f"{usable}-{stamp}", 1
     while run_folder is not None and (run_folder / name).exists():
         number += 1

@@ -272,7 +272,8 @@ def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
     used, limits = current.budget, spec.limits
     click.echo(
         f"restarts: {current.restarts}; of the budget: script errors {used.user_error}/"
-        f"{limits.user_error}, losses {used.node_loss}/{limits.node_loss}"
+        f"{limits.user_error}, losses {used.node_loss}/{limits.node_loss}; "
+        "a world that lasts gives them back"
     )
     for line in words.standing(ranks):
         click.echo(line)
@@ -284,7 +285,7 @@ def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
                 (
                     node.node,
                     node.host,
-                    f"{node.first_rank}-{node.first_rank + len(node.workers) - 1}",
+                    _span(node.first_rank, len(node.workers)),
                     _state(node.node in ready, report, node.node),
                 )
                 for node in report.world.nodes
@@ -293,6 +294,10 @@ def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
     if current.failure is not None and current.phase is not Phase.SUCCEEDED:
         for line in words.failure_lines(current.failure):
             click.echo(line)
+
+
+def _span(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"
 
 
 def _state(is_member: bool, report: JobReport, node: str) -> str:

@@ -107,8 +107,8 @@ def who(failure: Failure) -> str:
 
 
 def failure_lines(failure: Failure) -> list[str]:
-    """Tell of the first failing rank; printed as the very last thing."""
-    lines = [f"first failure: {who(failure)}, generation {failure.generation}: {failure.ending}"]
+    """Tell of the rank that failed first in the newest world with a failure; printed last."""
+    lines = [f"last failure: {who(failure)}, generation {failure.generation}: {failure.ending}"]
     if failure.traceback:
         lines += failure.traceback.rstrip().splitlines()[-TRACEBACK_LINES:]
     elif failure.exception:
@@ -172,7 +172,7 @@ def progress(change: Change) -> str:
     """Say where an in-process generation began, and what was done again or sent for it."""
     text = f"at step {change.step}, {change.lost_steps} in flight done again"
     if change.received_bytes:
-        text += f", {change.received_bytes / 2**20:.1f} MiB of state sent"
+        text += f", {size_of(change.received_bytes)} of state sent"
     return f"{text}; {change.note}" if change.note else text
 
 
@@ -214,10 +214,19 @@ def timeline(change: Change) -> str:
 
 def sizes(done_bytes: int, total_bytes: int) -> str:
     """Say how much of how much, in the unit of the whole."""
+    unit, _ = _unit(total_bytes)
+    return f"{done_bytes / unit:.{unit > 1:d}f} of {size_of(total_bytes)}"
+
+
+def size_of(nbytes: int) -> str:
+    """Say how much that is, in two or more digits."""
+    unit, name = _unit(nbytes)
+    return f"{nbytes / unit:.{unit > 1:d}f} {name}"
+
+
+def _unit(nbytes: int) -> tuple[int, str]:
     units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
-    unit, name = next((each for each in units if total_bytes >= each[0]), (1, "bytes"))
-    digits = 1 if unit > 1 else 0
-    return f"{done_bytes / unit:.{digits}f} of {total_bytes / unit:.{digits}f} {name}"
+    return next((each for each in units if nbytes >= each[0]), (1, "bytes"))
 
 
 def _size(nodes: int, workers: int) -> str:

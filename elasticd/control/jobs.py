@@ -216,7 +216,11 @@ def forget(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) 
                 status,
                 phase=Phase.STOPPED,
                 reason=Reason.STOP_REQUESTED,
-                message="Given up by a person; no node served it any more.",
+                message=(
+                    "Given up by a person; no node served it any more."
+                    if status.generation
+                    else "Given up by a person before a world had formed."
+                ),
             )
             ends = (
                 Put(key=keys.status(job), value=encode(ended)),

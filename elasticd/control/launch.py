@@ -117,7 +117,9 @@ class Agents:
             log.seek(max(0, path.stat().st_size - LAST_LINES_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
             plain = [line for line in lines if line.startswith("elasticd: ")]
-            return (plain or lines or [""])[-1].removeprefix("elasticd: ")[:WORDS_LIMIT]
+            # What it logs, as JSON, is for programs.
+            others = [line for line in lines if not line.startswith("{")]
+            return (plain or others or [""])[-1].removeprefix("elasticd: ")[:WORDS_LIMIT]
         return ""
 
     def signal(self, number: int) -> None:

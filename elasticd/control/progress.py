@@ -32,7 +32,7 @@ def read_progress(
     try:
         for node in _nodes(store, keys, report):
             body = fetch.get(node, f"/v1/progress/{report.spec.name}", CHUNK_BYTES)
-            found = _parsed(body) if body is not None else ()
+            found = _parsed(body) if body else ()
             if found:
                 return found
     finally:

@@ -212,11 +212,11 @@ class Session:
         if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
             return status
         if self._interrupt.count:
-            if not self._is_private:
-                # All hosts may have left at once; then nobody else can free the name.
-                with suppress(ElasticdError):
-                    jobs.forget(self._store, self._keys, self._spec.name)
-            return self._given_up("This host has left it.")
+            if self._is_private:
+                return self._given_up(
+                    f"{signal.Signals(self._interrupt.number).name} to elasticd run"
+                )
+            return self._left()
         ended = agents.ended()
         endings = ", ".join(f"{node} ({_ending(code)})" for node, code in ended.items())
         words = next(filter(None, map(agents.last_words, ended)), "")
@@ -224,6 +224,20 @@ class Session:
         if self._is_private:
             return self._given_up(message, Phase.FAILED)
         raise EnvironmentProblem(message)
+
+    def _left(self) -> JobStatus:
+        """Leave the job to the other hosts; how it stands there is what it ends with here."""
+        name, status = self._spec.name, JobStatus()
+        # All hosts may have left at once; then nobody else can free the name.
+        with suppress(ElasticdError):
+            jobs.forget(self._store, self._keys, name)
+        with suppress(ElasticdError):
+            item = self._store.get(self._keys.status(name))
+            status = decode(JobStatus, item.value) if item is not None else status
+        if status.phase.is_final:
+            return status
+        message = "on this host, which has left it; it goes on on the others"
+        return replace(status, phase=Phase.STOPPED, reason=Reason.STOP_REQUESTED, message=message)
 
     def _given_up(self, message: str, phase: Phase = Phase.STOPPED) -> JobStatus:
         """Write the end of a private job that has nobody left to write it; return its status."""

@@ -223,7 +223,11 @@ def _ending(state: JobState) -> JobStatus | None:
             phase=Phase.SUCCEEDED,
             generation=world.generation,
             reason=Reason.ALL_SUCCEEDED,
-            message=f"all {world.size} ranks of generation {world.generation} exited with 0",
+            message=(
+                f"all {world.size} ranks of generation {world.generation} exited with 0"
+                if world.size > 1
+                else f"the only rank of generation {world.generation} exited with 0"
+            ),
         )
     if any(want.is_stop for want in state.wants.values()):
         return dataclasses.replace(

@@ -56,8 +56,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, 
 def check_last_words(ended: Ended, how: str, *, rank: int, generation: int) -> None:
     """The first failing rank, its host, how it ended, its traceback, its log: the last lines."""
     lines = ended.err.splitlines()
-    begin = max(i for i, line in enumerate(lines) if "first failure: " in line)
-    assert f"first failure: rank {rank} on " in lines[begin]
+    begin = max(i for i, line in enumerate(lines) if "last failure: " in line)
+    assert f"last failure: rank {rank} on " in lines[begin]
     assert f"generation {generation}: exit code 1" in lines[begin]
     assert "ValueError: " in lines[-2]
     assert lines[-1].startswith("full log: ") or "full log: " in lines[-1]
@@ -149,7 +149,7 @@ def test_error_that_does_not_come_back_is_forgiven(outcomes: Mapping[str, Outcom
     assert report.status.phase is Phase.SUCCEEDED
     assert report.status.generation == 2
     assert "end 0 2" in ended.out
-    assert "first failure" not in ended.err
+    assert "last failure" not in ended.err
 
 
 def test_rank_that_is_done_early_is_no_loss(outcomes: Mapping[str, Outcome]) -> None:
@@ -166,5 +166,5 @@ def test_rank_that_leaves_while_others_need_it_is_named(outcomes: Mapping[str, O
     ended, report = outcomes["leaves"]
     assert ended.code == 1 and report.status.generation == 1
     assert report.status.reason is Reason.BUDGET_SPENT
-    assert "first failure: rank 1 on " in ended.err and "exit code 0" in ended.err
+    assert "last failure: rank 1 on " in ended.err and "exit code 0" in ended.err
     assert "rank 1 exited with 0 while other ranks still waited for it" in ended.err

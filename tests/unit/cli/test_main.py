@@ -37,6 +37,7 @@ BAD_CALLS = [
     (["run", "--nproc-per-node", "²", "train.py"], "--nproc-per-node ²"),
     (["run", "--nproc-per-node", "4", "--slots", "2", "train.py"], "--slots 2"),
     (["run", "--log-dir", "/proc/nope", "train.py"], "--log-dir"),
+    (["run", "--nproc", "2", "train.py"], "Did you mean '--nproc-per-node'?"),
     (["run", "--no-such-flag", "train.py"], "elasticd run --help"),
     (["run", "--etcd", "http://127.0.0.1:1", "train.py"], "http://127.0.0.1:1"),
     (["run", "--etcd", "https://a:1", "--etcd-cacert", "/nope", "train.py"], "/nope"),

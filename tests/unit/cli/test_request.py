@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.request import Mode, parse
+from elasticd.cli.script import default_job_name
 from elasticd.control.console import ERR, OUT
 from elasticd.errors import CallError, NotSupported
 from elasticd.records.ids import JobName
@@ -269,3 +270,10 @@ def test_our_variable_for_the_run_folder_wins_over_torchruns() -> None:
     assert parse(["train.py"], environ).run_folder == "ours"
     assert parse(["--log-dir", "flag", "train.py"], environ).run_folder == "flag"
     assert parse(["train.py"], {"PET_LOG_DIR": "theirs"}).run_folder == "theirs"
+
+
+def test_two_submissions_in_one_second_get_two_names() -> None:
+    """Of a cluster nobody can look into all run folders."""
+    request = parse(["--etcd", "http://a:1", "train.py"], {})
+    names = {default_job_name(request, "1122-1200", None, unique) for unique in ("a1", "b2")}
+    assert names == {"train-1122-1200-a1", "train-1122-1200-b2"}

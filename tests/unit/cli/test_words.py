@@ -45,7 +45,7 @@ def test_every_cause_is_named() -> None:
 def test_a_failure_names_rank_host_ending_and_log_last() -> None:
     """Not the whole traceback, but its end, where the exception stands."""
     lines = words.failure_lines(FAILURE)
-    assert lines[0] == "first failure: rank 3 on gpu-1 (n1), generation 2: exit code 1"
+    assert lines[0] == "last failure: rank 3 on gpu-1 (n1), generation 2: exit code 1"
     assert lines[-2:] == ["line 39", "full log: /runs/j/gen-2/rank-3.err"]
     assert len(lines) == words.TRACEBACK_LINES + 2
 
@@ -103,6 +103,14 @@ def test_the_end_is_told_by_its_message() -> None:
 def test_durations_are_short(value: float, text: str) -> None:
     """Three digits say enough."""
     assert words.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"), [(0, "0 bytes"), (1_234, "1.2 kB"), (3_400_000, "3.4 MB"), (7e9, "7.0 GB")]
+)
+def test_sizes_are_never_nought_by_rounding(nbytes: float, text: str) -> None:
+    """Nobody wants to read of 0.0 MiB."""
+    assert words.size_of(int(nbytes)) == text
 
 
 @pytest.mark.parametrize(

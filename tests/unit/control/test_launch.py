@@ -91,3 +91,13 @@ print(end_descendants(0.0))
     pid, killed = done.stdout.split()
     assert killed == "1"
     assert not Path("/proc", pid).exists()
+
+
+def test_what_an_agent_logs_is_not_what_it_said_for_people(tmp_path: Path) -> None:
+    """A console shows a sentence, never a line of JSON."""
+    agents = started(tmp_path)
+    log = tmp_path / "agent.log"
+    with log.open("a") as file:
+        file.write('{"event": "job.status_changed"}\n')
+    assert agents.last_words(NodeId("local-0")) == "here"
+    agents.stop(5.0)

@@ -171,21 +171,34 @@ def test_a_joined_host_leaves_alone_while_others_serve_the_job() -> None:
     """As with torchrun, where Ctrl-C on one host ends that host's part."""
     agents = ScriptedAgents("a")
     case = Case(agents, is_private=False)
-    for name in ("a", "b"):
-        member = Member(
-            node=NodeId(name),
-            incarnation=Incarnation("i"),
-            host="h",
-            address="x",
-            port=1,
-            slots=(),
-        )
-        put(case.store, KEYS.member(JOB, NodeId(name)), member)
+    serve(case, "a", "b")
+    put(case.store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(7)))
     case.interrupt.take(signal.SIGINT, None)
-    assert case.session.run().phase is Phase.STOPPED
+    status = case.session.run()
+    assert (status.phase, status.generation) == (Phase.STOPPED, 7)
+    assert "goes on on the others" in status.message
     assert agents.signals == [signal.SIGTERM]
     assert not case.has_stop()
-    assert case.status().phase is Phase.PENDING
+    assert case.status().phase is Phase.RUNNING
+
+
+def test_a_private_job_that_was_interrupted_says_by_what() -> None:
+    """Also where its agents had to be ended, with a rank that hung: nobody has left anything."""
+    agents = ScriptedAgents("a")
+    agents.over = {NodeId("a"): -15}
+    case = Case(agents)
+    serve(case, "a")
+    case.interrupt.take(signal.SIGTERM, None)
+    status = case.session.run()
+    assert (status.phase, status.message) == (Phase.STOPPED, "SIGTERM to elasticd run")
+
+
+def serve(case: Case, *names: str) -> None:
+    for name in names:
+        member = Member(
+            node=NodeId(name), incarnation=Incarnation("i"), host="h", address="x", port=1, slots=()
+        )
+        put(case.store, KEYS.member(JOB, NodeId(name)), member)
 
 
 def failed(code: int | None = None, name: str = "") -> JobStatus:
