@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from elasticd.errors import ElasticdError, Fenced
 from elasticd.records.codec import encode
 from elasticd.records.ids import JobName, NodeId
+from elasticd.records.incident import Incident, announced
 from elasticd.records.job import EndedJob
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
@@ -82,9 +83,7 @@ class Performer:
                 return ev.EffectDone(name="WriteResult", ok=True)
             case fx.WriteIncident(incident=incident):
                 self._held()
-                key = self.keys.incident(self.job, incident.generation, incident.node)
-                dated = replace(incident, at_unix_s=round(time.time(), 3))
-                self.store.commit(Txn(then=(Put(key=key, value=encode(dated)),)))
+                self.store.commit(Txn(then=(self._put_incident(incident),)))
                 return ev.EffectDone(name="WriteIncident", ok=True)
             case fx.Withdraw(result=result):
                 self._held()
@@ -94,6 +93,11 @@ class Performer:
                 return ev.WithdrawalDone(ok=True)
             case fx.FindOldest(count=count):
                 return ev.OldestFound(nodes=self._oldest(count))
+
+    def _put_incident(self, incident: Incident) -> Put:
+        key = self.keys.incident(self.job, incident.generation, incident.node)
+        dated = replace(incident, at_unix_s=round(time.time(), 3))
+        return Put(key=key, value=encode(dated))
 
     def _propose(self, effect: fx.ProposeWorld) -> ev.ProposalAnswered:
         """One transaction: the world, the status and our own change, or our own change alone."""
@@ -110,6 +114,7 @@ class Performer:
         then: tuple[Put | Delete, ...] = (
             Put(key=self.keys.world(self.job), value=encode(effect.world)),
             Put(key=self.keys.status(self.job), value=encode(effect.status)),
+            self._put_incident(announced(effect.world)),
             Delete(key=incidents, until=self.keys.incidents_of(self.job, effect.oldest_kept)),
             *(Delete(key=self.keys.result(self.job, n)) for n in effect.unneeded_results),
         )

@@ -132,6 +132,8 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
     for change in report.changes:
         when = time.strftime("%H:%M:%S", time.localtime(change.at_unix_s))
         click.echo(f"{when}  {words.timeline(change)}")
+        if arrivals := report.arrivals(change):
+            click.echo(f"          {arrivals}")
         phases = ", ".join(
             f"{phase} {words.seconds(value)}" for phase, value in change.phases_s.items()
         )

@@ -51,6 +51,9 @@ class Change:
     at_unix_s: float
     unnoticed_s: float = 0.0
     """The longest that no step had ended on any node when the change was noticed."""
+    told: int = 1
+    """Nodes that went through it and wrote down what they measured; 0: the next one came first, or
+    it is under way."""
     step: int | None = None
     lost_steps: int = 0
     received_bytes: int = 0
@@ -100,6 +103,17 @@ class JobReport:
             parts = (self.status.message + self.elsewhere, left_out(self.members))
             return "; ".join(part for part in parts if part)
         return waiting_for(self.spec, self.members) + self.elsewhere
+
+    def arrivals(self, change: Change) -> str:
+        """Say how far a change is, or that it came to nothing; empty once somebody told of it."""
+        world = self.world
+        is_last = world is not None and world.generation == change.generation
+        if is_last and self.status.phase is Phase.RUNNING and change.told < change.nodes:
+            arrived = sum(member.arrived == change.generation for member in self.members)
+            return f"under way: {arrived} of {change.nodes} nodes have arrived"
+        if change.told:
+            return ""
+        return "no node went through it before " + ("the end" if is_last else "the next change")
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
@@ -241,9 +255,10 @@ def _changes(incidents: Iterable[Incident]) -> tuple[Change, ...]:
     before: set[NodeId] = set()
     for generation in sorted(by_generation):
         found = by_generation[generation]
-        here = {incident.node for incident in found}
-        changes.append(_change(generation, found, tuple(sorted(here - before)) if before else ()))
-        before = here
+        here = {incident.node for incident in found if not incident.is_announced}
+        joined = tuple(sorted(here - before)) if before else ()
+        changes.append(_change(generation, found, joined))
+        before = here or before
     return tuple(changes)
 
 
@@ -262,6 +277,7 @@ def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId,
         lost=next((incident.lost for incident in found if incident.lost), ()),
         joined=joined,
         nodes=max(incident.nodes for incident in found),
+        told=sum(not incident.is_announced for incident in found),
         world_size=max(incident.world_size for incident in found),
         phases_s=phases,
         unnoticed_s=max(incident.unnoticed_s for incident in found),

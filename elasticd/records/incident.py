@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.reason import Reason
+from elasticd.records.world import World
 
-__all__ = ["Incident", "PHASES"]
+__all__ = ["Incident", "PHASES", "announced"]
 
 PHASES = (
     "detect",
@@ -50,6 +51,27 @@ class Incident:
     received_bytes: int = 0
     """State that came from other ranks to this node's workers."""
     note: str = ""
+    is_announced: bool = False
+    """Written with the world, by its proposer, before anybody had arrived: nothing was measured."""
     at_unix_s: float = 0.0
     """For people only; never compared with another host's."""
     unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+def announced(world: World) -> Incident:
+    """What is known of a generation when it begins.
+
+    It stands in the proposer's place, until that has arrived itself and tells more. So no
+    generation is missing, also where nobody arrives before the next one.
+    """
+    return Incident(
+        generation=world.generation,
+        node=world.proposer,
+        host=world.proposer,
+        reason=world.reason,
+        culprit=world.culprit,
+        lost=world.lost,
+        world_size=world.size,
+        nodes=len(world.nodes),
+        is_announced=True,
+    )

@@ -156,7 +156,7 @@ def _changes(call: Sequence[str], env: Mapping[str, str]) -> list[Change]:
         print(f"elasticd why: {answer.stderr.decode()[-500:]}", file=sys.stderr)
         return []
     changes: list[Change] = json.loads(answer.stdout)["changes"]
-    return [each for each in changes if each["generation"] > 1]
+    return [each for each in changes if each["generation"] > 1 and each["told"]]
 
 
 def is_alive(pid: int) -> bool:

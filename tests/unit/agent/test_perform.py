@@ -185,6 +185,23 @@ def test_incidents_tell_the_culprit_a_few_times_only() -> None:
     assert max(sizes[3:]) < 400
 
 
+def test_world_is_announced_until_its_proposer_tells_more() -> None:
+    """No generation is missing from `why`, also where nobody arrives before the next one."""
+    told, etcd = proposer(1), Etcd()
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, rank=1, signal="SIGKILL")))
+    effect = told.one(fx.ProposeWorld)
+    assert isinstance(effect, fx.ProposeWorld)
+    first = dataclasses.replace(effect, world_revision=0, status_revision=0, members_revision=None)
+    etcd.perform(first)
+    (item,) = etcd.store.list(KEYS.incidents(JOB)).items
+    found = decode(Incident, item.value)
+    assert found.is_announced and found.at_unix_s > 0
+    assert (found.generation, found.culprit) == (2, failure(1, rank=1, signal="SIGKILL"))
+    etcd.perform(fx.WriteIncident(incident=_incident(effect.world, name(0))))
+    (item,) = etcd.store.list(KEYS.incidents(JOB)).items
+    assert not decode(Incident, item.value).is_announced
+
+
 class RefusingStore(MemoryStore):
     why = ""
 

@@ -1,14 +1,17 @@
 """Records put together for reading."""
 
+from dataclasses import replace
+
 from elasticd.control.report import job_report, job_reports, node_reports
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
-from elasticd.records.incident import Incident
+from elasticd.records.incident import Incident, announced
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Node, Result, Saved
+from elasticd.records.member import Drain, Member, Node, Result, Saved, StoreAddress
 from elasticd.records.reason import Cause, Phase, Reason
+from elasticd.records.world import World, WorldNode
 from elasticd.store.api import KeyValue
 
 KEYS = Keys()
@@ -71,6 +74,83 @@ def test_a_change_takes_each_phase_from_the_node_where_it_took_longest() -> None
     assert change.phases_s == {"detect": 0.1, "stop": 0.5, "start": 0.4}
     assert change.total_s == 1.0
     assert change.culprit == CULPRIT
+
+
+def announcement(generation: int, reason: Reason, proposer: NodeId) -> KeyValue:
+    record = Incident(
+        generation=Generation(generation),
+        node=proposer,
+        host=proposer,
+        reason=reason,
+        culprit=CULPRIT,
+        nodes=2,
+        world_size=2,
+        is_announced=True,
+    )
+    return item(KEYS.incident(JOB, Generation(generation), proposer), record)
+
+
+def test_generation_in_which_nobody_arrived_has_its_row() -> None:
+    """It is the one with the culprit, and makes the next one no larger."""
+    told = [
+        incident(1, A, Reason.FIRST_WORLD, 2),
+        incident(1, B, Reason.FIRST_WORLD, 2),
+        announcement(2, Reason.WORKER_HUNG, B),
+        incident(3, A, Reason.JOINED, 2, agree=0.3),
+        incident(3, B, Reason.JOINED, 2, agree=0.3),
+    ]
+    report = job_report([*records()[:2], *told], KEYS, JOB)
+    assert report is not None
+    first, second, third = report.changes
+    assert (second.reason, second.culprit, second.told) == (Reason.WORKER_HUNG, CULPRIT, 0)
+    assert third.joined == () and (first.told, third.told) == (2, 2)
+    assert report.arrivals(second) == "no node went through it before the next change"
+    assert report.arrivals(third) == ""
+
+
+def test_change_under_way_says_how_far_it_is() -> None:
+    """From the members' own word."""
+    node = WorldNode(
+        node=A,
+        incarnation=Incarnation("i"),
+        host="h",
+        address="x",
+        port=1,
+        first_rank=Rank(0),
+        workers=(),
+    )
+    world = World(
+        generation=Generation(2),
+        nodes=(node, replace(node, node=B)),
+        store=StoreAddress(host="x", port=1),
+        reason=Reason.WORKER_HUNG,
+        proposer=A,
+    )
+    member = Member(
+        node=B,
+        incarnation=Incarnation("i"),
+        host="h",
+        address="x",
+        port=1,
+        slots=(),
+        arrived=Generation(2),
+    )
+    running = item(KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(2)))
+    report = job_report(
+        [
+            *records()[:1],
+            running,
+            incident(1, A, Reason.FIRST_WORLD, 2),
+            item(KEYS.incident(JOB, Generation(2), A), announced(world)),
+            item(KEYS.world(JOB), world),
+            item(KEYS.member(JOB, B), member),
+        ],
+        KEYS,
+        JOB,
+    )
+    assert report is not None
+    assert report.changes[1].reason is Reason.WORKER_HUNG
+    assert report.arrivals(report.changes[1]) == "under way: 1 of 2 nodes have arrived"
 
 
 def test_changes_say_what_changed_in_order() -> None:
