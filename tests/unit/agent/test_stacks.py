@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,18 @@ def test_those_that_answer_are_asked(path: Path) -> None:
     assert "=== rank 3, pid 12: stalled ===\nhere stands 12" in text
     assert "\x1b" not in text
     assert "\n\tin a line" in text
+
+
+def test_ranks_are_asked_before_they_can_be_told_anything_else(path: Path) -> None:
+    """Else they would have left where they waited by the time that they answer."""
+    askers: list[threading.Thread] = []
+    asking = StackCollector(
+        lambda pid, message: askers.append(threading.current_thread()), py_spy=""
+    )
+    done = threading.Event()
+    asking.collect(path, [standing(11), standing(12, is_frozen=True)], done.set)
+    assert askers == [threading.current_thread()]
+    assert done.wait(60.0)
 
 
 def test_frozen_one_is_not_asked_but_looked_at(path: Path, sleeper: int) -> None:

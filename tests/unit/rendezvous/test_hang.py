@@ -88,6 +88,16 @@ def test_culprit_of_another_node_is_told_of_as_one_of_ours() -> None:
     )
 
 
+def test_return_on_one_rank_is_found_after_the_short_limit_too() -> None:
+    """The others wait in a collective that it never begins; alike they may be at the end."""
+    told = training(1)
+    done = stall(8, has_returned=True)
+    for sequence, expected in ((9, Reason.WORKER_FAILED), (8, None)):
+        waits = stall(sequence, limit=StallLimit.STEP)
+        told.members(trainer(0, stall=waits), trainer(1, stall=done))
+        assert change_of(told) is expected
+
+
 def test_hang_is_not_hidden_by_a_join() -> None:
     """A newcomer that waits explains nothing."""
     told = training(1)
