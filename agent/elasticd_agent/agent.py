@@ -7,7 +7,6 @@ Nothing that runs here waits for the network or a disk that could hang.
 import secrets
 import signal
 from functools import partial
-from pathlib import Path
 
 from elasticd.channel.worker import FromWorker
 from elasticd.errors import EnvironmentProblem
@@ -22,6 +21,7 @@ from elasticd_agent.allotment import Claim, allot, claim_of, rivals
 from elasticd_agent.clock import now_s
 from elasticd_agent.comeback import Comebacks
 from elasticd_agent.demand import Demands
+from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
 from elasticd_agent.listing import Listing
@@ -52,7 +52,7 @@ class Agent:
         self._inbox, self._courier = presence.inbox, presence.courier
         self._peers, self._registration = presence.peers, presence.registration
         self._port, self._life = presence.peers.port, presence.life
-        self._log_folders = presence.log_folders
+        self._run_folder_of = presence.run_folder_of
         presence.on_peer_died = self._peer_died
         presence.on_peer_broke = self._peer_broke
         presence.on_lease_lost = self._lease_lost
@@ -64,6 +64,7 @@ class Agent:
         self._past: dict[str, Generation] = {}
         """By the uid of a job that is left for now: the newest generation of it."""
         self._runners: dict[JobName, Runner] = {}
+        self._guard = JobGuard(self._inbox.put, self._runners)
         self._keys = Keys(self._settings.cluster)
         self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
@@ -133,7 +134,7 @@ class Agent:
         for runner in list(self._runners.values()):
             wake = runner.wake_s()
             if wake is not None and wake <= at_s:
-                runner.tick()
+                self._guard.run(runner.spec.name, runner.tick)
         for watch in self._listings:
             watch.take_due()
         self._is_dirty |= self._comebacks.take_due()
@@ -319,12 +320,6 @@ class Agent:
             lacks_nodes=self._demands.lacks_nodes(spec.name),
         )
 
-    def _run_folder_of(self, spec: JobSpec) -> Path:
-        """Where its workers write, from where the log server is to read as well."""
-        folder = Path(spec.run_folder) if spec.run_folder else self._settings.run_folder
-        self._log_folders[spec.name] = folder
-        return folder
-
     def _join(self, spec: JobSpec, order: int, slots: tuple[Slot, ...]) -> None:
         self._incarnations += 1
         incarnation = incarnation_of(self._life, self._incarnations)
@@ -338,7 +333,7 @@ class Agent:
             keys=self._keys,
             courier=self._courier,
             lease=lambda: self._registration.lease,
-            post=self._inbox.put,
+            post=self._guard.post_for(spec.name),
             pools=self._pools,
             lookout=self._lookout,
             run_folder=self._run_folder_of(spec),

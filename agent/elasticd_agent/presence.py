@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elasticd.records.ids import JobName, Life, NodeId
+from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store
 from elasticd_agent.courier import Courier
@@ -74,6 +75,12 @@ class Presence:
             lost=lambda: self.on_lease_lost(),
             found=lambda: self.on_lease_found(),
         )
+
+    def run_folder_of(self, spec: JobSpec) -> Path:
+        """Say where a job's workers write; the log server reads there from now on."""
+        folder = Path(spec.run_folder) if spec.run_folder else self.settings.run_folder
+        self.log_folders[spec.name] = folder
+        return folder
 
     def open(self) -> None:
         """Register this node.

@@ -174,6 +174,12 @@ class Runner:
         if self.retired is None:
             self._watches.reread()
 
+    def crash(self, why: str) -> None:
+        """Leave the job for good: what is known of it cannot be trusted any more."""
+        if self.retired is None:
+            self.retired = Retired(is_job_over=False, rejoin_after_s=None, error=why)
+            self._changed()
+
     def wake_s(self) -> float | None:
         """When `tick` is wanted next."""
         times = [wake_at_s(self.state), self._pool_retry_s]
