@@ -4,7 +4,7 @@ import argparse
 
 from tests.sim.scale import measure, slope, table
 
-SIZES = (100, 1_000, 5_000)
+SIZES = (100, 1_000, 5_000, 10_000)
 
 
 def main() -> None:

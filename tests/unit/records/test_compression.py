@@ -10,39 +10,12 @@ from elasticd.errors import NotSupported
 from elasticd.records import compression
 from elasticd.records.codec import decode, encode
 from elasticd.records.compression import RECORD_LIMIT_BYTES
-from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
+from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec
-from elasticd.records.member import StoreAddress
-from elasticd.records.reason import Reason
-from elasticd.records.world import World, WorldNode, WorldWorker
+from elasticd.records.world import World
+from tests.fixtures.large_world import large_world
 
 ETCD_REQUEST_LIMIT_BYTES = 1536 * 1024
-
-
-def large_world(nodes: int, workers: int) -> World:
-    """Nodes with long names, and with lives, ports and process numbers that do not repeat."""
-    rng = random.Random(1)
-    return World(
-        generation=Generation(12),
-        nodes=tuple(
-            WorldNode(
-                node=NodeId(f"gpu-node-{index:05}.cluster.internal"),
-                incarnation=Incarnation(f"{rng.getrandbits(48):012x}.{rng.randint(1, 9)}"),
-                host=f"gpu-node-{index:05}.cluster.internal",
-                address=f"10.{rng.randint(0, 9)}.{rng.randint(0, 255)}.{rng.randint(0, 255)}",
-                port=rng.randint(30_000, 60_000),
-                first_rank=Rank(index * workers),
-                workers=tuple(
-                    WorldWorker(slot=Slot(slot), nonce=Nonce(rng.randint(1, 30)))
-                    for slot in range(workers)
-                ),
-                since=Generation(rng.randint(1, 12)),
-            )
-            for index in range(nodes)
-        ),
-        store=StoreAddress(host="10.0.0.1", port=4444),
-        reason=Reason.JOINED,
-    )
 
 
 def test_world_of_ten_thousand_nodes_fits_and_is_read_again() -> None:
