@@ -51,8 +51,8 @@ def _batches(
             slots[batch.slot] = memory
         indices = pieces[at : at + batch.count]
         at += batch.count
-        _, starts, _ = extents(manifest, indices)
+        _, starts, size = extents(manifest, indices)
         held = slots[batch.slot]
         wanted = [manifest.pieces[index] for index in indices]
-        yield Brought(held.view, wanted, starts, held)
+        yield Brought(held.view[:size], wanted, starts, held)  # Its slot may be larger.
         answer = client.ask_memory(ms.More(), ms.Batch)

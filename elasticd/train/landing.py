@@ -20,13 +20,14 @@ class Landing:
 
     def __init__(self, tensors: Sequence[Tensor], places: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors
-        self._here = [local_part(place) for place in places]
+        self.here = [local_part(place) for place in places]
+        """What this rank holds of each."""
 
     def put(self, memory: memoryview, pieces: Sequence[Piece], starts: Sequence[int]) -> None:
         """Copy pieces that begin at these bytes of memory."""
         parts = views(memory, self._tensors, pieces, starts)
         with torch.no_grad():
             for piece, part in zip(pieces, parts, strict=True):
-                pair = common(self._here[piece.tensor], piece.offsets, part)
+                pair = common(self.here[piece.tensor], piece.offsets, part)
                 if pair is not None:
                     pair[0].copy_(pair[1])

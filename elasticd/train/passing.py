@@ -13,7 +13,7 @@ import torch.distributed as dist
 from elasticd.checkpoint.manifest import Piece
 from elasticd.errors import ElasticdError, Unavailable
 
-__all__ = ["Load", "NotPassed", "pass_on"]
+__all__ = ["Load", "Meeting", "NotPassed", "broadcast_text", "pass_on"]
 
 CHUNK_BYTES = 32 << 20
 """Of one broadcast: a group that is aborted gets out of it soon."""
@@ -55,6 +55,14 @@ def pass_on(group: Meeting, mine: Iterable[Load]) -> Iterator[Load]:
                 left.remove(rank)
             else:
                 yield load
+
+
+def broadcast_text(text: bytes, source: int) -> bytes:
+    """Return on all ranks what `source` has; collective."""
+    words = bytearray(_number(len(text), source))
+    words[:] = text or words
+    _bytes(memoryview(words), source)
+    return bytes(words)
 
 
 def _broadcast(own: Iterator[Load] | None, source: int) -> Load | None:

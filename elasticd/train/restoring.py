@@ -3,19 +3,19 @@
 Rank 0 chooses what is restored, so that all restore the same. Each rank then provides a part (what
 it has itself, what its own node has in memory, or an equal share of the stored bytes, which its
 keeper reads and verifies batch after batch) and passes it on to the others: every stored byte is
-read once. Nothing that is not verified is written to the state. If a part turns out to be damaged,
-all go back to the checkpoint before, which writes over what was written already.
+read once. Of what is sharded each rank reads, or is sent, its own part only. Nothing that is not
+verified is written to the state. If a part turns out to be damaged, all go back to the checkpoint
+before, which writes over what was written already.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 
-from elasticd.checkpoint.fetch import size_of
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Manifest, Tensor
@@ -24,17 +24,19 @@ from elasticd.records.codec import from_plain, to_plain
 from elasticd.train.asking import Keeping
 from elasticd.train.choosing import choose
 from elasticd.train.content import dtype_of
-from elasticd.train.inflow import Brought, inflow
+from elasticd.train.inflow import Brought
 from elasticd.train.landing import Landing
 from elasticd.train.matching import CannotRestore, matched
-from elasticd.train.passing import NotPassed, pass_on
+from elasticd.train.passing import Load, NotPassed, pass_on
+from elasticd.train.redistribute import Box, all_boxes, compact, packed, redistribute, spread_of
 from elasticd.train.remnant import Remnant
 from elasticd.train.shard import local_part
+from elasticd.train.stored_checkpoint import Stored
 from elasticd.train.surviving import Survivors
 from elasticd.train.talk import Meeting, Talk
 from elasticd.train.tree import Tree
 
-__all__ = ["Alive", "Restored", "divided", "restore"]
+__all__ = ["Alive", "Restored", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
@@ -207,7 +209,9 @@ class _Restore:
 
     # --- what this rank brings ------------------------------------------------------------------
 
-    def _provide(self, chosen: dict[str, Any]) -> tuple[Iterable[Brought], _Source | None, str]:
+    def _provide(
+        self, chosen: dict[str, Any]
+    ) -> tuple[list[Brought] | Stored, _Source | None, str]:
         """Return what this rank has for all, the whole if it knows it, and why it has nothing."""
         try:
             if chosen["place"] == "ranks":
@@ -216,7 +220,7 @@ class _Restore:
                 return *self._map(chosen["holders"]), ""
             return *self._fetch(chosen["number"]), ""
         except ElasticdError as exc:
-            return (), None, str(exc)
+            return [], None, str(exc)
 
     def _pack(self) -> tuple[list[Brought], _Source | None]:
         assert self._alive is not None
@@ -246,12 +250,11 @@ class _Restore:
                 source = _Source(held.snapshot, mapped.epoch, mapped.skeleton, mapped.tensors)
         return provided, source
 
-    def _fetch(self, number: int) -> tuple[Iterable[Brought], _Source | None]:
+    def _fetch(self, number: int) -> tuple[Stored, _Source | None]:
         manifest = self._manifest(number)
-        first, count = divided(manifest, self._group.size)[self._group.rank]
         header = manifest.header
         source = _Source(header.snapshot, header.epoch, header.skeleton, header.tensors)
-        return inflow(self._client, number, manifest, range(first, first + count)), source
+        return Stored(number, manifest), source
 
     def _manifest(self, number: int) -> Manifest:
         _, memory = self._client.ask_memory(ms.Read(number=number), ms.Shared)
@@ -296,20 +299,52 @@ class _Restore:
         ]
 
     def _land(
-        self, source: _Source, places: Sequence[torch.Tensor], provided: Iterable[Brought]
+        self,
+        source: _Source,
+        places: Sequence[torch.Tensor],
+        provided: list[Brought] | Stored,
     ) -> str:
-        """Bring everything to its place; return why that did not work, if this rank knows."""
+        """Bring everything to its place; return why that did not work, if this rank knows.
+
+        What all ranks hold reaches all of them from the one that has it or reads it; of what is
+        sharded each rank gets its own part only.
+        """
         landing = Landing(source.tensors, places)
         self._state._is_broken = True
-        mine = (each for each in provided if each.pieces)
+        boxes = all_boxes(self._group, source.tensors, landing.here)
+        is_spread = spread_of(source.tensors, boxes)
         try:
-            for load in pass_on(self._group, (each[:3] for each in mine)):
+            for load in self._loads(landing, source, provided, boxes, is_spread):
                 landing.put(*load)
         except NotPassed:
             return ""
         except ElasticdError as exc:
             return str(exc)
         return ""
+
+    def _loads(
+        self,
+        landing: Landing,
+        source: _Source,
+        provided: list[Brought] | Stored,
+        boxes: Sequence[Sequence[Box]],
+        is_spread: Sequence[bool],
+    ) -> Iterator[Load]:
+        """All that this rank lands. What every rank takes part in comes first: who fails in what
+        is its own has left nobody waiting."""
+        group = self._group
+        if isinstance(provided, Stored):
+            alike, own = provided.divided(group, landing.here, is_spread)
+            for_all = provided.read(self._client, alike)
+            yield from pass_on(group, (compact(each, source.tensors) for each in for_all))
+            yield from provided.read(self._client, own)
+            return
+        parts = [packed(each[:3], source.tensors, is_spread) for each in provided]
+        alike_loads = [alike for alike, _ in parts if alike[1]]
+        yield from pass_on(group, alike_loads)
+        if any(is_spread):
+            spread = [spread for _, spread in parts if spread[1]]
+            yield from redistribute(group, spread, source.tensors, boxes)
 
     def _load(self, source: _Source, places: Sequence[torch.Tensor]) -> None:
         position = (source.snapshot.step, source.epoch)
@@ -343,21 +378,6 @@ class _Restore:
         if why:
             raise CannotRestore(why)
         return int(run)
-
-
-def divided(manifest: Manifest, count: int) -> list[tuple[int, int]]:
-    """Divide the pieces among ranks: (first, number) of each, about equally many bytes. Pure."""
-    total = sum(size_of(manifest, piece) for piece in manifest.pieces)
-    found = []
-    first = at = 0
-    for rank in range(count):
-        end = first
-        while end < len(manifest.pieces) and (rank == count - 1 or at < total * (rank + 1) / count):
-            at += size_of(manifest, manifest.pieces[end])
-            end += 1
-        found.append((first, end - first))
-        first = end
-    return found
 
 
 def _is_place(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:

@@ -13,7 +13,7 @@ from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.manifest import Manifest
 from elasticd.train.content import views
-from elasticd.train.restoring import divided
+from elasticd.train.stored_checkpoint import divided
 from tests.benchmarks.checkpoint_site import Job, Keeper, Trained, over
 from tests.benchmarks.report import Figure, Series
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from elasticd.checkpoint.fetch import size_of
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.train import keeper, restart
 from elasticd.train.interrupt import Interrupted
@@ -181,6 +182,49 @@ def test_each_rank_fills_its_own_part(
     """Whatever the shares were cut like: uneven ones, empty ones, boxes, copies; in place."""
     heard = troupe.play(restored_spread, mesh_shape, words, is_in_memory, size=SIZE)
     assert heard == [(True, True)] * SIZE
+
+
+def moved_spread(rank: int, is_in_memory: bool) -> int:
+    """Restore a sharded state; returns the bytes that this rank read from storage and sent."""
+    stock = Stock(holders=SIZE)
+    stock.store(5)
+    if is_in_memory:
+        stock.hold(5, rank)
+    state = Plain(spread((SIZE,), "0"))
+    moved = 0
+    broadcast, exchange = dist.broadcast, dist.all_to_all_single
+
+    def counted(tensor: torch.Tensor, source: int) -> None:
+        nonlocal moved
+        moved += tensor.nbytes * (SIZE - 1) if source == rank else 0
+        broadcast(tensor, source)
+
+    def exchanged(found: Any, given: torch.Tensor, of: list[int], to: list[int]) -> None:
+        nonlocal moved
+        assert to[rank] == 0 and sum(to) == given.nbytes
+        moved += given.nbytes
+        exchange(found, given, of, to)
+
+    dist.broadcast, dist.all_to_all_single = counted, exchanged  # type: ignore[assignment]
+    try:
+        restore(here(rank), stock, state, lambda: False)
+    finally:
+        dist.broadcast, dist.all_to_all_single = broadcast, exchange
+    assert same(whole(state.entries), state_of(5))
+    manifest, _ = stock._manifest(15)
+    read = [index for each in stock.of(ms.Stream) for index in each.pieces]
+    return moved + sum(size_of(manifest, manifest.pieces[index]) for index in read)
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_sharded_restore_moves_each_byte_to_the_rank_that_needs_it(
+    troupe: Troupe, is_in_memory: bool
+) -> None:
+    """Storage and network together move hardly more than the state; a broadcast would move it to
+    every rank."""
+    moved = troupe.play(moved_spread, is_in_memory, size=SIZE)
+    nbytes = sum(each.nbytes for each in state_of(5).values() if isinstance(each, torch.Tensor))
+    assert 0 < sum(moved) <= 1.1 * nbytes
 
 
 def loaded_spread(rank: int, mesh_shape: tuple[int, ...], words: str) -> tuple[int, bool]:

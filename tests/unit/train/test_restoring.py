@@ -17,7 +17,8 @@ from elasticd.records.codec import to_plain
 from elasticd.train.choosing import SETTLE_S, choose
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.matching import CannotRestore
-from elasticd.train.restoring import Restored, divided, restore
+from elasticd.train.restoring import Restored, restore
+from elasticd.train.stored_checkpoint import divided
 from tests.unit.checkpoint.records import header
 from tests.unit.train.restoring_case import EPOCH, Group, Plain, Stock, snapshot_of, state_of
 from tests.unit.train.saving_case import same
