@@ -110,7 +110,7 @@ def _limit_passed(
         return StallLimit.PROGRESS
     beats = [beat, *(other.beat for other in waiting if other.beat is not None)]
     step_s = max((b.step_s for b in beats if math.isfinite(b.step_s)), default=0.0)
-    if not worker.has_stepped or step_s <= 0.0:
+    if not worker.has_stepped or step_s <= 0.0 or math.isinf(worker.limit_s):
         return None
     usual_s = max(SHORT_LIMIT_S, SHORT_LIMIT_STEPS * step_s + SHORT_LIMIT_MARGIN_S)
     own_s = max(usual_s, OWN_RECORD_FACTOR * worker.record_s)

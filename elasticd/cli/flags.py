@@ -106,7 +106,7 @@ FLAGS: tuple[Flag, ...] = (
     _own(
         "progress-timeout",
         "In-process mode: without progress for so long, outside state.pause, a worker hangs; "
-        "0: for ever.  [60]",
+        "0: never, also where others wait for it.  [60]",
         "S",
     ),
     _own(

@@ -85,7 +85,7 @@ class JobSpec:
     isolation_limit_s: float = 60.0
     """Workers of a node without etcd are stopped after this long."""
     progress_timeout_s: float = 60.0
-    """0: for ever.
+    """0: for ever, also where others wait for it.
     Of a worker in `elasticd.run`, outside `state.pause`: without any progress for so long it is
     hung."""
     on_nan: str = "ignore"

@@ -1,11 +1,13 @@
 """What an agent tells the other nodes of workers that stand still, and what it takes back."""
 
+import math
+
 import pytest
 
 from elasticd.channel.worker import Entered, Formed, Stepped
 from elasticd.records.ids import Generation
 from elasticd.records.member import StallLimit
-from tests.fixtures.pulse_scene import Scene, beat
+from tests.fixtures.pulse_scene import NEVER_S, Scene, beat
 
 
 @pytest.fixture
@@ -37,6 +39,19 @@ def test_waiting_for_another_node_is_told_and_blames_nobody_here(pair: Scene) ->
     assert pair.verdicts == [] and len(pair.told) == 2
     pair.go(6.0)
     assert {v.pid for v in pair.verdicts} == {1, 2}
+
+
+def test_job_without_a_limit_has_no_short_one() -> None:
+    """`--progress-timeout 0`: somebody is in a debugger, while the others wait."""
+    scene = Scene()
+    for pid in (1, 2):
+        scene.worker(pid, limit_s=math.inf)
+    scene.go(1.0)
+    scene.saying = {1: beat(sequence=60), 2: beat(sequence=61)}
+    scene.go(NEVER_S)
+    scene.saying[1] = beat(sequence=61)
+    scene.go(NEVER_S)
+    assert scene.verdicts == [] and scene.told == []
 
 
 def test_first_step_is_told_to_nobody() -> None:
