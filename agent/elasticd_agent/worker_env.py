@@ -116,11 +116,14 @@ def prepared_env(
 ) -> dict[str, str]:
     """Return the environment of a worker that is to wait in `elasticd.run` for its first world.
 
-    It knows no rank: that can be another one in each world. It sees the device of its slot alone.
+    It knows no rank: that can be another one in each world. It sees the device of its slot alone,
+    so that is number 0; where devices cannot be counted the slot is its place among them. A script
+    that reads LOCAL_RANK before `elasticd.run` must not fail in its first replacement.
     """
     env = without_secrets(base)
     env.update(spec.env)
     env.update(
+        LOCAL_RANK="0" if gpus.names else str(slot),
         ROLE_NAME=spec.role,
         TORCHELASTIC_RUN_ID=spec.name,
         TORCHELASTIC_MAX_RESTARTS=str(spec.limits.user_error),

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from elasticd.checkpoint.lease import reading
+from elasticd.checkpoint.read import Damaged
 from elasticd.cli import checkpoint_words as words
 from elasticd.cli.checkpoint_site import open_site, site_options
 from elasticd.errors import CallError
@@ -37,8 +38,17 @@ def export(number: int | None, step: int | None, form: str, target: str, **given
     from elasticd.train import export as writer  # costs the import of torch
 
     writer.check_target(folder)
-    with reading(site.bucket, entry.number):
-        writer.export(site.bucket, entry, form, folder)
+    try:
+        with reading(site.bucket, entry.number):
+            writer.export(site.bucket, entry, form, folder)
+    except Damaged as exc:
+        before = next((each for each in site.checkpoints() if each.number < entry.number), None)
+        if before is None:
+            raise
+        sentence = str(exc).rstrip(".")
+        raise Damaged(
+            f"{sentence}. The one before is {words.named(before)}: export it by its number."
+        ) from exc
     click.echo(f"wrote {words.named(entry)} to {folder}; to load it:")
     click.echo(f"  {writer.FORMATS[form].hint(folder)}")
     return 0

@@ -13,8 +13,8 @@ _WORDS = {
     Reason.NODE_LEFT: "which said goodbye",
     Reason.NODE_RETURNED: "whose agent was started anew",
     Reason.DID_NOT_ARRIVE: "which did not arrive",
-    Reason.DRAINED: "which is drained",
-    Reason.PREEMPTED: "which is preempted",
+    Reason.DRAINED: "which was drained",
+    Reason.PREEMPTED: "which was preempted",
     Reason.STOP_REQUESTED: "whose agent ends",
 }
 

@@ -270,6 +270,8 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
     if state.is_in_process and user_error is None:
         user_error = state.status.last_user_error  # A join in between makes it no better.
     is_whole = is_refilled(state, now_s)
+    # It stands as long as the world does, also when these nodes are well again.
+    gone = without({n: r for n, r in change.lost.items() if world.node(n) is None})
     step = state.pace.step if state.pace is not None else 0
     return JobStatus(
         uid=state.spec.uid,
@@ -278,7 +280,7 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
         phase=Phase.RUNNING,
         generation=world.generation,
         reason=world.reason,
-        message=without({n: r for n, r in change.lost.items() if world.node(n) is None}),
+        message=f"began {gone}" if gone else "",
         budget=budget.charged(cause) if is_charged and cause is not None else budget,
         nodes=len(world.nodes),
         restarts=world.restarts,

@@ -126,14 +126,15 @@ def test_a_state_that_is_one_tensor_can_be_exported(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_not_exported(tmp_path: Path) -> None:
-    """Exit 1, the part is named, and no folder is left."""
-    maker = Maker.of(tmp_path / "run", steps=1)
-    part = sorted((tmp_path / "run" / "steps").rglob("*.bin"))[0]
+    """Exit 1, the part and the checkpoint before are named, and no folder is left."""
+    maker = Maker.of(tmp_path / "run", steps=2)
+    part = sorted((tmp_path / "run" / "steps").rglob("*.bin"))[-1]
     data = bytearray(part.read_bytes())
     data[100] ^= 1
     part.write_bytes(data)
     done = elasticd("export", maker.url, "--format", "torch", "--to", f"{tmp_path}/x", expect=1)
     assert part.name in done.stderr and done.stderr.count("\n") == 1
+    assert "The one before is checkpoint" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

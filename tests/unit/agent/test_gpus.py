@@ -99,6 +99,7 @@ def test_prepared_worker_sees_the_gpu_of_its_slot(tmp_path: Path, slot: int) -> 
     )
     seen = {name: env.get(name) for name in ("CUDA_VISIBLE_DEVICES", "ELASTICD_SLOT")}
     assert seen == {"CUDA_VISIBLE_DEVICES": str(slot), "ELASTICD_SLOT": str(slot)}
+    assert env["LOCAL_RANK"] == "0", "of those that it sees; scripts read it before they train"
     assert env["ELASTICD_GPUS"] == "4" and "HIP_VISIBLE_DEVICES" not in env
     assert env["NCCL_SOCKET_IFNAME"] == "=eth0" and env["GLOO_SOCKET_IFNAME"] == "eth0"
 
@@ -124,5 +125,5 @@ def test_worker_of_a_world_sees_the_gpus_of_its_slots(tmp_path: Path) -> None:
 def test_without_gpus_no_mask_is_set_and_the_slot_is_told(tmp_path: Path) -> None:
     """Some machines have GPUs that cannot be counted from outside (WSL)."""
     env = prepared_env(SPEC, NodeId("a"), Slot(1), tmp_path, base={}, interface="", gpus=Gpus())
-    assert env["ELASTICD_SLOT"] == "1"
+    assert env["ELASTICD_SLOT"] == env["LOCAL_RANK"] == "1"
     assert not {"CUDA_VISIBLE_DEVICES", "ELASTICD_GPUS", "NCCL_SOCKET_IFNAME"} & set(env)

@@ -27,8 +27,9 @@ class Keepers:
     def end(self, name: str, code: int = 0) -> None:
         stdin = self.running[name].stdin
         assert stdin is not None
-        stdin.write(f"{code}\n")
-        stdin.close()
+        if not stdin.closed:
+            stdin.write(f"{code}\n")
+            stdin.close()
 
 
 @pytest.fixture

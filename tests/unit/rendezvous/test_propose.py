@@ -351,7 +351,7 @@ def test_running_status_says_without_whom() -> None:
     told = proposer(1, 2)
     told.members(member(0, arrived=1), member(1, arrived=1))
     told.tick(0.2)
-    assert proposal(told).status.message == "without node-2, whose lease ran out"
+    assert proposal(told).status.message == "began without node-2, whose lease ran out"
 
 
 def test_first_world_waits_for_members_that_are_still_preparing() -> None:
