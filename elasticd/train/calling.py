@@ -2,16 +2,17 @@
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from elasticd.errors import CallError
 from elasticd.train.setting import Setting
 from elasticd.train.state import State
 
-__all__ = ["check_call"]
+__all__ = ["check_call", "check_device"]
 
 
 def check_call(train: Callable[..., Any], state: State, setting: Setting) -> None:
@@ -42,6 +43,22 @@ def check_call(train: Callable[..., Any], state: State, setting: Setting) -> Non
             "elasticd.run was called from a thread: call it from the main thread of the script."
         )
     state._tree()  # Raises where something in it cannot travel, before it stands in any world.
+
+
+def check_device(modules: Iterable[torch.nn.Module], own: torch.device) -> None:
+    """Refuse a model that was built on another worker's GPU, as `.cuda()` does.
+
+    Raises:
+        CallError: some of it is there.
+    """
+    for module in modules:
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.device.type == "cuda" and tensor.device != own:
+                raise CallError(
+                    f"The {type(module).__name__} of the state is on {tensor.device}, and this "
+                    f"worker's device is {own}: build it with .to(elasticd.device()), not with "
+                    ".cuda()."
+                )
 
 
 def _check_arguments(train: Callable[..., Any]) -> None:

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import torch
 import torch.distributed as dist
 
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.errors import CallError, ElasticdError
 from elasticd.train import nccl
 from elasticd.train.agree import Decision, Report, agree
-from elasticd.train.calling import check_call
+from elasticd.train.calling import check_call, check_device
 from elasticd.train.device import device, use_device
 from elasticd.train.echo import is_echo, is_silence
 from elasticd.train.end import wait_for_all
@@ -70,12 +71,13 @@ def run(train: Train, state: State) -> None:
     setting = Setting.read(os.environ)
     with _only_run():
         check_call(train, state, setting)
-        use_device()
+        own = use_device()
+        check_device(state._of(torch.nn.Module), own)
+        if own.type == "cuda":
+            nccl.prepare(os.environ)
         session: Session = AgentSession(Link(setting.agent)) if setting.agent else Solo()
         _HAS_RUN = bool(setting.agent)
         state._on_nan = setting.on_nan
-        if setting.agent:
-            nccl.prepare(os.environ)
         _Run(train, state, session, setting).go()
 
 
