@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from elasticd.train import cuda
 from elasticd.train.tensor_bytes import TensorBytes
 from elasticd.train.tree import Tree
 
@@ -45,6 +46,8 @@ def digests(data: TensorBytes) -> Iterator[bytes]:
 def fingerprint(tree: Tree) -> str:
     """Hash all of a state: skeleton, and each tensor's type, shape and bytes."""
     whole = hashlib.blake2b(tree.skeleton.encode(), digest_size=16)
+    # The threads have streams of their own, which wait for nobody's.
+    cuda.synchronize(tree.tensors)
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         for tensor, parts in zip(tree.tensors, pool.map(_all_digests, tree.tensors), strict=True):
             whole.update(f"{tensor.dtype} {list(tensor.shape)}".encode())

@@ -91,7 +91,7 @@ class Communicators:
         """Return at once; before there is a group, there is nothing to abort."""
         with self._lock:
             if self._abort is None and default_group.is_made():
-                self._abort = Abort()
+                self._abort = Abort(self._device)
                 self._abort.begin()
 
     def check(self, over_s: float) -> None:
@@ -111,8 +111,8 @@ class Communicators:
 class Abort:
     """One abort of all groups of this process, in a thread of its own; it ends or the process."""
 
-    def __init__(self, limit_s: float = ABORT_LIMIT_S) -> None:
-        self._limit_s = limit_s
+    def __init__(self, device: torch.device, limit_s: float = ABORT_LIMIT_S) -> None:
+        self._device, self._limit_s = device, limit_s
         self._error: Exception | None = None
         self._aborting = Thread(target=self._abort, name="elasticd-abort", daemon=True)
         self._watching = Thread(target=self._watch, name="elasticd-abort-limit", daemon=True)
@@ -128,7 +128,8 @@ class Abort:
 
     def _abort(self) -> None:
         try:
-            default_group.abort_all()
+            with cuda.on(self._device):
+                default_group.abort_all()
         except Exception as exc:  # Whatever it was, the kernels spin on: the process must end.
             self._error = exc
 

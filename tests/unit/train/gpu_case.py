@@ -1,7 +1,8 @@
 """Stands for CUDA and NCCL: takes note of every call, its arguments, its thread and its order."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,7 +55,10 @@ class FakeGpu:
         self.after_init: Callable[[], object] = lambda: None
         self.streams = {self.own: FakeStream(self, self.own, f"compute {own}")}
         self.side = FakeStream(self, self.own, "side")
+        self.entered: list[torch.device] = []
+        """What was made a thread's current device for a while."""
         patch = monkeypatch.setattr
+        patch(torch.cuda, "device", self._on)
         patch(torch.cuda, "Event", lambda *args, **kwargs: FakeEvent(self))
         patch(torch.cuda, "current_stream", lambda device: self.streams[device])
         patch("elasticd.train.cuda._is_initialized", lambda: True)
@@ -81,6 +85,11 @@ class FakeGpu:
 
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
+
+    @contextmanager
+    def _on(self, device: torch.device) -> Iterator[None]:
+        self.entered.append(device)
+        yield
 
     def _init(self, backend: str, **options: Any) -> None:
         self.note("init", backend, options)

@@ -70,7 +70,7 @@ def test_planned_end_is_an_abort_and_no_flush(gpu: FakeGpu) -> None:
     del gpu.calls[:], gpu.threads[:]
     group.close()
     assert gpu.calls == [("abort", True)], "the default group is named: 2.6 wants it so"
-    assert gpu.threads == ["elasticd-abort"]
+    assert gpu.threads == ["elasticd-abort"] and gpu.entered == [gpu.own]
 
 
 def test_planned_end_waits_for_the_others_first(
@@ -187,7 +187,7 @@ def test_abort_that_does_not_return_ends_the_process(gpu: FakeGpu, ended: list[s
     group.form()
     may_end = threading.Event()
     gpu.before_abort = lambda: may_end.wait(LIMIT_S)
-    abort = Abort(limit_s=0.05)
+    abort = Abort(gpu.own, limit_s=0.05)
     abort.begin()
     abort.wait()
     assert ended == ["the abort of NCCL did not return within 0.05 s"]

@@ -7,7 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticd.train import cuda
+from elasticd.train.chunk import fingerprint
 from elasticd.train.tensor_bytes import TensorBytes
+from elasticd.train.tree import flatten
 
 SHAPES = st.lists(st.integers(1, 4), min_size=0, max_size=4)
 
@@ -96,6 +99,14 @@ def test_half_an_element_of_what_is_not_plain_is_refused() -> None:
     data = TensorBytes(torch.zeros(4, 4).mT)
     with pytest.raises(ValueError, match="no whole elements"):
         data.read(2, 4)
+
+
+def test_fingerprint_waits_for_the_device_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads read on streams of their own."""
+    waited: list[list[torch.Tensor]] = []
+    monkeypatch.setattr(cuda, "synchronize", lambda tensors: waited.append(list(tensors)))
+    fingerprint(flatten("state", [torch.zeros(2), torch.ones(3)]))
+    assert [len(each) for each in waited] == [2]
 
 
 def test_nothing_has_no_bytes() -> None:
