@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Gpus", "visible_gpus"]
+__all__ = ["MASKS", "Gpus", "visible_gpus"]
+
+MASKS = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
+"""What hides GPUs from a process."""
 
 _MASKS_OF_AMD = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """In the order in which HIP looks at them."""

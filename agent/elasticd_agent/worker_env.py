@@ -14,7 +14,7 @@ from pathlib import Path
 from elasticd.records.ids import Generation, JobName, NodeId, Rank, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.world import Placement, World
-from elasticd_agent.gpus import Gpus
+from elasticd_agent.gpus import MASKS, Gpus
 
 __all__ = [
     "WorkerFiles",
@@ -100,7 +100,7 @@ def worker_env(
         env.setdefault("OMP_NUM_THREADS", "1")
     # The device follows the slot: another job may hold the first ones of this node.
     slots = [int(worker.slot) for worker in placement.node.workers]
-    _add_device(env, gpus, own=int(placement.worker.slot), shown=slots)
+    _add_device(env, spec, gpus, own=int(placement.worker.slot), shown=slots)
     return env
 
 
@@ -133,7 +133,7 @@ def prepared_env(
     _add_common(env, spec, interface)
     if spec.workers_per_node != 1:
         env.setdefault("OMP_NUM_THREADS", "1")
-    _add_device(env, gpus, own=int(slot), shown=[int(slot)])
+    _add_device(env, spec, gpus, own=int(slot), shown=[int(slot)])
     return env
 
 
@@ -160,10 +160,15 @@ def _add_common(env: dict[str, str], spec: JobSpec, interface: str) -> None:
         env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
 
 
-def _add_device(env: dict[str, str], gpus: Gpus, *, own: int, shown: list[int]) -> None:
-    """Tell a worker its slot, and show it the GPUs of some slots, where they can be counted."""
+def _add_device(
+    env: dict[str, str], spec: JobSpec, gpus: Gpus, *, own: int, shown: list[int]
+) -> None:
+    """Tell a worker its slot, and show it the GPUs of some slots, where they can be counted.
+
+    A job that brings a mask of its own keeps it: an empty one trains on the CPU.
+    """
     env["ELASTICD_SLOT"] = str(own)
-    if gpus.names:
+    if gpus.names and not spec.env.keys() & MASKS:
         env["ELASTICD_GPUS"] = str(len(gpus.names))
         count = len(gpus.names)
         env.update(gpus.mask([gpus.names[slot] for slot in shown if slot < count]))

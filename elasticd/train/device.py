@@ -51,15 +51,15 @@ def _index(env: Mapping[str, str], visible: int, *, is_built: bool) -> int | Non
     if is_built and counted and slot is not None and slot >= counted:
         raise EnvironmentProblem(
             f"This is the worker of slot {slot} on a node with {counted} GPUs: start no more "
-            "workers per node than it has GPUs (--nproc-per-node, --slots), or start the agent "
-            "with CUDA_VISIBLE_DEVICES= to train on the CPU."
+            "workers per node than it has GPUs (--nproc-per-node, --slots), or give "
+            "--env CUDA_VISIBLE_DEVICES= to train on the CPU."
         )
     if visible == 0:
         if counted and is_built:
             raise EnvironmentProblem(
                 f"This node has {counted} GPUs, and torch {torch.__version__} finds none of them "
-                f"({_masks(env)}): look at the driver (nvidia-smi, rocm-smi), or start the agent "
-                "with CUDA_VISIBLE_DEVICES= to train on the CPU."
+                f"({_masks(env)}): look at the driver (nvidia-smi, rocm-smi), or give "
+                "--env CUDA_VISIBLE_DEVICES= to train on the CPU."
             )
         if counted:
             sys.stderr.write(

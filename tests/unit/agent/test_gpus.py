@@ -127,3 +127,12 @@ def test_without_gpus_no_mask_is_set_and_the_slot_is_told(tmp_path: Path) -> Non
     env = prepared_env(SPEC, NodeId("a"), Slot(1), tmp_path, base={}, interface="", gpus=Gpus())
     assert env["ELASTICD_SLOT"] == env["LOCAL_RANK"] == "1"
     assert not {"CUDA_VISIBLE_DEVICES", "ELASTICD_GPUS", "NCCL_SOCKET_IFNAME"} & set(env)
+
+
+@pytest.mark.parametrize("mask", ["", "2,3"])
+def test_mask_that_a_job_brings_is_kept(tmp_path: Path, mask: str) -> None:
+    """`--env CUDA_VISIBLE_DEVICES=` trains on the CPU of machines with GPUs."""
+    spec = replace(SPEC, env={"CUDA_VISIBLE_DEVICES": mask})
+    env = prepared_env(spec, NodeId("a"), Slot(1), tmp_path, base={}, interface="", gpus=FOUR)
+    assert env["CUDA_VISIBLE_DEVICES"] == mask and env["ELASTICD_SLOT"] == "1"
+    assert "ELASTICD_GPUS" not in env, "the agent has not chosen, so the slot is the number"
