@@ -26,6 +26,7 @@ class Inbox:
     def __init__(self) -> None:
         self._queue: SimpleQueue[Item] = SimpleQueue()
         self._owner = get_ident()
+        self._taken_s: float | None = None
 
     def put(self, item: Item) -> None:
         until_s = time.monotonic() + WAIT_S
@@ -37,6 +38,19 @@ class Inbox:
 
     def take(self, timeout_s: float | None) -> Item | None:
         """Return the next item, or None if none came in time."""
+        self._taken_s = None
+        try:
+            return self._take(timeout_s)
+        finally:
+            self._taken_s = time.monotonic()
+
+    @property
+    def busy_s(self) -> float:
+        """For how long the owner has been at what it took last; 0 while it waits for more."""
+        taken_s = self._taken_s
+        return 0.0 if taken_s is None else time.monotonic() - taken_s
+
+    def _take(self, timeout_s: float | None) -> Item | None:
         try:
             if timeout_s is not None and timeout_s <= 0:
                 return self._queue.get_nowait()

@@ -21,6 +21,7 @@ from elasticd_agent.peers import Peers
 from elasticd_agent.progress_answer import RankHeard, progress_answer
 from elasticd_agent.registration import Registration
 from elasticd_agent.settings import AgentSettings
+from elasticd_agent.standstill import Standstill
 
 __all__ = ["Presence"]
 
@@ -74,6 +75,7 @@ class Presence:
             self.inbox.put,
             lost=lambda: self.on_lease_lost(),
             found=lambda: self.on_lease_found(),
+            may_renew=Standstill(lambda: self.inbox.busy_s).may_renew,
         )
 
     def run_folder_of(self, spec: JobSpec) -> Path:

@@ -19,7 +19,7 @@ from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Life, incarnation_of, life_of
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.store.api import Lease, ModifiedAt, Put, Store, Txn
+from elasticd.store.api import Lease, ModifiedAt, Put, Store, Txn, always
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier, later
@@ -46,7 +46,8 @@ class Registration:
     """One lease for the whole node, and the node's record under it.
 
     `lost` is called on the owner's thread when etcd says that the lease is over; a new one is then
-    sought by itself, and `found` called when there is one.
+    sought by itself, and `found` called when there is one. `may_renew` is asked before each
+    keepalive, on the store's thread.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class Registration:
         *,
         lost: Callable[[], None],
         found: Callable[[], None],
+        may_renew: Callable[[], bool] = always,
     ) -> None:
         self._settings, self._store, self._courier = settings, store, courier
         self._key = Keys(settings.cluster).node(settings.node)
         self._life, self._post, self._lost, self._found = life, post, lost, found
         self._ports = (0, 0)
         self._is_draining = False
+        self._may_renew = may_renew
         self._is_closing = False
         self._said = ""
         self.lease: Lease | None = None
@@ -192,7 +195,8 @@ class Registration:
             revision, other = self._look_up()
             if other is not None and not is_refused(other.address, other.port):
                 return other
-            lease = self._store.grant(self._settings.lease_ttl_s, self._lease_ended)
+            ttl_s = self._settings.lease_ttl_s
+            lease = self._store.grant(ttl_s, self._lease_ended, self._may_renew)
             try:
                 if self._put(lease, revision):
                     return lease

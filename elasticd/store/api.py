@@ -29,6 +29,7 @@ __all__ = [
     "UnchangedSince",
     "Watch",
     "WatchSink",
+    "always",
 ]
 
 LeaseId = NewType("LeaseId", int)
@@ -188,6 +189,11 @@ class Lease(Protocol):
 # --- the store --------------------------------------------------------------------------------
 
 
+def always() -> bool:
+    """The answer of a holder that has no reason to let its lease go."""
+    return True
+
+
 class Store(Protocol):
     """All calls may block for at most the store's timeout.
 
@@ -215,8 +221,14 @@ class Store(Protocol):
     def watch(self, range: KeyRange, sink: WatchSink) -> Watch:
         """Give the sink a Snapshot, then every change; resumes by itself; returns at once."""
 
-    def grant(self, ttl_s: float, on_lost: Callable[[], None]) -> Lease:
-        """Grant a lease and keep it alive; `on_lost` is called once if etcd says it is over."""
+    def grant(
+        self, ttl_s: float, on_lost: Callable[[], None], may_renew: Callable[[], bool] = always
+    ) -> Lease:
+        """Grant a lease and keep it alive; `on_lost` is called once if etcd says it is over.
+
+        `may_renew` is asked before each keepalive: a holder that does nothing any more lets its
+        lease run out by answering False, and keeps it if it goes on in time.
+        """
 
     def close(self) -> None:
         """End all watches and leases' keepalives, and the connections."""

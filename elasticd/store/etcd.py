@@ -18,6 +18,7 @@ from elasticd.store.api import (
     TxnResult,
     Watch,
     WatchSink,
+    always,
 )
 from elasticd.store.etcd_channel import Rpc
 from elasticd.store.etcd_connection import Connection
@@ -67,8 +68,10 @@ class EtcdStore:
     def watch(self, range: KeyRange, sink: WatchSink) -> Watch:
         return self._watches.watch(range, sink)
 
-    def grant(self, ttl_s: float, on_lost: Callable[[], None]) -> Lease:
-        return self._leases.grant(ttl_s, on_lost)
+    def grant(
+        self, ttl_s: float, on_lost: Callable[[], None], may_renew: Callable[[], bool] = always
+    ) -> Lease:
+        return self._leases.grant(ttl_s, on_lost, may_renew)
 
     def close(self) -> None:
         # First the connection: that breaks off every call that the threads may be waiting in.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from elasticd.errors import ElasticdError, Fenced
-from elasticd.store.api import LeaseId
+from elasticd.store.api import LeaseId, always
 from elasticd.store.etcd_channel import Rpc, rpc_pb2
 from elasticd.store.etcd_connection import Connection
 
@@ -41,9 +41,11 @@ class EtcdLease:
         ttl_s: float,
         deadline_s: float,
         on_lost: Callable[[], None],
-        history: int = 0,
+        may_renew: Callable[[], bool],
+        history: int,
     ) -> None:
         self._keeper = keeper
+        self.may_renew = may_renew
         self.history = history
         """Of the connection, when it was granted."""
         self._id = lease_id
@@ -103,7 +105,9 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def grant(self, ttl_s: float, on_lost: Callable[[], None]) -> EtcdLease:
+    def grant(
+        self, ttl_s: float, on_lost: Callable[[], None], may_renew: Callable[[], bool] = always
+    ) -> EtcdLease:
         # etcd counts whole seconds. A grant that was repeated may leave a second lease behind,
         # without keys; it runs out.
         request = rpc_pb2.LeaseGrantRequest(TTL=max(1, math.ceil(ttl_s)))
@@ -115,6 +119,7 @@ class LeaseKeeper:
             ttl_s=float(answer.TTL),
             deadline_s=sent_s + answer.TTL,
             on_lost=on_lost,
+            may_renew=may_renew,
             history=history,
         )
         with self._changed:
@@ -175,6 +180,9 @@ class LeaseKeeper:
             self._disown(lease)
             return
         started_s = time.monotonic()
+        if not lease.may_renew():
+            lease.next_beat_s = started_s + _LONGEST_PAUSE_S
+            return
         try:
             is_alive = self._keep_alive(lease) or self._keep_alive(lease)
         except ElasticdError:

@@ -29,6 +29,7 @@ from elasticd.store.api import (
     TxnResult,
     UnchangedSince,
     WatchSink,
+    always,
 )
 from elasticd.store.sink import has_taken
 
@@ -45,6 +46,9 @@ class _Grant:
 
     ttl_s: float
     on_lost: Callable[[], None]
+    may_renew: Callable[[], bool] = always
+    silent_s: float | None = None
+    """Since when its holder does not renew it."""
     ends_s: float | None = None
     """None: somebody keeps it alive."""
     keys: set[str] = field(default_factory=set)
@@ -174,11 +178,13 @@ class MemoryStore:
         self._hand_out()
         return watch
 
-    def grant(self, ttl_s: float, on_lost: Callable[[], None]) -> MemoryLease:
+    def grant(
+        self, ttl_s: float, on_lost: Callable[[], None], may_renew: Callable[[], bool] = always
+    ) -> MemoryLease:
         with self._lock:
             self._enter()
             lease_id = LeaseId(1 + max([0, *self._grants, *self._ended_s]))
-            self._grants[lease_id] = _Grant(ttl_s=ttl_s, on_lost=on_lost)
+            self._grants[lease_id] = _Grant(ttl_s=ttl_s, on_lost=on_lost, may_renew=may_renew)
         self._hand_out()
         return MemoryLease(self, lease_id, ttl_s)
 
@@ -259,7 +265,7 @@ class MemoryStore:
             if grant.ends_s is not None:
                 return grant.ends_s
             kept_s = self._now_s() if self._away_since_s is None else self._away_since_s
-            return kept_s + grant.ttl_s
+            return (kept_s if grant.silent_s is None else grant.silent_s) + grant.ttl_s
 
     def abandon_lease(self, lease_id: LeaseId) -> None:
         with self._lock:
@@ -292,7 +298,11 @@ class MemoryStore:
     def _end_due_leases(self) -> None:
         now_s = self._now_s()
         for lease_id, grant in list(self._grants.items()):
-            if grant.ends_s is not None and grant.ends_s <= now_s:
+            is_silent = grant.ends_s is None and not grant.may_renew()
+            grant.silent_s = (grant.silent_s or now_s) if is_silent else None
+            if grant.silent_s is not None and grant.silent_s + grant.ttl_s <= now_s:
+                self.end_lease(lease_id, is_lost=True)
+            elif grant.ends_s is not None and grant.ends_s <= now_s:
                 del self._grants[lease_id]
                 self._ended_s[lease_id] = grant.ends_s
                 self._write(tuple(Delete(key=key) for key in sorted(grant.keys)))

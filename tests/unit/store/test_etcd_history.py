@@ -1,5 +1,6 @@
 """How the store notices that etcd has lost its past, and what becomes of its leases then."""
 
+import time
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, cast
@@ -65,6 +66,28 @@ class Answering(Connection):
             return rpc_pb2.LeaseKeepAliveResponse(ID=request.ID, TTL=1)
         self.revoked = cast(int, request.ID)
         return rpc_pb2.LeaseRevokeResponse()
+
+
+def test_lease_of_a_holder_that_may_not_renew_it_is_not_kept_alive() -> None:
+    """Its deadline stands, until it may again."""
+    known, may = Answering(StoreSettings(endpoints=("http://127.0.0.1:1",))), [False]
+    asked = Event()
+
+    def may_renew() -> bool:
+        asked.set()
+        return may[0]
+
+    keeper = LeaseKeeper(known)
+    lease = keeper.grant(1.0, lambda: None, may_renew)
+    deadline_s = lease.deadline_s
+    assert asked.wait(WAIT_S) and lease.deadline_s == deadline_s
+    may[0] = True
+    limit_s = time.monotonic() + WAIT_S
+    while lease.deadline_s == deadline_s:
+        assert time.monotonic() < limit_s
+        time.sleep(0.01)
+    known.close()
+    keeper.close()
 
 
 def test_lease_of_a_history_that_is_lost_is_lost_with_it() -> None:

@@ -82,3 +82,19 @@ def test_sink_that_writes_is_not_called_within_its_own_call() -> None:
     store.watch(KeyRange(key="/a"), second)
     store.commit(Txn(then=(Put(key="/a", value=b"x"),)))
     assert second.changes() == [("/a", b"x"), ("/a", b"xx"), ("/a", b"xxx")]
+
+
+def test_lease_runs_out_while_its_holder_may_not_renew_it() -> None:
+    """As of an agent whose owner stands still; one that goes on in time keeps it."""
+    now_s, may, lost = [0.0], [True], list[str]()
+    store = MemoryStore(now_s=lambda: now_s[0])
+    lease = store.grant(2.0, lambda: lost.append("lost"), lambda: may[0])
+    for now_s[0], may[0] in ((10.0, True), (11.0, False), (12.0, False), (12.5, True)):
+        store.tick()
+    assert not lost and lease.deadline_s == 14.5
+    for now_s[0], may[0] in ((20.0, False), (21.9, False)):
+        store.tick()
+    assert not lost and lease.deadline_s == 22.0
+    now_s[0] = 22.0
+    store.tick()
+    assert lost == ["lost"]

@@ -1,0 +1,37 @@
+"""An owner's thread that stands still lets the node's lease go.
+
+Keepalives have a thread of their own, so an owner that hangs (a disk that does not answer, an error
+of ours) would look well for ever: a member that hears nothing, a proposer that never proposes. When
+it is at one item for longer than anything takes, its lease is not renewed, and the others go on
+without it. If it goes on before the lease has run out, nothing has happened.
+"""
+
+from collections.abc import Callable
+
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["LIMIT_S", "Standstill"]
+
+LIMIT_S = 30.0
+"""Three times what the slowest turn takes: one in which a pool does not end."""
+
+log = get_logger()
+
+
+class Standstill:
+    """`busy_s` tells for how long the owner has been at one item. Called by the store's thread."""
+
+    def __init__(self, busy_s: Callable[[], float]) -> None:
+        self._busy_s = busy_s
+        self._is_said = False
+
+    def may_renew(self) -> bool:
+        """True unless the owner stands still; that is said once, as is that it goes on."""
+        busy_s = self._busy_s()
+        is_standing = busy_s > LIMIT_S
+        if is_standing and not self._is_said:
+            log.error("agent.stands_still", seconds=round(busy_s), hint="does a disk hang?")
+        elif self._is_said and not is_standing:
+            log.warning("agent.goes_on")
+        self._is_said = is_standing
+        return not is_standing
