@@ -16,10 +16,12 @@ KEPT_STORES = 2
 class FreshStores:
     """What is asked of the pool, through `tell`, and what it has."""
 
-    def __init__(self, address: str, tell: Callable[[ToPool], None]) -> None:
+    def __init__(
+        self, address: str, tell: Callable[[ToPool], None], *, are_ports: bool = False
+    ) -> None:
         self.ready: tuple[StoreAddress, ...] = ()
         """As the pool last said."""
-        self._address, self._tell = address, tell
+        self._address, self._tell, self._are_ports = address, tell, are_ports
         self._used: list[StoreAddress] = []
 
     def use(self, store: StoreAddress) -> None:
@@ -39,6 +41,7 @@ class FreshStores:
                 host=self._address,
                 used=tuple(self._used[-KEPT_STORES:]),
                 close=tuple(self._used[:-KEPT_STORES]),
+                are_ports=self._are_ports,
             )
         )
         self._used = self._used[-KEPT_STORES:]

@@ -41,6 +41,7 @@ class WarmPool:
         env: Mapping[str, str],
         cwd: str,
         preload: tuple[str, ...],
+        needs_torch: bool = True,
         heard: Callable[[FromPool | None], None],
         log_path: str,
     ) -> None:
@@ -50,6 +51,8 @@ class WarmPool:
         # can stand in for a module of Python's own while the pool starts.
         command = [python or sys.executable, "-u", "-m", "elasticd_agent.pool"]
         command += ["--fd", str(theirs.fileno()), "--folder", cwd]
+        if not needs_torch:
+            command.append("--no-torch")
         if preload:
             command += ["--preload", ",".join(preload)]
         with open_log(Path(log_path)) as log, theirs:
@@ -148,6 +151,7 @@ def open_pool(
         env=without_secrets({**os.environ, **spec.env}),
         cwd=cwd,
         preload=spec.preload,
+        needs_torch=not spec.needs_no_torch,
         heard=heard,
         log_path=str(log_path),
     )

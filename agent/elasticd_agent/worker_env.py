@@ -89,7 +89,7 @@ def worker_env(
         TORCHELASTIC_RESTART_COUNT=str(world.restarts),
         TORCHELASTIC_MAX_RESTARTS=str(spec.limits.user_error),
         TORCHELASTIC_RUN_ID=spec.name,
-        TORCHELASTIC_USE_AGENT_STORE="True",
+        TORCHELASTIC_USE_AGENT_STORE=str(not spec.needs_no_torch),
         TORCHELASTIC_ERROR_FILE=str(files.error),
         ELASTICD_GENERATION=str(world.generation),
         ELASTICD_NODE=placement.node.node,

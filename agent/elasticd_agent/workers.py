@@ -76,7 +76,9 @@ class Workers:
         self._feed: Feed = _unheard
         self._broke: Callable[[str], None] = _unheard
         self._post = post
-        self._stores = FreshStores(address, lambda message: self._pool.tell(message))
+        self._stores = FreshStores(
+            address, lambda message: self._pool.tell(message), are_ports=spec.needs_no_torch
+        )
         self._cwd = spec.cwd or os.getcwd()
         self._interface = interface_of(address)
         self._gpus = visible_gpus(os.environ)

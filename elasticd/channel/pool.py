@@ -81,6 +81,8 @@ class KeepStores:
     host: str
     used: tuple[StoreAddress, ...] = ()
     close: tuple[StoreAddress, ...] = ()
+    are_ports: bool = False
+    """Only keep the ports free for whoever wants to listen there: nothing of torch is imported."""
 
 
 ToPool = Start | Stop | License | KeepStores

@@ -98,6 +98,11 @@ class JobSpec:
     """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def needs_no_torch(self) -> bool:
+        """A program of its own (`--no-python`), and not a script under another interpreter."""
+        return self.entry_kind is EntryKind.COMMAND and self.args[:1] != ("-u",)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Active:

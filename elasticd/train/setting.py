@@ -34,6 +34,12 @@ class Setting:
         Raises:
             EnvironmentProblem: a value that is none of those allowed.
         """
+        if env.get("ELASTICD_AGENT") and env.get("TORCHELASTIC_USE_AGENT_STORE") == "False":
+            raise EnvironmentProblem(
+                "elasticd.run was called in a program that was started with --no-python, for which "
+                "nothing of torch is kept ready: call `elasticd run SCRIPT` without it, and name "
+                "another interpreter with --python."
+            )
         on_nan = env.get("ELASTICD_ON_NAN") or "ignore"
         if on_nan not in ("stop", "skip", "ignore"):
             raise EnvironmentProblem(

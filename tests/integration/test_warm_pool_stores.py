@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.channel.pool import Exited, KeepStores, Raised, StoresReady
+from elasticd.records.job import EntryKind
 from elasticd.records.member import StoreAddress
 from tests.fixtures.pool import PoolDriver, running_pool, wait_until
 
@@ -65,6 +66,24 @@ def test_fresh_store_serves_a_client_of_another_process(
     command = [sys.executable, "client.py", HOST, str(stores[0].port)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "b'b' 2\n", done.stderr
+
+
+def test_program_of_its_own_needs_no_torch(tmp_path: Path) -> None:
+    """`--no-python`: pool and store host do without, and the ports are free to listen at."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('torch is imported')")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    driver = PoolDriver(env=env, needs_torch=False)
+    with driver.until_closed():
+        driver.send(KeepStores(count=2, host=HOST, are_ports=True))
+        ports = driver.wait_for_stores(2).stores
+        assert not can_connect(ports[0]), "nobody listens there yet"
+        driver.send(KeepStores(count=2, host=HOST, used=ports[:1], are_ports=True))
+        fresh = driver.wait_for_stores(2).stores
+        assert ports[0] not in fresh and ports[1] in fresh
+        socket.create_server((HOST, ports[0].port), reuse_port=False).close()
+        kind = EntryKind.COMMAND
+        assert driver.run("sh", "-c", "exit 4", folder=tmp_path, kind=kind).code == 4
 
 
 def test_used_store_is_replaced_and_stays_open(

@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="our end of the agent's socketpair")
     parser.add_argument("--preload", default="", help="modules to import, separated by commas")
     parser.add_argument("--folder", default=os.getcwd(), help="look for those here first")
+    parser.add_argument("--no-torch", action="store_true", help="workers are other programs")
     options = parser.parse_args()
     # Not SIGKILL: workers' own descendants would stay. By default it ends us during the imports,
     # when there are none yet; afterwards the guardian catches it and cleans up first.
@@ -42,7 +43,8 @@ def main() -> None:
         del sys.path[0]  # Our own folder, which `python -m` put there; workers have another.
     pythonpath = as_main.python_path(os.environ, os.getcwd())
     try:
-        warmth = warm_up(tuple(filter(None, options.preload.split(","))), options.folder)
+        preload = tuple(filter(None, options.preload.split(",")))
+        warmth = warm_up(preload, options.folder, needs_torch=not options.no_torch)
     except EnvironmentProblem as exc:
         os.write(options.fd, pack(PoolFailed(message=str(exc))))
         sys.stderr.flush()

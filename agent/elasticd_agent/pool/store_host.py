@@ -4,11 +4,15 @@ Its own process, because a TCPStore server is a thread and the pool must not hav
 it must outlive every worker: the store of a world is not tied to rank 0's life. Each store serves
 one generation: torch adds no prefix of its own for an attempt, so what an old generation wrote
 would be read by the new one.
+
+For a program that need know nothing of torch (`--no-python`) it only keeps ports from being given
+to others, until their generation begins: whoever wants a store listens there himself.
 """
 
 import json
 import os
 import select
+import socket
 import sys
 from datetime import timedelta
 from typing import Any
@@ -50,6 +54,7 @@ class _Shelf:
     def __init__(self) -> None:
         self.fresh: list[int] = []
         self._count = 0
+        self._are_ports = False
         self._stores: dict[int, Any] = {}
 
     @property
@@ -60,10 +65,32 @@ class _Shelf:
         self._count = int(order["count"])
         gone = {*order["used"], *order["close"]}
         self.fresh = [port for port in self.fresh if port not in gone]
-        for port in order["close"]:
+        self._are_ports = bool(order["are_ports"])
+        # A port is for others from the moment that its generation begins, a store serves that.
+        for port in gone if self._are_ports else order["close"]:
             self._stores.pop(port, None)
 
     def fill(self) -> None:
+        if self._are_ports:
+            self._fill_with_ports()
+        else:
+            self._fill_with_stores()
+
+    def _fill_with_ports(self) -> None:
+        while not self.is_full:
+            try:
+                held = socket.socket()
+                # It does not listen, so whoever says the same may listen there at any time.
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.bind(("", 0))
+            except OSError as exc:
+                print(f"elasticd store host: no port: {exc}", file=sys.stderr)  # noqa: T201
+                return
+            port = held.getsockname()[1]
+            self._stores[port] = held
+            self.fresh.append(port)
+
+    def _fill_with_stores(self) -> None:
         # Not from the top: an import of this module must not cost an import of torch.
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 

@@ -26,6 +26,7 @@ class StoreKeeper:
         self._link: Link | None = None
         self._count = 0
         self._host = ""
+        self._are_ports = False
         self._fresh: tuple[StoreAddress, ...] = ()
         self._start_at_s = 0.0
         self._is_ending = False
@@ -37,6 +38,7 @@ class StoreKeeper:
     def keep(self, message: KeepStores) -> None:
         self._count = message.count
         self._host = message.host
+        self._are_ports = message.are_ports
         self.tend(self._start_at_s)
         self._order(used=message.used, close=message.close)
 
@@ -78,6 +80,7 @@ class StoreKeeper:
                 "count": self._count,
                 "used": [address.port for address in used],
                 "close": [address.port for address in close],
+                "are_ports": self._are_ports,
             }
             self._link.write(json.dumps(order).encode() + b"\n")
 

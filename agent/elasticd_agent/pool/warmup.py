@@ -37,7 +37,7 @@ class Warmth:
     can_fork: bool
 
 
-def warm_up(preload: tuple[str, ...] = (), folder: str = "") -> Warmth:
+def warm_up(preload: tuple[str, ...] = (), folder: str = "", *, needs_torch: bool = True) -> Warmth:
     """Import torch, and the modules named from this folder or the path, in this process.
 
     Raises:
@@ -47,9 +47,10 @@ def warm_up(preload: tuple[str, ...] = (), folder: str = "") -> Warmth:
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     try:
-        for name in _FIRST_STEP:
-            _import_torch(name)
-        _calm_torch()
+        if needs_torch:
+            for name in _FIRST_STEP:
+                _import_torch(name)
+            _calm_torch()
         sys.path.insert(0, folder)
         for name in preload:
             _import_preload(name)
@@ -110,6 +111,6 @@ def _one_line(exc: BaseException) -> str:
 
 def _is_forkable() -> bool:
     """True if this process has one thread and no CUDA context (which no fork survives)."""
-    cuda = getattr(sys.modules["torch"], "cuda", None)
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
     has_context = cuda is not None and bool(cuda.is_initialized())
     return len(os.listdir("/proc/self/task")) == 1 and not has_context

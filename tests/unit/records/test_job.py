@@ -73,3 +73,15 @@ def test_every_change_of_world_is_paid_for_by_one_cause() -> None:
 def test_three_phases_are_final() -> None:
     """After them nothing more is written of a job."""
     assert {p for p in Phase if p.is_final} == {Phase.SUCCEEDED, Phase.FAILED, Phase.STOPPED}
+
+
+def test_only_a_program_of_its_own_needs_no_torch() -> None:
+    """A script under another interpreter is one that may call `elasticd.run`."""
+
+    def needs_no_torch(kind: EntryKind, *args: str) -> bool:
+        spec = JobSpec(name=JobName("j"), uid="u", entry_kind=kind, entry="x", args=args)
+        return spec.needs_no_torch
+
+    assert needs_no_torch(EntryKind.COMMAND, "--lr", "1")
+    assert not needs_no_torch(EntryKind.COMMAND, "-u", "train.py")
+    assert not needs_no_torch(EntryKind.SCRIPT)
