@@ -94,7 +94,7 @@ def returned_early(failure: Failure) -> Failure:
 
 
 def left_early(failure: Failure) -> Failure:
-    """Say of a rank that exited with 0 that others still needed it (restart mode)."""
+    """Say of a rank that exited with 0 that others still needed it."""
     return replace(
         failure,
         exception=f"rank {failure.rank} exited with 0 while other ranks still waited for it in a "

@@ -132,8 +132,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
             is_orderly = False
     if not found:
         return None
-    if not state.is_in_process:
-        found = first_cause(state, world, found)
+    found = first_cause(state, world, found)
     reason = min((r for r, _ in found), key=_GRAVITY.index)
     culprits = [failure for r, failure in found if r is reason and failure is not None]
     culprit = min(culprits, key=lambda f: (not f.ends_job, f.rank)) if culprits else None

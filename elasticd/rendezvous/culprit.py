@@ -3,7 +3,7 @@
 In restart mode nobody says in which order things happened: a process that was killed is told of by
 its pool, what its peers raise about it by themselves, and either may come first. What a killed
 process left behind may look like any exception at all, so a signal explains exceptions. And one
-that exits with 0 breaks the collectives of all others without having failed.
+that exits with 0, in either mode, breaks the collectives of all others without having failed.
 """
 
 from elasticd.records.failure import Failure, left_early
@@ -28,8 +28,11 @@ def has_ended_by_signal(failure: Failure) -> bool:
 
 
 def first_cause(state: JobState, world: World, found: Found) -> Found:
-    """Leave out, or replace, what others brought about (restart mode)."""
-    if any(failure is not None and has_ended_by_signal(failure) for _, failure in found):
+    """Leave out what others brought about (restart mode), and name who left without a word."""
+    is_told = state.is_in_process  # There each process says how it fares.
+    if not is_told and any(
+        failure is not None and has_ended_by_signal(failure) for _, failure in found
+    ):
         return [
             (reason, failure)
             for reason, failure in found
@@ -55,11 +58,13 @@ def _left_early(state: JobState, world: World) -> Failure | None:
 
 def _exits(state: JobState, world: World, node: WorldNode) -> tuple[Exit, ...]:
     if state.adopted == world.generation and node.incarnation == state.me.incarnation:
-        return state.exits  # What stands in etcd may lag behind.
+        # What stands in etcd may lag behind. Who has trained to the end has not left early.
+        return state.exits if not state.trained_in else ()
     result = state.results.get(node.node)
     if result is None or result.incarnation != node.incarnation:
         return ()
-    return result.exits if result.generation == world.generation else ()
+    is_early = result.generation == world.generation and not result.trained_in
+    return result.exits if is_early else ()
 
 
 def _failure(world: World, node: WorldNode, exit_: Exit) -> Failure:

@@ -62,6 +62,9 @@ def _exited(state: JobState, worker: Worker, event: ev.WorkerExited, now_s: floa
         return state
     exits = (*state.exits, Exit(rank=worker.rank, code=event.code))
     state = replace(state, exits=exits)
+    if event.code == 0 and worker.is_attached and not worker.is_finished:
+        # It left in the middle; should its last word come late, nothing hangs on this.
+        state = _with_mishap(state, worker, _steps_made(state, worker), now_s)
     if event.code == 0:
         state = replace(state, done={**state.done, worker.slot: worker.nonce})
     if event.code == 0 or worker.stage is WorkerStage.FAILED:

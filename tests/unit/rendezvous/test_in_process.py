@@ -60,6 +60,22 @@ def unformed(told: Told, world: World, *members: Member) -> Told:
     return told
 
 
+# --- who left without a word ----------------------------------------------------------------------
+
+
+def test_rank_that_left_in_the_middle_with_0_is_named() -> None:
+    """Its process called `os._exit(0)` in `train`: what breaks elsewhere is only its echo."""
+    told = training(1)
+    left = result(1, 1)
+    told.tell(ev.ResultSeen(result=left))
+    formed(told, trainer(0, broken=Generation(1)), trainer(1, (0, 1, "f")))
+    change = find_change(told.state, 4, False)
+    assert change is not None and change.culprit is not None
+    assert (change.reason, change.culprit.rank) == (Reason.WORKER_FAILED, 1)
+    told.tell(ev.ResultSeen(result=dataclasses.replace(left, trained_in=Generation(1))))
+    assert change_of(told) is Reason.COLLECTIVE_BROKEN, "that one had trained to the end"
+
+
 # --- offers ---------------------------------------------------------------------------------------
 
 

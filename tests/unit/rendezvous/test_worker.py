@@ -83,6 +83,17 @@ def test_process_that_never_came_to_train_is_tried_for_ever() -> None:
     assert Slot(1) in told.state.workers and not desired_member(told.state).given_up
 
 
+def test_slot_whose_process_leaves_in_the_middle_with_0_waits_too() -> None:
+    """It did not fail by its own word, and the others lost it all the same."""
+    told = training(1)
+    told.tell(ev.WorkerExited(slot=Slot(0), nonce=Nonce(1), code=0))
+    assert told.state.mishaps[Slot(0)].count == 1
+    told = training(1)
+    finished(told)
+    told.tell(ev.WorkerExited(slot=Slot(0), nonce=Nonce(1), code=0))
+    assert not told.state.mishaps, "that one had trained to the end"
+
+
 def _fail(told: Told, *, steps: int, step: int, signal: str = "") -> None:
     """The process in slot 0 raises, or is killed, after so many steps."""
     generation = told.state.adopted
