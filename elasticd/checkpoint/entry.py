@@ -9,11 +9,12 @@ from elasticd.checkpoint import read
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.read import Damaged, said_as, sealed
 
-__all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "Entry", "Kind"]
+__all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "KEPT_LIMIT", "Entry", "Kind"]
 
 FORMAT = 1
 ENTRY_LIMIT_BYTES = 4 << 20
 KEPT_LIMIT = 100_000
+"""Each entry names all of them, so what a log has read grows with their square."""
 FORMER_LIMIT = 1000
 """Runs of a job on one URL that are remembered as over."""
 

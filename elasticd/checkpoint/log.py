@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from elasticd.checkpoint.bucket import Bucket, Missing
-from elasticd.checkpoint.entry import ENTRY_LIMIT_BYTES, Entry, Kind
+from elasticd.checkpoint.entry import ENTRY_LIMIT_BYTES, KEPT_LIMIT, Entry, Kind
 from elasticd.checkpoint.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.read import Damaged, again
-from elasticd.errors import ElasticdError, Fenced
+from elasticd.errors import ElasticdError, Fenced, Refused
 
 __all__ = ["Log", "Ruling", "may_commit"]
 
@@ -231,6 +231,7 @@ class Log:
 
         Raises:
             Fenced: others were faster all the time.
+            Refused: no reader would take the entry.
         """
         for _ in range(APPEND_LIMIT):
             newest = self.newest_number()
@@ -240,7 +241,7 @@ class Log:
                 return None
             assert entry.number == number
             entry = self._pointing_back(entry, newest)
-            if self._bucket.create(entry_name(number), entry.to_json()):
+            if self._bucket.create(entry_name(number), self._readable(entry)):
                 self._newest = number
                 if entry.kind is not Kind.OPENED:
                     # Who opened is looked up: a storage may have let two create this number.
@@ -249,6 +250,20 @@ class Log:
                     self._bucket.replace(HINT, json.dumps(number).encode())
                 return entry
         raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")
+
+    def _readable(self, entry: Entry) -> bytes:
+        """Return an entry's text; one beyond a reader's limits must not become the newest."""
+        if len(entry.kept) > KEPT_LIMIT:
+            raise Refused(
+                f"{self._bucket.url} keeps {KEPT_LIMIT} checkpoints already, and a reader takes no "
+                "more: give up some with `elasticd checkpoint rm`, or give --checkpoint-keep."
+            )
+        text = entry.to_json()
+        try:
+            Entry.from_json(text, entry.number)
+        except Damaged as exc:
+            raise Refused(f"Nobody could read what would be written to the log: {exc}") from exc
+        return text
 
     def _pointing_back(self, entry: Entry, newest: int) -> Entry:
         """Put in where the newest entries of the two kinds that make the ruling are."""

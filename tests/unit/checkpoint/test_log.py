@@ -14,7 +14,7 @@ from elasticd.checkpoint.entry import FORMER_LIMIT, Entry, Kind
 from elasticd.checkpoint.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.log import Log, Ruling, may_commit
 from elasticd.checkpoint.remote import Remote
-from elasticd.errors import Fenced
+from elasticd.errors import Fenced, Refused
 
 RULING = Ruling(
     run=2, generation=5, start_step=50, uid="u", job="j",
@@ -150,7 +150,7 @@ def test_reading_back_a_little_gives_the_ruling_of_the_whole_log(entries: list[E
 # --- finding the newest -------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 70), st.one_of(st.none(), st.integers(-5, 200)), st.integers(0, 70))
 def test_newest_number_is_found_whatever_the_hint_says(
     length: int, hint: int | None, seen: int
@@ -256,3 +256,26 @@ def test_append_gives_up_when_others_are_always_faster(monkeypatch: pytest.Monke
     with pytest.raises(Fenced):
         Log(bucket).append(make)
     assert Log(bucket).newest_number() == 5
+
+
+def test_entry_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--checkpoint-keep 0` the list of what is kept grows: beyond a reader's limit every
+    later checkpoint would be there and never be found. The newest stays what can be read."""
+    monkeypatch.setattr(log_module, "KEPT_LIMIT", 5)
+    bucket = a_bucket()
+    written(bucket, [entry(1, kept=1), entry(2, kept=1)])
+    log = Log(bucket)
+
+    def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry:
+        return replace(entry(number), kept=(*kept, number))
+
+    for _ in range(3):
+        assert log.append(make) is not None
+    with pytest.raises(Refused, match=r"keeps 5 checkpoints already.*--checkpoint-keep"):
+        log.append(make)
+    for long in (replace(entry(6), uid="x" * 20_000), replace(entry(6), manifest_sum="x" * 20_000)):
+        with pytest.raises(Refused, match="Nobody could read"):
+            log.append(lambda number, ruling, kept: long)  # noqa: B023
+    assert Log(bucket).newest_number() == 5
+    removed = log.append(lambda number, ruling, kept: replace(entry(number), kept=kept[2:]))
+    assert removed is not None and Log(bucket).kept() == (3, 4, 5), "and giving up makes room"

@@ -87,7 +87,7 @@ def test_no_share_is_larger_than_its_part_of_the_bytes_and_a_row(
         assert size <= fair + largest_row(tensors) + 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(STATES, st.integers(1, 4))
 def test_layout_keeps_every_element_and_aligns_every_piece(
     drawn: list[tuple[list[int], str, bool]], count: int

@@ -4,7 +4,7 @@ from itertools import product
 from typing import NamedTuple
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.checkpoint.manifest import Manifest, Part, Piece, Tensor
@@ -43,6 +43,7 @@ GIVEN = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(given_=GIVEN, held=HELD, limit=st.integers(1, 300))
 def test_rank_is_sent_what_it_holds_and_nothing_else(
     given_: list[tuple[int, Box]], held: tuple[Box, ...], limit: int
