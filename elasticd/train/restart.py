@@ -33,8 +33,10 @@ from elasticd.train.tree import Tree, flatten, unflatten
 __all__ = ["load", "save", "wait"]
 
 ROOT = "state"
-JOIN_LIMIT_S = 300.0
-"""How long a rank waits for rank 0 to say which checkpoint is restored."""
+SETTLE_LIMIT_S = 300.0
+"""How long rank 0 waits for what is being saved, before it looks for the newest checkpoint."""
+JOIN_LIMIT_S = 600.0
+"""How long a rank waits for rank 0 to say which checkpoint is restored, while nobody reads one."""
 
 
 def save(state_dict: Mapping[str, Any], step: int) -> bool:
@@ -177,7 +179,7 @@ class _Job:
         """Rank 0 finds one that is good, and writes down which: others take the same."""
         below = 0
         while True:
-            found = client.ask(ms.Find(below=below, settle_s=JOIN_LIMIT_S), ms.Found)
+            found = client.ask(ms.Find(below=below, settle_s=SETTLE_LIMIT_S), ms.Found)
             for note in found.notes:
                 self._saving.say(note)
             if not found.number:

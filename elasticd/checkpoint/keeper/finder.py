@@ -15,15 +15,18 @@ from elasticd.checkpoint.fetch import extents, fetch
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.message import Found, Joined
 from elasticd.checkpoint.keeper.stream import Batch, stream
-from elasticd.checkpoint.lease import reading
+from elasticd.checkpoint.lease import Lease, leases, reading
 from elasticd.checkpoint.log import Log, Ruling
 from elasticd.checkpoint.manifest import Manifest
 from elasticd.checkpoint.read import Damaged
-from elasticd.errors import Fenced, InvariantBroken, Unavailable
+from elasticd.errors import ElasticdError, Fenced, InvariantBroken, Unavailable
 
 __all__ = ["Finder"]
 
 POLL_S = 0.2
+LOOKS = 10
+"""How often within its time a rank that waits looks whether rank 0 still reads; a lease is renewed
+more often than once in it."""
 SHARED_S = 10.0
 """How long what was fetched is kept for the other ranks of this node."""
 
@@ -69,13 +72,22 @@ class Finder:
     def join(self, generation: int, timeout_s: float) -> Joined:
         """Wait until this generation is open, and say what it went on from.
 
+        Rank 0 opens it when it has read everything, which may take long: as long as somebody who
+        reads renews a lease, the time begins anew.
+
         Raises:
             Fenced: a later generation or another run was opened.
             Unavailable: it was not opened in time.
         """
         deadline_s = time.monotonic() + timeout_s
+        looked_s, beats = time.monotonic(), self._beats()
         log = Log(self._bucket)
         while time.monotonic() < deadline_s:
+            if time.monotonic() - looked_s > timeout_s / LOOKS:
+                looked_s, before, beats = time.monotonic(), beats, self._beats()
+                # Not by its time, which is of another clock: whether it is another than before.
+                if any(each not in before for each in beats):
+                    deadline_s = looked_s + timeout_s
             newest = log.newest_number()
             ruling = log.ruling(newest)
             self._committer.check_owner(ruling)
@@ -88,9 +100,15 @@ class Finder:
                     return Joined(run=ruling.run, number=_origin(log, newest, ruling))
             time.sleep(POLL_S)
         raise Unavailable(
-            f"Rank 0 did not call elasticd.checkpoint.load in {timeout_s:.0f} s: call it on all "
-            "ranks."
+            f"Rank 0 has restored nothing in {timeout_s:.0f} s, and nobody reads a checkpoint: "
+            "call elasticd.checkpoint.load on all ranks."
         )
+
+    def _beats(self) -> list[Lease]:
+        """The leases of those who read; none where this process may not list them."""
+        with contextlib.suppress(ElasticdError):
+            return leases(self._bucket)
+        return []
 
     def manifest(self, number: int) -> Memory:
         """Return a manifest's text in memory.

@@ -1,7 +1,9 @@
 """What is restored: the newest good one, the same on all ranks, and verified."""
 
+import json
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
@@ -144,8 +146,36 @@ def test_join_after_a_later_generation_or_run_is_fenced(tmp_path: Path) -> None:
 def test_join_without_rank_0_ends_in_its_time(tmp_path: Path) -> None:
     """With a sentence that says what to call."""
     finder = finder_of(Maker.of(tmp_path, steps=1))
-    with pytest.raises(Unavailable, match="call it on all ranks"):
+    with pytest.raises(Unavailable, match="on all ranks"):
         finder.join(2, 0.05)
+
+
+def test_join_waits_as_long_as_somebody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 reads for much longer than the others would wait for a sign: each renewal of its
+    lease is one. Where nothing is renewed they are told."""
+    maker = Maker.of(tmp_path, steps=2)
+    finder, first = finder_of(maker), finder_of(maker)
+    now_s, renewals = 0.0, 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s, renewals
+        now_s += 50.0
+        if now_s < 3000.0:
+            renewals += 1
+            said = json.dumps({"number": 3, "until_unix_s": renewals})
+            maker.bucket.replace("leases/0123.json", said.encode())
+        elif now_s == 3000.0:
+            first.open(2, 20)
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, sleep=sleep)
+    monkeypatch.setattr(finder_module, "time", clock)
+    assert finder.join(2, 300.0).number == 3
+    assert now_s == 3000.0
+    with pytest.raises(Unavailable, match="in 300 s, and nobody reads a checkpoint"):
+        finder.join(3, 300.0)
+    assert now_s < 3500.0
 
 
 def test_join_does_not_begin_anew_where_rank_0_went_on(tmp_path: Path) -> None:
