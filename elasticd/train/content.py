@@ -53,18 +53,25 @@ def dtype_of(tensor: Tensor) -> torch.dtype:
 def views(
     memory: memoryview, tensors: Sequence[Tensor], pieces: Sequence[Piece], starts: Sequence[int]
 ) -> list[torch.Tensor]:
-    """Tensors over memory, each with the elements of one piece; `starts` are their first bytes."""
+    """Tensors over memory, each with the elements of one piece; `starts` are their first bytes.
+
+    A piece that is not aligned to its type, as those of another writer may be, is copied: what is
+    to be written to must be aligned, as `plan.laid_out` does it.
+    """
     found = []
     for piece, start in zip(pieces, starts, strict=True):
         dtype = dtype_of(tensors[piece.tensor])
         count = 1
         for size in piece.shape:
             count *= size
-        flat = (
-            torch.frombuffer(memory, dtype=dtype, count=count, offset=start)
-            if count
-            else torch.empty(0, dtype=dtype)
-        )
+        if not count:
+            flat = torch.empty(0, dtype=dtype)
+        elif start % dtype.itemsize:
+            size = count * dtype.itemsize
+            raw = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=start)
+            flat = raw.clone().view(dtype)
+        else:
+            flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=start)
         found.append(flat.view(piece.shape))
     return found
 

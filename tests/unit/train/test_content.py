@@ -82,3 +82,15 @@ def test_view_of_no_elements_needs_no_memory() -> None:
     tensor, piece = Tensor("e", "int64", (0, 3)), Piece(0, (0, 0), (0, 3), 0, 0)
     (found,) = views(memoryview(b""), [tensor], [piece], [64])
     assert found.shape == (0, 3)
+
+
+@pytest.mark.parametrize("start", range(17))
+def test_piece_is_read_wherever_it_begins(start: int) -> None:
+    """The format asks for no alignment; what is aligned is not copied."""
+    values = torch.arange(6, dtype=torch.float64).reshape(2, 3)
+    memory = memoryview(bytearray(start) + bytearray(values.numpy().tobytes()))
+    tensors = (Tensor("a", "float64", (2, 3)),)
+    (found,) = views(memory, tensors, [Piece(0, (0, 0), (2, 3), 0, 0)], [start])
+    assert torch.equal(found, values) and found.data_ptr() % 8 == 0
+    memory[start:] = bytes(48)
+    assert torch.equal(found, torch.zeros(2, 3).double() if start % 8 == 0 else values)
