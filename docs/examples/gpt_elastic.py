@@ -126,7 +126,7 @@ def evaluate(
         count = min(len(held_out), args.evaluate_on)
         mine = [held_out[index] for index in range(world.rank, count, world.size)]
         result = torch.zeros(2, dtype=torch.float64, device=world.device)
-        for tokens in torch.stack(mine).split(args.micro_batch_size):
+        for tokens in torch.stack(mine).split(args.micro_batch_size) if mine else ():
             result[0] += loss_of(args, state.model, tokens.to(world.device)) * len(tokens)
             result[1] += len(tokens)
         dist.all_reduce(result)  # so that all ranks keep the same value

@@ -219,7 +219,8 @@ class Group:
     def settle(self, is_current: Callable[[], bool]) -> None:
         """Wait until the work on the device's stream is done, or the generation is over.
 
-        Nothing is to be waited for on a CPU: Gloo's collectives are done when their call returns.
+        Nothing is to be waited for on a CPU: Gloo's collectives are done when their call returns,
+        or, with `async_op=True`, when the script has waited for them, as it must before it steps.
 
         Raises:
             GroupBroken: the group was aborted, so what its collectives gave is not to be used.

@@ -18,6 +18,7 @@ waits Gloo counts as its own, and other backends.
 import ctypes
 import functools
 import inspect
+import itertools
 import math
 import threading
 import time
@@ -28,6 +29,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
+
+from elasticd.errors import CallError
 
 __all__ = [
     "FOREVER",
@@ -48,6 +51,9 @@ _SLICE_S = 0.2
 
 _POLL_S = 0.001
 
+_ASKED = 8
+"""Collectives that are asked whether they are done when another one begins."""
+
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "broadcast", "allgather", "allgather_coalesced",
     "_allgather_base", "all_gather_single", "all_gather_single_coalesced",
@@ -60,8 +66,11 @@ _COLLECTIVES = (
 _OFTEN = ("allreduce", "broadcast")
 """In each step, by DDP: they go to the backend past torch's dispatcher, which takes 10 us."""
 
-_OTHERS = ("send", "recv", "recv_anysource", "split_group", "merge_remote_group")
+_OTHERS = ("send", "recv", "recv_anysource")
 """What the second group does as well, but is not watched."""
+
+_REFUSED = ("split_group", "merge_remote_group")
+"""What they make are groups of torch's own class."""
 
 _LOST = "Gloo does not come back from this collective; its group was aborted."
 
@@ -218,8 +227,12 @@ class WakeableGroup(dist.ProcessGroup):
             return None
         work = WakeableWork(inner, args[-1] if args else None, self._open)
         with _lock:
-            # A work refers to its tensors, so it goes as soon as it is done.
-            self._forget_done()
+            # A work refers to its tensors, so it goes as soon as it is done. Gloo takes them up in
+            # this order: to ask all that are under way each time would be quadratic.
+            for oldest in list(itertools.islice(self._open, _ASKED)):
+                if not oldest.is_completed():
+                    break
+                del self._open[oldest]
             self._open[work] = None
             _busy[self] = None
         return work
@@ -308,6 +321,19 @@ def _forward(name: str, *, is_watched: bool) -> None:
         setattr(WakeableGroup, name, call_often if name in _OFTEN else call)
 
 
+def _refuse(name: str) -> None:
+    def call(self: WakeableGroup, *args: Any, **options: Any) -> Any:
+        raise CallError(
+            f"{name} makes a group that elasticd could not end with its world: make it with "
+            "torch.distributed.new_group, in train."
+        )
+
+    if hasattr(dist.ProcessGroup, name):
+        setattr(WakeableGroup, name, call)
+
+
+for _name in _REFUSED:
+    _refuse(_name)
 for _name in _COLLECTIVES:
     _forward(_name, is_watched=True)
 for _name in _OTHERS:

@@ -1,0 +1,63 @@
+"""What a group of Gloo remembers of its collectives, and what it does not make."""
+
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from elasticd.errors import CallError
+from elasticd.train import wakeable
+from elasticd.train.wakeable import WakeableGroup
+
+
+class Inner:
+    """A collective of Gloo that counts how often it is asked."""
+
+    def __init__(self, *, is_done: bool) -> None:
+        self.is_done = is_done
+        self.asked = 0
+
+    def is_completed(self) -> bool:
+        self.asked += 1
+        return self.is_done
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> WakeableGroup:
+    monkeypatch.setattr(wakeable, "_busy", {})
+    return WakeableGroup(dist.HashStore(), 0, 1)  # type: ignore[attr-defined]
+
+
+def test_many_collectives_under_way_are_not_all_asked_for_each(group: WakeableGroup) -> None:
+    """DDP has one under way for each bucket; asking all was quadratic."""
+    under_way = [Inner(is_done=False) for _ in range(200)]
+    for each in under_way:
+        group._watch(each, ())
+    assert sum(each.asked for each in under_way) == 199, "the oldest, by each that came after"
+    assert len(group.under_way()) == 200
+
+
+def test_what_is_done_is_let_go_as_others_begin(group: WakeableGroup) -> None:
+    """It refers to its tensors."""
+    for _ in range(20):
+        group._watch(Inner(is_done=True), ())
+        assert len(group._open) == 1
+    late = [Inner(is_done=False) for _ in range(20)]
+    for each in late:
+        group._watch(each, ())
+    for each in late:
+        each.is_done = True
+    for left in (13, 6, 1):
+        group._watch(Inner(is_done=True), ())
+        assert len(group._open) == left
+
+
+@pytest.mark.parametrize("name", ["split_group", "merge_remote_group"])
+def test_groups_that_could_not_be_ended_are_refused(group: WakeableGroup, name: str) -> None:
+    """With the call that makes one that can."""
+    call: Any = getattr(group, name, None)
+    if not hasattr(dist.ProcessGroup, name):
+        assert call is None
+        return
+    with pytest.raises(CallError, match=rf"{name} .*torch\.distributed\.new_group"):
+        call([0])
