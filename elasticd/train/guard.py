@@ -48,6 +48,7 @@ HABIT = 2
 """Steps in a row in which parameters changed before the optimizer's step: it will go on."""
 
 _version = attrgetter("_version")
+_graph_task = torch._C._current_graph_task_id
 _Optimizer = torch.optim.Optimizer
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -60,6 +61,8 @@ class Guard:
         """Optimizer steps that were left out because of bad gradients."""
         self.is_busy = False
         """In the middle of a commit."""
+        self.is_waiting = False
+        """It is one of samples whose gradients no optimizer has used yet."""
         self._leads: dict[_Optimizer, _Optimizer] = {}
         self._undo: dict[_Optimizer, Undo] = {}
         self._names: dict[int, str] = {}
@@ -180,11 +183,8 @@ class Guard:
             self._is_followed |= sequence != self._stepped_at
         if sequence is None or sequence != self._met_at:
             self._meet_others()
+        self.is_waiting = not self._begun and any(p.grad is not None for p in self._parameters)
         self.is_busy = True
-
-    def has_waiting_gradients(self) -> bool:
-        """True if there are gradients and no optimizer made a step since the last commit."""
-        return not self._begun and any(each.grad is not None for each in self._parameters)
 
     def cancel_commit(self) -> None:
         """Be as dirty as before."""
@@ -193,7 +193,8 @@ class Guard:
     def end_commit(self) -> None:
         """Be clean: this is the step to go back to from now on."""
         self._commits += 1
-        self._joint_commits += len(self._begun) == len(self._undo)
+        if self._joint_commits < PROBATION:
+            self._joint_commits += len(self._begun) == len(self._undo)
         self._uncommitted = 0
         self._touches = self._touches + 1 if self._is_touched else 0
         self._begin_step()
@@ -256,7 +257,8 @@ class Guard:
                 f"A {type(optimizer).__name__} that elasticd does not know changes parameters: "
                 "give it to State(...), or, for one step only, have it change plain tensors."
             )
-        check_step(lead, is_on_gpu=self._is_on_gpu)
+        if self._is_on_gpu or _graph_task() != -1:
+            check_step(lead, is_on_gpu=self._is_on_gpu)
         self._settle()
         if not self._begun:
             self._meet_others()

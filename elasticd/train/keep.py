@@ -58,6 +58,7 @@ class Keep:
         self._commits = 0
         self._large: _Large | None = None
         self._copies = Copies()
+        self._copy_of = self._copies.of
         self.bind({}, {}, (), ())
 
     def bind(
@@ -106,9 +107,9 @@ class Keep:
 
     def collect(self) -> Kept:
         """Ask everything for its state; may raise what the user's code raises, changes nothing."""
-        check_keys(self._values)
-        keep = self._copies.of
-        objects = {}
+        if self._values:
+            check_keys(self._values)
+        keep, objects = self._copy_of, {}
         for name, each in self._objects.items():
             live = self._live() if name in self._wrappers else self._owned
             objects[name] = snapshot(each.state_dict(), live, keep)
@@ -126,7 +127,8 @@ class Keep:
             self._small.copy()
             # A sum over all of a large tensor is cheap if it is done ever more seldom.
             self._large.copy(is_probe=self._commits & (self._commits - 1) == 0)
-            self._copies.commit()
+            if self._copies.is_used:
+                self._copies.commit()
         finally:
             torch._C._set_grad_enabled(has_grad)
         self._kept = kept

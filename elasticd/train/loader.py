@@ -212,7 +212,8 @@ class Loader:
 
     def _commit(self) -> tuple[Span, ...]:
         """Make the pending position the committed one; return what came to it, each span once."""
-        self._ahead.commit()
+        if self._ahead.is_looking:
+            self._ahead.commit()
         self._cursor.commit()
         return self._cursor.take_spans()
 

@@ -22,13 +22,15 @@ class Lookahead:
         self.held: Share | None = None
         """The newest batch, where the script trains on the one before."""
         self._is_ahead = is_ahead
-        self._is_known = is_ahead is not None
+        self.is_looking = is_ahead is None
+        """Commits of this loop are to be noted."""
         self._taken = 0
         self._counts: list[int] = []
 
     def begin(self) -> None:
         """Begin another loop; nobody trains on what an earlier one held."""
         self.held = None
+        self.is_looking = self._is_ahead is None
         self._taken = 0
         self._counts = []
 
@@ -47,9 +49,9 @@ class Lookahead:
 
     def commit(self) -> None:
         """Note how many batches there were for this commit."""
-        if not self._is_known and len(self._counts) < _SEEN:
-            self._counts.append(self._taken)
-            self._taken = 0
+        self._counts.append(self._taken)
+        self._taken = 0
+        self.is_looking = len(self._counts) < _SEEN
 
     def check(self) -> None:
         """Look at the habits of a loop that goes on.

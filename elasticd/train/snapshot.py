@@ -95,10 +95,13 @@ class Copies:
     def __init__(self) -> None:
         self._kept: dict[int, _Kept] = {}
         self._found: dict[int, _Kept] = {}
+        self.is_used = False
+        """There is something to commit."""
         self._again: list[_Kept] = []
 
     def of(self, tensor: torch.Tensor) -> _Kept:
         """Return the copy of a tensor, which holds its values after `commit`."""
+        self.is_used = True
         kept = self._found.get(id(tensor))
         if kept is not None:
             return kept
@@ -113,10 +116,9 @@ class Copies:
 
     def commit(self) -> None:
         """Make the copies those of the tensors asked for since the last time."""
-        if not self._found and not self._kept:
-            return
         for each in self._again:
             each.take()
+        self.is_used = bool(self._found)  # The next commit may have to let go of these.
         self._kept, self._found, self._again = self._found, {}, []
 
 
@@ -167,9 +169,10 @@ def check_keys(value: object) -> None:
         value = value.values()  # type: ignore[attr-defined]
     elif kind is not list and kind is not tuple:
         return
-    for item in value:  # type: ignore[attr-defined]
-        if type(item) not in _SCALARS:
-            check_keys(item)
+    if not _SCALARS.issuperset(map(type, value)):  # type: ignore[call-overload]
+        for item in value:  # type: ignore[attr-defined]
+            if type(item) not in _SCALARS:
+                check_keys(item)
 
 
 def is_constant(value: object) -> bool:

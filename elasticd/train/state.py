@@ -220,7 +220,7 @@ class State:
         self._guard.reset()
         self._keep.copy(self._keep.collect())
         self._is_new = self._is_broken = False
-        optimizers, size = self._guard.optimizers, world.size
+        optimizers, size = self._optimizers, world.size
         calls = meeting(optimizers, size), any_rank(optimizers, size)
         self._guard.arm(watch, OnNan(self._on_nan), *calls)
         self._watch = watch
@@ -323,7 +323,7 @@ class State:
             self._is_checked = True
         self._guard.begin_commit()
         try:
-            is_waiting = self._guard.has_waiting_gradients() and not self._keep.has_updated_scaler()
+            is_waiting = self._guard.is_waiting and not self._keep.has_updated_scaler()
             if self._sizes() != self._group_sizes:
                 self._is_broken = True  # Until there are copies again.
                 self._bind()  # An optimizer was given more parameters.
@@ -384,12 +384,13 @@ class State:
             self._values, owned.others, owned.modules, tuple(owned.optimizers), owned.wrappers
         )
         self._guard.bind(owned.optimizers, owned.names)
+        self._optimizers: tuple[torch.optim.Optimizer, ...] = self._guard.optimizers
         self._group_sizes = self._sizes()
 
     def _sizes(self) -> list[int]:
         return [
             len(group["params"])
-            for optimizer in self._guard.optimizers
+            for optimizer in self._optimizers
             for group in optimizer.param_groups
         ]
 
