@@ -60,9 +60,7 @@ class AgentSession:
 
     def __init__(self, wire: Wire) -> None:
         self.generation = 0
-        self.step = 0
-        self.epoch = 0
-        self.batches = 0
+        self.step = self.epoch = self.batches = 0
         self.why_paused: str | None = None
         self.has_returned = False
         self.committed_at_s = 0.0
@@ -130,8 +128,10 @@ class AgentSession:
         self.why_paused = why
 
     def delivered(self) -> None:
-        if self._wanted is not None and not self._is_dirty():
-            self.check(self.step)
+        if self._wanted is not None:
+            is_late = time.monotonic() - self._heard_at_s >= DIRTY_PATIENCE_S
+            if is_late or not self._is_dirty():  # Between two optimizers' steps nobody leaves.
+                self.check(self.step)
         self.batches += 1
 
     # --- Session: between the worlds --------------------------------------------------------------

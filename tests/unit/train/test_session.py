@@ -21,6 +21,7 @@ from elasticd.channel.worker import (
 )
 from elasticd.records.ids import Generation
 from elasticd.train import departure
+from elasticd.train import session as session_module
 from elasticd.train.alarm import Alarm
 from elasticd.train.beat import Tempo
 from elasticd.train.interrupt import Interrupted
@@ -93,6 +94,25 @@ def test_change_at_once_aborts_the_group_and_ends_the_generation(bench: Bench) -
     world = bench.session.next_world()
     assert world == enter(2)
     bench.session.check(1)
+
+
+def test_batch_between_two_optimizers_steps_is_no_leave_point(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has a copy of what the first has changed; a script that never commits leaves late."""
+    bench.begin()
+    bench.step(1)
+    bench.state.is_dirty = True
+    monkeypatch.setattr(session_module, "DIRTY_PATIENCE_S", 1e9)
+    bench.hears(enter(2))
+    bench.session.delivered()
+    monkeypatch.setattr(session_module, "DIRTY_PATIENCE_S", 0.0)
+    with pytest.raises(Interrupted):
+        bench.session.delivered()
+    bench.state.is_dirty = False
+    monkeypatch.setattr(session_module, "DIRTY_PATIENCE_S", 1e9)
+    with pytest.raises(Interrupted):
+        bench.session.delivered()
 
 
 def test_planned_change_waits_for_its_step(bench: Bench) -> None:
