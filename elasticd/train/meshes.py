@@ -14,6 +14,8 @@ __all__ = ["forget_meshes"]
 _CACHES = (
     ("torch.distributed.tensor._api",
      "DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear"),
+    ("torch.distributed.tensor._api",  # torch 2.9
+     "DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear"),
     ("torch._C", "_clear_DTensor_sharding_propagator_cache"),
     ("torch.distributed.tensor._redistribute", "_gen_transform_infos.cache_clear"),
     ("torch.distributed.tensor._redistribute", "clear_redistribute_planner_cache"),
