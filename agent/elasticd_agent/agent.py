@@ -1,7 +1,8 @@
 """The agent: one owner thread that holds all state, and the feeders that bring it facts.
 
 The loop is the whole scheduler: take the next item, run it, look at the lease, wake what is due.
-Nothing that runs here waits for the network or a disk that could hang.
+Nothing that runs here waits for the network, for files of workers or for the end of a pool. Only to
+begin a job it prepares the job's folder; if that hangs, the node's lease goes (`Standstill`).
 """
 
 import secrets
@@ -19,6 +20,7 @@ from elasticd.store.api import Changed, KeyRange, Snapshot
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.allotment import Claim, allot, claim_of, rivals
 from elasticd_agent.clock import now_s
+from elasticd_agent.closing import Closings
 from elasticd_agent.comeback import Comebacks
 from elasticd_agent.demand import Demands
 from elasticd_agent.job_guard import JobGuard
@@ -51,8 +53,7 @@ class Agent:
         self._settings, self._store = presence.settings, presence.store
         self._inbox, self._courier = presence.inbox, presence.courier
         self._peers, self._registration = presence.peers, presence.registration
-        self._port, self._life = presence.peers.port, presence.life
-        self._run_folder_of = presence.run_folder_of
+        self._life, self._run_folder_of = presence.life, presence.run_folder_of
         presence.on_peer_died = self._peer_died
         presence.on_peer_broke = self._peer_broke
         presence.on_lease_lost = self._lease_lost
@@ -70,6 +71,7 @@ class Agent:
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._pools: set[int] = set()
         self._kept: dict[JobName, Workers] = {}
+        self._closings = Closings(self._inbox.put, self._mark_dirty)
         self._listings: tuple[Listing, ...] = ()
         self._lookout = Lookout(self._life, self._worker_spoke, self._worker_judged)
         self._is_draining = self._is_ending = False
@@ -83,17 +85,16 @@ class Agent:
         Raises:
             EnvironmentProblem: the only job that it is for cannot be served here.
         """
-        previous = {
-            number: signal.signal(number, self._signalled)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        previous = {n: signal.signal(n, self._signalled) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._serve()
         finally:
             for runner in self._runners.values():
-                runner.close(POOL_CLOSE_TIMEOUT_S)
-            for kept in self._kept.values():
-                kept.close(POOL_CLOSE_TIMEOUT_S)
+                runner.close()
+            for workers in self._all_workers():
+                workers.end(POOL_CLOSE_TIMEOUT_S)
+                workers.ended()
+            self._closings.wait(POOL_CLOSE_TIMEOUT_S)
             self._lookout.close()
             self._demands.close()
             for number, handler in previous.items():
@@ -155,7 +156,7 @@ class Agent:
         if self._end_by_s is not None and now_s() >= self._end_by_s:
             log.warning("agent.end_forced", jobs=sorted(self._runners))
             return True
-        return self._is_ending and not self._runners
+        return self._is_ending and not self._runners and not self._closings
 
     # --- the lease ----------------------------------------------------------------------------
 
@@ -262,10 +263,12 @@ class Agent:
         del self._runners[job]
         if not retired.is_job_over:
             self._past[runner.spec.uid] = runner.past
-        runner.close(POOL_CLOSE_TIMEOUT_S)
+        runner.close()
         if retired.keeps_workers:
             runner.workers.rest()
             self._kept[job] = runner.workers
+        else:
+            self._closings.begin(job, runner.workers, runner.state.slots, POOL_CLOSE_TIMEOUT_S)
         is_own = self._settings.job == job
         if retired.error and is_own:
             self._fail(retired.error)
@@ -293,7 +296,7 @@ class Agent:
         self._demands.watch({job: self._specs[job][0] for job in contested})
         for job, slots in allot(claims, self._settings.slots).items():
             runner = self._runners.get(job)
-            if job in self._comebacks:
+            if job in self._comebacks or job in self._closings:
                 continue  # Its workers keep their places meanwhile.
             if self._are_held(slots, job):
                 continue  # The burial of who holds them brings us here again.
@@ -308,6 +311,7 @@ class Agent:
         """True if another job's workers, perhaps on their way to the end, are on one of these."""
         held = {s for name, r in self._runners.items() if name != job for s in r.state.slots}
         held |= {s for name, kept in self._kept.items() if name != job for s in kept.slots}
+        held |= self._closings.slots
         return not held.isdisjoint(slots)
 
     def _claim(self, spec: JobSpec, order: int) -> Claim:
@@ -328,7 +332,7 @@ class Agent:
             node=self._settings.node,
             host=self._settings.host,
             address=self._settings.address,
-            port=self._port,
+            port=self._peers.port,
             store=self._store,
             keys=self._keys,
             courier=self._courier,
@@ -340,7 +344,7 @@ class Agent:
             event_log=self._settings.event_log,
             is_for_one_job=self._settings.job is not None,
         )
-        kept = self._take_kept(spec)
+        kept = self._kept.pop(spec.name, None)
         try:
             past = self._past.pop(spec.uid, Generation(0))
             runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty, past, kept)
@@ -358,18 +362,13 @@ class Agent:
             runner.feed(ev.LeaseUncertain())
         self._licenses.renew(runner)
 
-    def _take_kept(self, spec: JobSpec) -> Workers | None:
-        """The workers of our earlier incarnation in this very job."""
-        kept = self._kept.pop(spec.name, None)
-        if kept is not None and kept.spec.uid != spec.uid:
-            kept.close(POOL_CLOSE_TIMEOUT_S)
-            return None
-        return kept
-
     def _drop_kept(self) -> None:
         """End workers that wait for an incarnation that will not come."""
-        for job in [j for j in self._kept if j not in self._specs or self._is_leaving]:
-            self._kept.pop(job).close(POOL_CLOSE_TIMEOUT_S)
+        for job, kept in list(self._kept.items()):
+            spec, _ = self._specs.get(job, (None, 0))
+            if self._is_leaving or spec is None or spec.uid != kept.spec.uid:
+                del self._kept[job]
+                self._closings.begin(job, kept, kept.slots, POOL_CLOSE_TIMEOUT_S)
 
     @property
     def _is_leaving(self) -> bool:

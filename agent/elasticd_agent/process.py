@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticd.channel.pool import Raised
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.progress import RankProgress
 from elasticd_agent.attached import Progress
-from elasticd_agent.ending import is_echo, signal_name, tell
+from elasticd_agent.ending import Told, is_echo, signal_name
 from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.stacks import Standing
 from elasticd_agent.worker_env import WorkerFiles
@@ -55,11 +54,9 @@ class Process:
 
 
 def failure_of(
-    home: Home, process: Process, code: int, raised: Raised | None, progress: Progress | None
+    home: Home, process: Process, code: int, told: Told, progress: Progress | None
 ) -> Failure:
-    """Say how it ended, from what it reported and what stands in its files."""
-    files = process.files
-    told = tell(raised, files.error, files.err)
+    """Say how it ended, with what it told of it."""
     return Failure(
         node=home.node,
         incarnation=home.incarnation,
@@ -74,7 +71,7 @@ def failure_of(
         exception=told.exception,
         where=told.where,
         traceback=told.traceback,
-        log_path=str(files.err),
+        log_path=str(process.files.err),
         is_secondary=is_echo(told) and code not in (-9, -15),
         has_group=told.has_group,
         ends_job=told.ends_job,
@@ -100,11 +97,9 @@ def heard_of(process: Process, progress: Progress | None, now_s: float) -> RankH
     return RankHeard(progress=told, outputs=(process.files.out, process.files.err))
 
 
-def not_started(name: str, entry: str, why: str) -> Raised:
+def not_started(entry: str, why: str) -> Told:
     """Say for a worker that never came to run why it did not."""
-    return Raised(
-        worker=name, exception=why, where=f"start of {entry}", traceback=why, has_group=False
-    )
+    return Told(exception=why, where=f"start of {entry}", traceback=why, has_group=False)
 
 
 def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:

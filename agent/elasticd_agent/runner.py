@@ -202,12 +202,10 @@ class Runner:
         if wake is not None and wake <= at_s:
             self.feed(ev.Ticked())
 
-    def close(self, timeout_s: float) -> None:
-        """Kill what is left, unless it is for the next incarnation; forget the job."""
+    def close(self) -> None:
+        """Forget the job; its workers are somebody else's to end, or to keep."""
         self._watches.close()
         self._host.courier.failed_writes.forget(self.spec.name)
-        if self.retired is None or not self.retired.keeps_workers:
-            self.workers.close(timeout_s)
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.close()

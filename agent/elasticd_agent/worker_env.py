@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticd.channel.pool import Start
 from elasticd.records.ids import Generation, JobName, NodeId, Rank, Slot
 from elasticd.records.job import JobSpec
 from elasticd.records.world import Placement, World
@@ -21,6 +22,7 @@ __all__ = [
     "interface_of",
     "prepared_env",
     "prepared_files",
+    "start_order",
     "threads_of",
     "without_secrets",
     "worker_env",
@@ -178,6 +180,25 @@ def threads_of(env: Mapping[str, str]) -> int:
     """How many threads torch is to use; 0: as many as it likes."""
     wanted = env.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdecimal() else 0
+
+
+def start_order(
+    name: str, spec: JobSpec, files: WorkerFiles, env: dict[str, str], *, cwd: str, niceness: int
+) -> Start:
+    """What the pool is told to start a worker."""
+    return Start(
+        worker=name,
+        entry_kind=spec.entry_kind,
+        entry=spec.entry,
+        args=spec.args,
+        cwd=cwd,
+        env=env,
+        out_path=str(files.out),
+        err_path=str(files.err),
+        error_file=str(files.error),
+        threads=threads_of(env),
+        niceness=niceness,
+    )
 
 
 def interface_of(address: str) -> str:

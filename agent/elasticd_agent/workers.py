@@ -1,10 +1,11 @@
 """One job's workers on this node: the pool's messages on one side, typed events on the other."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 from elasticd.channel import pool as ch
 from elasticd.records.failure import Failure
@@ -14,8 +15,10 @@ from elasticd.records.member import StoreAddress
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.accounts import Accounts
 from elasticd_agent.attached import Attached
 from elasticd_agent.clock import now_s
+from elasticd_agent.ending import Told
 from elasticd_agent.examiner import Examiner, is_final
 from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.gpus import visible_gpus
@@ -32,13 +35,14 @@ from elasticd_agent.worker_env import (
     interface_of,
     prepared_env,
     prepared_files,
-    threads_of,
+    start_order,
     worker_env,
     worker_files,
 )
 
 __all__ = ["Workers"]
 
+RENEW_TIMEOUT_S = 1.0
 PREPARED_NICENESS = 10
 """Its start must not slow those who train; it takes its ordinary place once it attaches."""
 
@@ -91,10 +95,10 @@ class Workers:
             post,
             (run_folder, spec.name, node),
             self._processes,
-            failure=lambda name: self._failure(name, -9),
+            failure=lambda name: self._failure(name, -9, Told()),
             kill=self._kill,
         )
-        self._raised: dict[str, ch.Raised] = {}
+        self._accounts = Accounts(self._processes)
         self._own_errors: set[str] = set()
         self._is_pool_ready = False
         self._is_pool_listening = False
@@ -201,21 +205,7 @@ class Workers:
         spec, files = self._spec, process.files
         env.update(self._keeper.env, ELASTICD_AGENT=self._lookout.name)
         self._processes[name] = process
-        self._pool.tell(
-            ch.Start(
-                worker=name,
-                entry_kind=spec.entry_kind,
-                entry=spec.entry,
-                args=spec.args,
-                cwd=self._cwd,
-                env=env,
-                out_path=str(files.out),
-                err_path=str(files.err),
-                error_file=str(files.error),
-                threads=threads_of(env),
-                niceness=niceness,
-            )
-        )
+        self._pool.tell(start_order(name, spec, files, env, cwd=self._cwd, niceness=niceness))
 
     def stop(self, effect: fx.StopWorker) -> None:
         name, process = self._find(effect)
@@ -271,10 +261,13 @@ class Workers:
         if self._is_pool_listening:
             self._pool.tell(ch.License(until_s=until_s))
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Kill what is left and end the pool; what is being saved may still end."""
+    def end(self, timeout_s: float) -> None:
+        """Kill what is left and end the pool; what is being saved may still end. Any thread."""
         self._keeper.close()
         self._pool.close(timeout_s)
+
+    def ended(self) -> None:
+        """Reap what the pool left behind."""
         self._pools.discard(self._pool.process.pid)
         end_orphans(self._pools)
 
@@ -285,12 +278,17 @@ class Workers:
             self._spec,
             self._cwd,
             log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
-            heard=lambda message: self._post(lambda: self._hear(message)),
+            heard=self._overhear,
         )
         self._pools.add(pool.process.pid)
         return pool
 
-    def _hear(self, message: ch.FromPool | None) -> None:
+    def _overhear(self, message: ch.FromPool | None) -> None:
+        """Called by the pool's thread."""
+        told = self._accounts.of(message)
+        self._post(lambda: self._hear(message, told))
+
+    def _hear(self, message: ch.FromPool | None, told: Mapping[str, Told]) -> None:
         spec = self._spec
         match message:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
@@ -317,28 +315,26 @@ class Workers:
             case ch.StartFailed(worker=name, message=why):
                 self._start_failed(name, why)
             case ch.Raised(worker=name):
-                self._raised[name] = message
                 process = self._processes[name]
-                failure = self._failure(name, message.code)
+                failure = self._failure(name, message.code, told[name])
                 if not failure.is_secondary:
                     self._own_errors.add(name)
                 self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
             case ch.Exited(worker=name, code=code):
-                self._exited(name, code)
+                self._exited(name, code, told[name])
             case None:
-                self._pool_ended()
+                self._pool_ended(told)
 
-    def _exited(self, name: str, code: int) -> None:
+    def _exited(self, name: str, code: int, told: Told) -> None:
         process = self._processes[name]
         # A worker that was only being prepared owes us a call of `elasticd.run`, also with exit 0.
         is_early = process.generation == 0 and process.pid is not None
-        failure = self._failure(name, code) if code != 0 or is_early else None
+        failure = self._failure(name, code, told) if code != 0 or is_early else None
         del self._processes[name]
         if process.pid is not None:
             self.last_save.forget(process.pid)
             self.attached.forget(process.pid)
             self._lookout.forget(process.pid)
-        self._raised.pop(name, None)
         self._own_errors.discard(name)
         self._feed(
             ev.WorkerExited(slot=process.slot, nonce=process.nonce, code=code, failure=failure)
@@ -346,14 +342,13 @@ class Workers:
 
     def _start_failed(self, name: str, why: str) -> None:
         process = self._processes[name]
-        self._raised[name] = not_started(name, self._spec.entry, why)
         log.error("worker.not_started", rank=process.rank, generation=process.generation, why=why)
-        self._exited(name, 127)
+        self._exited(name, 127, not_started(self._spec.entry, why))
 
-    def _failure(self, name: str, code: int) -> Failure:
+    def _failure(self, name: str, code: int, told: Told) -> Failure:
         process = self._processes[name]
         progress = self.attached.progress_of(process.pid) if process.pid is not None else None
-        return failure_of(self.home, process, code, self._raised.get(name), progress)
+        return failure_of(self.home, process, code, told, progress)
 
     def judge(self, verdict: Verdict) -> None:
         """Act on what the watchman concluded about a process, if it is one of ours."""
@@ -378,7 +373,7 @@ class Workers:
         if name in self._processes:
             self._end(name, 0.0)
 
-    def _pool_ended(self) -> None:
+    def _pool_ended(self, told: Mapping[str, Told]) -> None:
         """Without its guardian no worker lives on: report all as killed, begin anew."""
         self._is_pool_ready = self._is_pool_listening = False
         self._feed(ev.PoolChanged(is_ready=False))
@@ -386,12 +381,12 @@ class Workers:
         self._pools.discard(self._pool.process.pid)
         end_orphans(self._pools)
         for name in list(self._processes):
-            self._exited(name, -9)
+            self._exited(name, -9, told.get(name, Told()))
         self._stores.lose()
         self._break("")
 
     def renew(self) -> None:
         """Start another pool after one ended."""
-        self._pool.close(1.0)
+        Thread(target=self._pool.close, args=(RENEW_TIMEOUT_S,), daemon=True).start()
         self._is_broken = False
         self._pool = self._new_pool()

@@ -10,6 +10,7 @@ from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.member import StallLimit
 from elasticd.rendezvous import event as ev
+from elasticd_agent.ending import Told
 from elasticd_agent.examiner import Examiner, is_final
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.process import Home, Process, failure_of
@@ -49,7 +50,7 @@ class Node:
             lambda call: call(),
             (folder, JobName("j"), NODE),
             self.processes,
-            failure=lambda name: failure_of(HOME, self.processes[name], -9, None, None),
+            failure=lambda name: failure_of(HOME, self.processes[name], -9, Told(), None),
             kill=self.killed.append,
         )
 

@@ -1,0 +1,70 @@
+"""Jobs whose pool is on its way to the end: up to ten seconds for which the owner does not wait.
+
+Until then their slots are taken, and the same job does not begin anew: its folder and its devices
+are still in use.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from threading import Thread
+from typing import Protocol
+
+from elasticd.records.ids import JobName, Slot
+
+__all__ = ["Closings"]
+
+
+class _Workers(Protocol):
+    """One job's workers on this node: `Workers`."""
+
+    def end(self, timeout_s: float) -> None:
+        """Kill what is left and end the pool; may be called on any thread."""
+
+    def ended(self) -> None:
+        """Reap what the pool left behind; called on the owner's thread."""
+
+
+class Closings:
+    """All methods run on the owner's thread; `post` runs something there, `changed` is called."""
+
+    def __init__(
+        self, post: Callable[[Callable[[], None]], None], changed: Callable[[], None]
+    ) -> None:
+        self._post, self._changed = post, changed
+        self._closing: dict[JobName, tuple[Thread, frozenset[Slot]]] = {}
+
+    def __contains__(self, job: JobName) -> bool:
+        return job in self._closing
+
+    def __len__(self) -> int:
+        return len(self._closing)
+
+    @property
+    def slots(self) -> frozenset[Slot]:
+        """Of all jobs that are being closed."""
+        return frozenset().union(*(slots for _, slots in self._closing.values()))
+
+    def begin(
+        self, job: JobName, workers: _Workers, slots: Iterable[Slot], timeout_s: float
+    ) -> None:
+        """End this job's pool on a thread of its own."""
+
+        def end() -> None:
+            try:
+                workers.end(timeout_s)
+            finally:
+                self._post(partial(self._ended, job, workers))
+
+        thread = Thread(target=end, name="closing", daemon=True)
+        self._closing[job] = (thread, frozenset(slots))
+        thread.start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for all of them: the process is about to end."""
+        for thread, _ in self._closing.values():
+            thread.join(timeout_s)
+
+    def _ended(self, job: JobName, workers: _Workers) -> None:
+        del self._closing[job]
+        workers.ended()
+        self._changed()
