@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from elasticd.errors import NotSupported
 from elasticd.records.codec import encode
-from elasticd.records.ids import Generation, NodeId, Nonce, Rank, names
+from elasticd.records.ids import Generation, NodeId, Nonce, Rank, Slot, names
 from elasticd.records.job import nodes_missing, target_nodes
 from elasticd.records.member import Member, StoreAddress
 from elasticd.records.reason import Reason
@@ -202,6 +202,9 @@ def _world_node(
     """Take the slots that the member offers."""
     previous = state.world.node(member.node) if state.world is not None else None
     is_survivor = previous is not None and previous.incarnation == member.incarnation
+    used: dict[Slot, int] = {}
+    if previous is not None and is_survivor:
+        used = {worker.slot: worker.nonce for worker in previous.workers}
     return WorldNode(
         node=member.node,
         incarnation=member.incarnation,
@@ -210,13 +213,15 @@ def _world_node(
         port=member.port,
         first_rank=Rank(0),
         # In restart mode a slot can start any number of processes: a new world always means a new
-        # one, so the survivors need not write a new offer before they can be counted in. No
-        # process was ever numbered beyond its generation: so this number is a new one. In
-        # in-process mode it is the process that waits there.
+        # one, so the survivors need not write a new offer before they can be counted in: it is
+        # numbered by the generation, and beyond the one that it follows, whose number is higher
+        # where several died in one generation. In in-process mode it is the process that waits.
         workers=tuple(
-            WorldWorker(
+            WorldWorker(slot=offer.slot, nonce=offer.nonce)
+            if offer.is_prepared
+            else WorldWorker(
                 slot=offer.slot,
-                nonce=offer.nonce if offer.is_prepared else Nonce(max(offer.nonce, generation)),
+                nonce=Nonce(max(offer.nonce, generation, used.get(offer.slot, 0) + 1)),
             )
             for offer in offers_in(state, change, member)
         ),

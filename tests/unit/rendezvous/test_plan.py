@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from elasticd.records import compression
-from elasticd.records.ids import Generation
+from elasticd.records.ids import Generation, Nonce
 from elasticd.records.reason import Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous import plan
@@ -75,6 +75,17 @@ def test_number_is_never_below_what_the_slot_offers() -> None:
     told = proposer(1)
     told.members(member(0, arrived=1), member(1, arrived=1, nonce=7))
     assert next_world(told).nodes[1].workers[0].nonce == 7
+
+
+def test_number_is_above_the_one_before_where_several_died_in_one_generation() -> None:
+    """Rule 1: the third process of a slot has a higher number than its generation."""
+    told = proposer(1)
+    old = world(1, 0, 1)
+    worker = dataclasses.replace(old.nodes[0].workers[0], nonce=Nonce(4))
+    nodes = (dataclasses.replace(old.nodes[0], workers=(worker,)), old.nodes[1])
+    told.state = replace(told.state, world=dataclasses.replace(old, nodes=nodes))
+    told.members(member(0, arrived=1, nonce=4), member(1, arrived=1), member(2))
+    assert [n.workers[0].nonce for n in next_world(told).nodes] == [5, 2, 2]
 
 
 def test_store_of_an_earlier_world_is_not_used_again() -> None:
