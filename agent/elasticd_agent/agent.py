@@ -322,6 +322,7 @@ class Agent:
             runner.state if runner is not None else None,
             kept=kept.slots if kept is not None else None,
             lacks_nodes=self._demands.lacks_nodes(spec.name),
+            generation=self._demands.generation(spec.name),
         )
 
     def _join(self, spec: JobSpec, order: int, slots: tuple[Slot, ...]) -> None:

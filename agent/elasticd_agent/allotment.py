@@ -8,7 +8,7 @@ it lacked nodes, get its place back before the other one could use it, and so on
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elasticd.records.ids import JobName, Slot
+from elasticd.records.ids import Generation, JobName, Slot
 from elasticd.records.job import JobSpec
 from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState
@@ -39,14 +39,19 @@ def claim_of(
     *,
     kept: tuple[Slot, ...] | None = None,
     lacks_nodes: bool | None,
+    generation: Generation,
 ) -> Claim:
     """Say what a job would like here; `state`: of our part in it, None if we have none.
 
-    `kept`: the slots of workers that wait for our next incarnation in the job.
+    `kept`: the slots of workers that wait for our next incarnation in the job. `generation`: of
+    the world for which `lacks_nodes` was said. As long as our part in the job has not seen that
+    world the answer counts for nothing: the job may lack nobody because it has just taken us.
     """
     held, is_busy = kept or (), kept is not None
     if state is not None:
         held, is_busy = state.slots, is_working(state) or state.leaving is not None
+        if generation >= state.next_generation:
+            lacks_nodes = None
     return Claim(
         job=spec.name,
         order=order,

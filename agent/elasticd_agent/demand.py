@@ -10,7 +10,7 @@ from functools import partial
 
 from elasticd.errors import NotSupported
 from elasticd.records.codec import decode
-from elasticd.records.ids import JobName
+from elasticd.records.ids import Generation, JobName
 from elasticd.records.job import JobSpec, JobStatus, Want, lacks_nodes
 from elasticd.records.keys import Keys
 from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
@@ -52,6 +52,11 @@ class Demands:
         demand = self._watched.get(job)
         return demand.lacks_nodes if demand is not None else None
 
+    def generation(self, job: JobName) -> Generation:
+        """Return for which generation the job's status was written that the answer is from."""
+        demand = self._watched.get(job)
+        return demand.generation if demand is not None else Generation(0)
+
     def close(self) -> None:
         self.watch({})
 
@@ -67,6 +72,7 @@ class _Demand:
     ) -> None:
         self.spec, self._post, self._changed = spec, post, changed
         self.lacks_nodes: bool | None = None
+        self.generation = Generation(0)
         self._items: dict[str, KeyValue] = {}
         self._awaited = {keys.status(spec.name), keys.wants(spec.name)}
         self._status_key, self._wants_prefix = keys.status(spec.name), keys.wants(spec.name)
@@ -107,6 +113,7 @@ class _Demand:
         try:
             item = self._items.get(self._status_key)
             status = decode(JobStatus, item.value) if item is not None else JobStatus()
+            self.generation = status.generation
             found = [i for k, i in self._items.items() if k.startswith(self._wants_prefix)]
             wants = [decode(Want, item.value) for item in found]
         except NotSupported as exc:

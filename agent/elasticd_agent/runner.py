@@ -156,14 +156,14 @@ class Runner:
         if self.retired is not None:
             return
         before, at_s = self.state, now_s()
-        was_working = is_working(before)
+        standing = before.stage, is_working(before), before.next_generation
         self.state, effects = decide(before, event, now_s=at_s)
         self._record(lambda: journal.line(at_s, event, effects))
         self._tell_changes(before)
         self._explain_hang(before)
         for effect in effects:
             self._perform(effect)
-        if before.stage is not self.state.stage or was_working != is_working(self.state):
+        if standing != (self.state.stage, is_working(self.state), self.state.next_generation):
             self._changed()
 
     def doubt(self) -> None:

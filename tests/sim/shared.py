@@ -7,7 +7,7 @@ slots to those whom `allot` names, and watches how the rivals stand while there 
 from collections import deque
 from random import Random
 
-from elasticd.records.ids import JobName, NodeId
+from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.job import JobSpec, JobStatus, Want, lacks_nodes
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
@@ -52,7 +52,7 @@ class Job(Simulation):
             clock=shared.clock,
         )
         self.shared, self.order = shared, order
-        self._known: dict[Agent, tuple[object, bool]] = {}
+        self._known: dict[Agent, tuple[object, bool, int]] = {}
         self.etcd.on_put = self._put
         for node in self.nodes.values():
             node.pool_delay_s = (0.1, 0.3)
@@ -66,7 +66,7 @@ class Job(Simulation):
     def decided(self, agent: Agent, event: ev.Event, effects: tuple[fx.Effect, ...]) -> None:
         super().decided(agent, event, effects)
         assert agent.state is not None
-        standing = agent.state.stage, is_working(agent.state)
+        standing = agent.state.stage, is_working(agent.state), agent.state.next_generation
         if self._known.get(agent) != standing:
             self._known[agent] = standing
             self.shared.wake(agent.node.name)
@@ -161,8 +161,9 @@ class Shared:
     def _claim(self, name: NodeId, job: JobName, state: JobState | None) -> Claim:
         demand = self._demands.get(name, {}).get(job)
         lacks = demand.lacks_nodes if demand is not None else None
+        generation = demand.generation if demand is not None else Generation(0)
         sim = self.jobs[job]
-        return claim_of(sim.spec, sim.order, state, lacks_nodes=lacks)
+        return claim_of(sim.spec, sim.order, state, lacks_nodes=lacks, generation=generation)
 
     def _join(self, name: NodeId, job: JobName, agent: Agent, given: tuple[object, ...]) -> None:
         times = self.joins.setdefault((name, job), deque())
@@ -190,6 +191,7 @@ class _Demand:
 
     def __init__(self, shared: Shared, name: NodeId, sim: Job) -> None:
         self.lacks_nodes: bool | None = None
+        self.generation = Generation(0)
         self._shared, self._name, self._sim = shared, name, sim
         self._status: JobStatus | None = None
         self._wants: dict[str, Want] | None = None
@@ -222,6 +224,7 @@ class _Demand:
         if self._status is None or self._wants is None:
             return
         before = self.lacks_nodes
+        self.generation = self._status.generation
         self.lacks_nodes = lacks_nodes(self._sim.spec, self._wants, self._status)
         if before is not self.lacks_nodes:
             self._shared.wake(self._name)

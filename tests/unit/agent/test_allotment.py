@@ -4,10 +4,13 @@ from itertools import permutations
 
 import pytest
 
-from elasticd.records.ids import JobName, Slot
-from elasticd_agent.allotment import Claim, allot, rivals
+from elasticd.records.ids import Generation, JobName, Slot
+from elasticd.records.job import EntryKind, JobSpec
+from elasticd_agent.allotment import Claim, allot, claim_of, rivals
+from tests.unit.rendezvous.facts import proposer
 
 A, B, C = JobName("A"), JobName("B"), JobName("C")
+SPEC = JobSpec(name=A, uid="one", entry_kind=EntryKind.SCRIPT, entry="t.py")
 
 
 def claim(job: JobName, order: int, **values: object) -> Claim:
@@ -77,3 +80,13 @@ def test_allotment_does_not_depend_on_the_order_of_the_claims() -> None:
     claims = [claim(A, 1, lacks_nodes=False), claim(B, 2), claim(C, 3, wanted=2)]
     answers = [sorted(allot(order, 3).items()) for order in permutations(claims)]
     assert all(answer == answers[0] for answer in answers)
+
+
+def test_answer_for_a_world_that_was_not_seen_yet_counts_for_nothing() -> None:
+    """The job may lack nobody because it has just taken this node, which has not heard of it."""
+    state = proposer(1).state
+    for generation, is_known in ((state.next_generation - 1, True), (state.next_generation, False)):
+        claim = claim_of(SPEC, 1, state, lacks_nodes=False, generation=Generation(generation))
+        assert claim.lacks_nodes is (False if is_known else None)
+    outside = claim_of(SPEC, 1, None, lacks_nodes=False, generation=Generation(9))
+    assert outside.lacks_nodes is False, "no part in it: nothing to hear of"
