@@ -54,6 +54,7 @@ class Foreground:
         self._screen = Screen(is_json=request.is_json, is_quiet=request.is_quiet)
         self._interrupt = Interrupt()
         self._agents = Agents()
+        self._awaits_checkpoint = spec.checkpoint is not None
         self._interrupt.kill = lambda: self._agents.signal(signal.SIGKILL)
         for note in request.notes:
             self._screen.note(note)
@@ -164,6 +165,8 @@ class Foreground:
         status: JobStatus | None = None
         try:
             status = session.run()
+            # In in-process mode the script itself has waited, and has said what was not saved.
+            self._awaits_checkpoint &= not status.is_in_process
         finally:
             tail.finish(OUTPUT_END_S)
             if folder is not None and etcd is not None:
@@ -215,7 +218,7 @@ class Foreground:
     def _end_rest(self) -> None:
         """Let the last checkpoint become durable, then end whatever is left below us."""
         try:
-            if self._spec.checkpoint is not None:
+            if self._awaits_checkpoint:
                 wait_for_keepers(
                     keeper_progress, self._screen.tell, lambda: self._interrupt.count > 1
                 )
