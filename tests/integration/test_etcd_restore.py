@@ -9,9 +9,12 @@ from pathlib import Path
 from elasticd.records.reason import Phase
 from elasticd.store.embedded import EmbeddedEtcd
 from tests.fixtures.cluster import Job, cluster_on
+from tests.fixtures.etcd import PROGRAMS
 
 SIZE = 2
-ETCDCTL = "/usr/bin/etcdctl"
+ETCD = PROGRAMS["etcd-3.5"]
+ETCDCTL = ETCD.with_name("etcdctl")
+"""Of the same wheel: Debian has it in a package of its own, which need not be there."""
 
 
 def etcdctl(*args: str) -> None:
@@ -39,7 +42,10 @@ def recovered(job: Job, generation: int) -> int:
 
 def test_training_goes_on_after_etcd_was_restored_from_a_backup(tmp_path: Path) -> None:
     """The backup knows an older world, and the leases that the agents have still."""
-    with EmbeddedEtcd(tmp_path / "etcd") as etcd, cluster_on(tmp_path, [etcd.url]) as cluster:
+    with (
+        EmbeddedEtcd(tmp_path / "etcd", program=ETCD) as etcd,
+        cluster_on(tmp_path, [etcd.url]) as cluster,
+    ):
         for node in ("a", "b"):
             cluster.daemon(node)
         job = cluster.submit("restored", "--nnodes", "2")
