@@ -12,13 +12,14 @@ at once. There nobody is told from the other; that what they wrote does not mix 
 """
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from threading import Lock, Thread
 from typing import Protocol
 
-from elasticd.checkpoint.bucket import Bucket, Data, Listed, Missing, NeedsLength
+from elasticd.checkpoint.bucket import Bucket, Data, Missing, NeedsLength
+from elasticd.checkpoint.forwarding_bucket import ForwardingBucket
 from elasticd.checkpoint.layout import trial_name
 from elasticd.checkpoint.s3_put import LARGE_BYTES
 from elasticd.errors import ElasticdError, Refused
@@ -55,10 +56,11 @@ class Sending(Bucket, Protocol):
         """From now on send bodies as they are, without framing; False: it does already."""
 
 
-class Tried:
+class Tried(ForwardingBucket):
     """`Bucket` that is tried once, before the first write; one that fails is not written to."""
 
     def __init__(self, inner: Sending) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._lock = Lock()
         self._good: set[int] = set()
@@ -78,29 +80,13 @@ class Tried:
 
         Thread(target=run, name="trial", daemon=True).start()
 
-    @property
-    def url(self) -> str:
-        return self._inner.url
-
     def create(self, name: str, data: Data) -> bool:
         self._try(len(data))
-        return self._inner.create(name, data)
+        return super().create(name, data)
 
     def replace(self, name: str, data: Data) -> None:
         self._try(len(data))
-        self._inner.replace(name, data)
-
-    def read(self, name: str, limit_bytes: int) -> bytes:
-        return self._inner.read(name, limit_bytes)
-
-    def read_into(self, name: str, start: int, place: memoryview) -> int:
-        return self._inner.read_into(name, start, place)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self._inner.delete(names)
-
-    def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
-        return self._inner.list(prefix, limit, keep)
+        super().replace(name, data)
 
     def _try(self, nbytes: int) -> None:
         """Raise Refused if it cannot be used; what time heals is tried again with the next call."""

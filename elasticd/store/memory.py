@@ -299,7 +299,10 @@ class MemoryStore:
         now_s = self._now_s()
         for lease_id, grant in list(self._grants.items()):
             is_silent = grant.ends_s is None and not grant.may_renew()
-            grant.silent_s = (grant.silent_s or now_s) if is_silent else None
+            if not is_silent:
+                grant.silent_s = None
+            elif grant.silent_s is None:  # 0.0 is a time of a test's clock like any other.
+                grant.silent_s = now_s
             if grant.silent_s is not None and grant.silent_s + grant.ttl_s <= now_s:
                 self.end_lease(lease_id, is_lost=True)
             elif grant.ends_s is not None and grant.ends_s <= now_s:
