@@ -157,7 +157,7 @@ def change_of_node(
     seen = state.members.get(node.node)
     if has_left(state, node):
         return Reason.NODE_LEFT, None
-    if is_dead(state, node.node, node.incarnation):
+    if is_dead(state, node.incarnation):
         return Reason.NODE_DEAD, None
     if seen is None:
         return Reason.NODE_LOST, None
@@ -182,7 +182,7 @@ def _has_survivor(state: JobState, world: World) -> bool:
     """A process of this world is there still, with the state."""
     for node in world.nodes:
         seen = state.members.get(node.node)
-        if seen is None or is_dead(state, node.node, node.incarnation):
+        if seen is None or is_dead(state, node.incarnation):
             continue
         alive = {(o.slot, o.nonce) for o in seen.member.slots if o.is_prepared and o.has_state}
         if any((worker.slot, worker.nonce) in alive for worker in node.workers):
@@ -196,7 +196,7 @@ def is_candidate(state: JobState, seen: SeenMember) -> bool:
     return (
         bool(offers_of(state, member))
         and member.leaving is None
-        and not is_dead(state, member.node, member.incarnation)
+        and not is_dead(state, member.incarnation)
         and not (
             state.world is not None and state.world.is_excluded(member.node, member.incarnation)
         )
@@ -257,9 +257,7 @@ def alike(state: JobState, world: World) -> Alike:
         seen = state.members.get(node.node)
         if world.size < 2 or seen is None:
             return Alike()
-        if seen.member.incarnation != node.incarnation or is_dead(
-            state, node.node, node.incarnation
-        ):
+        if seen.member.incarnation != node.incarnation or is_dead(state, node.incarnation):
             return Alike()  # It will raise nothing any more.
         if seen.member.broken == world.generation:
             return Alike()  # A rank fell out of a broken collective, and did not raise by itself.

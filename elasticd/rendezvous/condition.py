@@ -12,6 +12,7 @@ __all__ = [
     "has_lost_worker",
     "is_dead",
     "is_finished",
+    "is_found_dead",
     "is_going",
     "is_same_life",
     "is_useless",
@@ -33,7 +34,7 @@ def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
     """It is proved that no worker of this node's part in the world can go on with it."""
     if is_finished(state, world, node) or has_left(state, node):
         return True
-    if is_dead(state, node.node, node.incarnation):
+    if is_dead(state, node.incarnation):
         return True
     seen = state.members.get(node.node)
     if seen is None or not is_same_life(node, seen.member):
@@ -63,7 +64,7 @@ def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
         and seen.member.incarnation == node.incarnation
         and seen.member.leaving is reason
         and not has_lost_worker(node, seen.member)
-        and not is_dead(state, node.node, node.incarnation)
+        and not is_dead(state, node.incarnation)
     )
 
 
@@ -77,8 +78,19 @@ def has_left(state: JobState, node: WorldNode) -> bool:
     return result is not None and result.has_left and result.incarnation == node.incarnation
 
 
-def is_dead(state: JobState, node: NodeId, incarnation: Incarnation) -> bool:
-    return state.dead.get(node) == incarnation
+def is_dead(state: JobState, incarnation: Incarnation) -> bool:
+    return incarnation in state.dead
+
+
+def is_found_dead(state: JobState, name: NodeId) -> bool:
+    """The newest life of the node that we know of was found dead: no other has come since."""
+    if name == state.me.node:
+        return is_dead(state, state.me.incarnation)
+    seen = state.members.get(name)
+    if seen is not None:
+        return is_dead(state, seen.member.incarnation)
+    node = state.world.node(name) if state.world is not None else None
+    return node is not None and is_dead(state, node.incarnation)
 
 
 def has_lost_worker(node: WorldNode, member: Member) -> bool:

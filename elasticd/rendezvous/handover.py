@@ -46,5 +46,5 @@ def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
         and seen.member.failure is None
         and not offers_of(state, seen.member)
         and not is_useless(seen.member)
-        and not is_dead(state, seen.member.node, seen.member.incarnation)
+        and not is_dead(state, seen.member.incarnation)
     )

@@ -8,13 +8,13 @@ list arrives or a world is planned, not per event.
 import dataclasses
 from collections.abc import Mapping
 
-from elasticd.records.ids import Generation, NodeId, life_of
+from elasticd.records.ids import Generation, Incarnation, NodeId, life_of
 from elasticd.records.job import JobStatus
 from elasticd.records.member import Member, Result
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.change import change_of_node, has_new_process, is_candidate
-from elasticd.rendezvous.condition import is_same_life
+from elasticd.rendezvous.condition import is_found_dead, is_same_life
 from elasticd.rendezvous.event import (
     MemberDeleted,
     MemberSeen,
@@ -115,7 +115,7 @@ def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
     """Those that were found dead need a new life, and thereby a new place in the order, first."""
     if not event.nodes:
         state = _own_missed(state)
-    alive = tuple(node for node in event.nodes if not _is_found_dead(state, node))[:PROPOSERS]
+    alive = tuple(node for node in event.nodes if not is_found_dead(state, node))[:PROPOSERS]
     return look(replace(state, oldest=alive, is_oldest_asked=False), Reason.NODE_LOST, now_s=now_s)
 
 
@@ -126,13 +126,13 @@ def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
     known = [seen.member.incarnation] if seen is not None else []
     if node is not None:
         known.append(node.incarnation)
-    for incarnation in known:
-        if life_of(incarnation) == event.life:
-            state = replace(state, dead={**state.dead, event.node: incarnation})
-            if _is_found_dead(state, event.node):
-                state = _not_oldest(state, event.node)
-            return look(state, Reason.NODE_DEAD, now_s=now_s)
-    return state
+    accused = {incarnation for incarnation in known if life_of(incarnation) == event.life}
+    if not accused:
+        return state
+    state = replace(state, dead=state.dead | accused)
+    if is_found_dead(state, event.node):
+        state = _not_oldest(state, event.node)
+    return look(state, Reason.NODE_DEAD, now_s=now_s)
 
 
 def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
@@ -161,7 +161,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
         alike_until_s=None,
         join_at_s=None,
         gone_s={},
-        dead={n: i for n, i in state.dead.items() if world.node(n) or n in state.members},
+        dead=state.dead & _named(state, world),
         # A world without us does not wait for us: what we saw before it is no part of the next one.
         timing=dataclasses.replace(state.timing, world_s=now_s)
         if world.has(state.me.node, state.me.incarnation)
@@ -321,6 +321,12 @@ def _is_prepared(member: Member) -> bool:
     return any(offer.is_prepared for offer in member.slots)
 
 
+def _named(state: JobState, world: World) -> frozenset[Incarnation]:
+    """The incarnations that this world or a member's record names; the rest is history."""
+    members = (seen.member.incarnation for seen in state.members.values())
+    return frozenset((*(node.incarnation for node in world.nodes), *members))
+
+
 def _own_missed(state: JobState) -> JobState:
     """Our record is not in etcd although we wrote it and hold a lease: write it again.
 
@@ -361,11 +367,3 @@ def _gone_s(state: JobState, member: Member, now_s: float) -> Mapping[NodeId, fl
     if member.node not in state.gone_s:
         return state.gone_s
     return {name: at_s for name, at_s in state.gone_s.items() if name != member.node}
-
-
-def _is_found_dead(state: JobState, node: NodeId) -> bool:
-    """True but for a node that came back as another life than the one that was found dead."""
-    dead, seen = state.dead.get(node), state.members.get(node)
-    if node == state.me.node:
-        return dead == state.me.incarnation
-    return dead is not None and (seen is None or seen.member.incarnation == dead)

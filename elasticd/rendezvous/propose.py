@@ -17,6 +17,7 @@ from elasticd.rendezvous.change import (
     find_change,
     is_candidate,
 )
+from elasticd.rendezvous.condition import is_found_dead
 from elasticd.rendezvous.cost import (
     ALIKE_GRACE_S,
     alike_until_s,
@@ -62,7 +63,7 @@ def proposers(state: JobState) -> tuple[NodeId, ...]:
             node.node
             for node in world.nodes[:PROPOSERS]
             if (node.node not in state.gone_s or node.node in state.members)
-            and state.dead.get(node.node) != node.incarnation
+            and not is_found_dead(state, node.node)
         )
         if alive:
             return alive

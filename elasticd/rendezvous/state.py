@@ -189,8 +189,9 @@ class JobState:
     # What we concluded from it.
     observed: tuple[NodeId, ...] | bool | None = False
     """What we asked to watch: None is everything, False nothing yet."""
-    dead: Mapping[NodeId, Incarnation] = field(default_factory=dict)
-    """Members whose agents were found dead by a probe."""
+    dead: frozenset[Incarnation] = frozenset()
+    """Incarnations whose agents were found dead by a probe: of a node there may be several, one
+    that the world names and one whose record still stands."""
     gone_s: Mapping[NodeId, float] = field(default_factory=dict)
     """Nodes of the world whose agent, that very life of it, has no member record: since when, on
     our clock."""

@@ -21,6 +21,8 @@ SEEDS = {
     21115: "a node that never came to start the last world could not prove that it was over",
     33458: "a deadline that passed while the job waited kept the late nodes out for good",
     107448: "a node whose record was gone never wrote it again",
+    9900468: "of two lives of a node that were both found dead the agents knew one, in turn",
+    9903870: "three that were found dead and came back waited for each other to propose",
     1069: "a dead agent among the oldest members made an outsider change its watches without end",
 }
 

@@ -141,5 +141,5 @@ def test_end_is_proved_by_goodbye_probe_return_or_later_process_numbers() -> Non
     assert not has_ended(told.state, world, node)
     told.members(member(0, arrived=1))
     assert not has_ended(told.state, world, node)
-    dead = replace(told.state, dead={name(1): node.incarnation})
+    dead = replace(told.state, dead=frozenset({node.incarnation}))
     assert has_ended(dead, world, node)

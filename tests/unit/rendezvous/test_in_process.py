@@ -165,7 +165,7 @@ def test_node_that_is_gone_raises_nothing_any_more() -> None:
     world = told.state.world
     assert world is not None
     assert alike(told.state, world).failure is not None
-    told.state = replace(told.state, dead={name(0): world.nodes[0].incarnation})
+    told.state = replace(told.state, dead=frozenset({world.nodes[0].incarnation}))
     assert alike(told.state, world).failure is None
 
 

@@ -6,6 +6,7 @@ from elasticd.records.ids import Life
 from elasticd.records.reason import Phase
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.propose import proposers
 from tests.unit.rendezvous.facts import (
     Told,
     incarnation,
@@ -74,12 +75,32 @@ def test_other_life_of_a_dead_agent_may_propose() -> None:
     told.tick(1.0)
     assert told.count(fx.ProposeWorld) == 0, "the first life may still train"
     told.tell(ev.PeerDied(node=name(0), life=Life("n0l1")))
-    assert told.count(fx.FindOldest) == 1
-    told.tell(ev.OldestFound(nodes=(name(0),)))
-    told.tell(ev.ResultsListed(results=()))
-    told.members(member(0, life=2))
     told.tick(1.0)
     assert told.count(fx.ProposeWorld) == 1
+
+
+def test_all_agree_that_a_node_which_is_back_proposes() -> None:
+    """Else each of three that came back could wait for another: some found its old life dead."""
+    asked, other = proposer(1, 2), proposer(1, 2)
+    asked.tell(ev.PeerDied(node=name(1), life=Life("n1l1")))
+    assert proposers(asked.state) == (name(0), name(2))
+    for told in (asked, other):
+        told.tell(ev.MemberDeleted(revision=told.state.members_revision + 1, node=name(1)))
+        assert proposers(told.state) == (name(0), name(2))
+        told.member(member(1, life=2))
+        assert proposers(told.state) == (name(0), name(1), name(2))
+
+
+def test_two_lives_of_a_node_that_were_found_dead_are_both_dead() -> None:
+    """The world names one, a record that outlives its agent the other; both addresses refuse."""
+    told = proposer(1, 2)
+    told.member(member(1, life=2))
+    for life in ("n1l1", "n1l2"):
+        told.tell(ev.PeerDied(node=name(1), life=Life(life)))
+    world = told.state.world
+    assert world is not None
+    assert told.state.dead == {world.nodes[1].incarnation, member(1, life=2).incarnation}
+    assert proposers(told.state) == (name(0), name(2))
 
 
 def test_older_sight_of_a_member_is_ignored() -> None:
@@ -110,7 +131,7 @@ def test_accusation_of_another_life_concerns_nobody() -> None:
     """The node was restarted meanwhile."""
     told = proposer(1)
     told.tell(ev.PeerDied(node=name(1), life=Life("n1l9")))
-    assert told.state.dead == {}
+    assert told.state.dead == frozenset()
 
 
 def test_peer_that_was_found_dead_is_replaced_without_its_lease() -> None:
