@@ -38,6 +38,7 @@ _GRAVITY = (
     Reason.DID_NOT_ARRIVE,
     Reason.CUT_OFF,
     Reason.COLLECTIVE_BROKEN,
+    Reason.OTHER,
     Reason.PREEMPTED,
     Reason.NODE_LEFT,
     Reason.DRAINED,
@@ -45,7 +46,8 @@ _GRAVITY = (
     Reason.JOINED,
 )
 """When several things happened, the gravest names the change: a node that died explains a broken
-collective, a failure explains why somebody left."""
+collective, a failure explains why somebody left. A word that is not here is one of a newer version
+for why a node leaves, like OTHER."""
 
 
 _BROKEN = Reason.COLLECTIVE_BROKEN
@@ -133,7 +135,7 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
     if not found:
         return None
     found = first_cause(state, world, found)
-    reason = min((r for r, _ in found), key=_GRAVITY.index)
+    reason = min((r for r, _ in found), key=_gravity)
     culprits = [failure for r, failure in found if r is reason and failure is not None]
     culprit = min(culprits, key=lambda f: (not f.ends_job, f.rank)) if culprits else None
     return Change(
@@ -146,6 +148,10 @@ def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
         and all(failure.in_a_row > 1 for failure in culprits)
         and _has_survivor(state, world),
     )
+
+
+def _gravity(reason: Reason) -> int:
+    return _GRAVITY.index(reason if reason in _GRAVITY else Reason.OTHER)
 
 
 def change_of_node(

@@ -143,3 +143,13 @@ def test_end_is_proved_by_goodbye_probe_return_or_later_process_numbers() -> Non
     assert not has_ended(told.state, world, node)
     dead = replace(told.state, dead=frozenset({node.incarnation}))
     assert has_ended(dead, world, node)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_any_word_for_why_a_node_leaves_can_be_weighed(reason: Reason) -> None:
+    """A newer version may write one that this one reads as `other`: no proposer may end of it."""
+    lost = failure(2, rank=2, signal="SIGKILL")
+    parting = member(1, arrived=1, leaving=reason)
+    assert reason_of(member(0, arrived=1), parting, member(2, arrived=1)) is reason
+    killed = member(2, arrived=1, nonce=2, failed=lost)
+    assert reason_of(member(0, arrived=1), parting, killed) is not None
