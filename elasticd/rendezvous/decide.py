@@ -146,7 +146,9 @@ def _answered(
             return _lost_race(state, now_s, pause_s=0.01)
         case ev.StatusWritten(ok=ok):
             state = replace(state, is_status_in_flight=False)
-            return state if ok else _lost_race(state, now_s, pause_s=RETRY_S)
+            if ok:
+                return replace(state, lost_races=0)
+            return _lost_race(state, now_s, pause_s=RETRY_S)
         case ev.EffectDone(name="WriteResult", ok=ok):
             state = replace(state, is_result_in_flight=False)
             return state if ok else _to_retry(replace(state, result_sent=None), now_s)

@@ -70,6 +70,19 @@ def test_status_that_is_refused_is_read_again_too() -> None:
         told.tick(told.state.plan_at_s - told.now_s + 0.001)
 
 
+def test_races_are_forgotten_once_a_write_was_accepted() -> None:
+    """What stood in the way is over: the next loss is not waited with for seconds."""
+    told = proposer(1, min_nodes=2)
+    told.tell(ev.MemberDeleted(revision=500, node=name(1)))
+    told.tick(0.2)
+    for _ in range(8):
+        told.tell(ev.StatusWritten(ok=False))
+        assert told.state.plan_at_s is not None
+        told.tick(told.state.plan_at_s - told.now_s + 0.001)
+    told.tell(ev.StatusWritten(ok=True))
+    assert told.state.lost_races == 0
+
+
 def test_final_status_that_was_missed_ends_the_membership_when_it_is_read() -> None:
     """Else its workers and slots would be kept for ever."""
     told = proposer(1)
