@@ -16,7 +16,11 @@ __all__ = [
     "is_going",
     "is_same_life",
     "is_useless",
+    "may_come_back",
 ]
+
+_COMES_BACK = (Reason.NODE_LOST, Reason.CUT_OFF, Reason.DID_NOT_ARRIVE)
+"""Whoever was left out for it was not seen to end."""
 
 
 def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
@@ -71,6 +75,17 @@ def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
 def is_useless(member: Member) -> bool:
     """Every slot of it was given up: it starts no process any more."""
     return bool(member.slots) and {offer.slot for offer in member.slots} <= set(member.given_up)
+
+
+def may_come_back(state: JobState) -> bool:
+    """A node lost its lease, or was left out: its agent may live, and its workers train on."""
+    world = state.world
+    if world is None:
+        return False
+    gone = (node for node in world.nodes if node.node not in state.members)
+    return any(
+        not has_left(state, node) and not is_dead(state, node.incarnation) for node in gone
+    ) or any(e.reason in _COMES_BACK and e.node not in state.members for e in world.excluded)
 
 
 def has_left(state: JobState, node: WorldNode) -> bool:

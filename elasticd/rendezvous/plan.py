@@ -17,7 +17,7 @@ from elasticd.rendezvous.change import (
     offers_in,
     offers_of,
 )
-from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless
+from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless, may_come_back
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
 from elasticd.rendezvous.handover import awaited, givers
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
@@ -286,11 +286,12 @@ def _wait_for_members(
     if waiting:
         message += f"; held back after repeated losses: {names([n for _, n in waiting])}"
     rest = len(state.members) - len(useless)
+    is_in_vain = bool(useless) and state.spec.is_local and rest < state.spec.min_nodes
     return Wait(
         message=message,
         until_s=min((until_s for until_s, _ in waiting), default=None),
         is_below_min=True,
-        is_in_vain=bool(useless) and state.spec.is_local and rest < state.spec.min_nodes,
+        is_in_vain=is_in_vain and not may_come_back(state),
     )
 
 

@@ -22,6 +22,7 @@ from tests.unit.rendezvous.facts import (
     running,
     world,
 )
+from tests.unit.rendezvous.trainers import trainer, training
 
 
 def proposal(told: Told) -> fx.ProposeWorld:
@@ -331,6 +332,26 @@ def test_falling_below_min_is_charged_once_and_said_once() -> None:
     found = proposal(told)
     assert found.status.budget == Budget(node_loss=1)
     assert found.world.reason is Reason.NODE_LOST
+
+
+@pytest.mark.parametrize(
+    ("gone", "phase"),
+    [
+        ((), Phase.WAITING),
+        ((ev.PeerDied(node=name(1), life=Life("n1l1")),), Phase.FAILED),
+        ((ev.ResultSeen(result=result(1, 1, code=None, has_left=True)),), Phase.FAILED),
+    ],
+)
+def test_local_run_waits_for_a_host_that_may_come_back(
+    gone: tuple[ev.Event, ...], phase: Phase
+) -> None:
+    """Too few nodes are left beside a useless one; but a lease is soon lost, and trains on."""
+    told = training(1, 2, min_nodes=2, is_local=True)
+    for event in gone:
+        told.tell(event)
+    told.members(trainer(0), trainer(2, (0, 9, ""), given_up=(Slot(0),)))
+    told.tick(0.1)
+    assert written_status(told).phase is phase
 
 
 def test_other_wording_of_a_wait_is_no_reason_to_look_again() -> None:
