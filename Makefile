@@ -8,9 +8,11 @@ CONSTRAINTS := constraints.txt
 # Installed first and by its exact version: a looser pin would fetch gigabytes of CUDA packages.
 TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' $(CONSTRAINTS))
 RUN_FOLDER ?= elasticd-runs
-# Files that share a cluster stay on one process. Nothing that is measured is a test.
+# Files that share a cluster stay on one process, in their own order: by the number of their tests,
+# as xdist would have it, a long file comes last and keeps one process. Nothing measured is a test.
 TEST_PROCESSES ?= 2
-PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks --ignore tests/gpu -n $(TEST_PROCESSES) --dist loadfile
+PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks --ignore tests/gpu -n $(TEST_PROCESSES) \
+  --dist loadfile --no-loadscope-reorder
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
