@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TypeVar
 
+from elasticd import errors
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.line import Line
 from elasticd.checkpoint.keeper.memory import Memory
-from elasticd.checkpoint.keeper.service import error_of
-from elasticd.errors import InvariantBroken, Unavailable
+from elasticd.checkpoint.read import Damaged
+from elasticd.errors import ElasticdError, InvariantBroken, Unavailable
 
 __all__ = ["Client"]
 
@@ -104,7 +105,7 @@ class Client:
         if file is not None:
             os.close(file)
         if isinstance(answer, ms.Failed):
-            raise error_of(answer)
+            raise _error_of(answer)
         raise InvariantBroken(f"the keeper answered {type(answer).__name__}")
 
     def _settle(self) -> ms.Failed | None:
@@ -134,3 +135,13 @@ class Client:
     def _forget(self) -> None:
         with suppress(OSError):
             os.close(self._line.socket.detach())
+
+
+def _error_of(failed: ms.Failed) -> ElasticdError:
+    """The error that an answer tells of."""
+    kinds: dict[str, type[ElasticdError]] = {
+        "Damaged": Damaged,
+        "Missing": errors.NotFound,
+        "Throttled": errors.Unavailable,
+    }
+    return kinds.get(failed.kind, getattr(errors, failed.kind, ElasticdError))(failed.why)

@@ -22,12 +22,11 @@ from elasticd.checkpoint.keeper.sending import Sender
 from elasticd.checkpoint.keeper.stream import Batch
 from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.checkpoint.manifest import Header
-from elasticd.checkpoint.read import Damaged
 from elasticd.checkpoint.upload import Share
 from elasticd.errors import ElasticdError, InvariantBroken
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["Service", "error_of"]
+__all__ = ["Service"]
 
 _CREDENTIALS = struct.Struct("3i")
 _LOST = "The process that keeps this node's checkpoints does not have it, or not any more."
@@ -217,16 +216,6 @@ class Service:
             skeleton=header.skeleton if header is not None else "",
             tensors=header.tensors if header is not None else (),
         ), record.memory
-
-
-def error_of(failed: ms.Failed) -> ElasticdError:
-    """The error that an answer tells of."""
-    kinds: dict[str, type[ElasticdError]] = {
-        "Damaged": Damaged,
-        "Missing": errors.NotFound,
-        "Throttled": errors.Unavailable,
-    }
-    return kinds.get(failed.kind, getattr(errors, failed.kind, ElasticdError))(failed.why)
 
 
 def _batch(batch: Batch | None) -> Answer:

@@ -2,6 +2,8 @@
 
 import secrets
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Event, Thread
@@ -205,3 +207,13 @@ def test_several_threads_get_each_its_own_answer(keepers: Make) -> None:
         each.join()
     assert wrong == []
     client.close()
+
+
+def test_worker_loads_nothing_of_a_keepers_own() -> None:
+    """Each worker of each generation imports this module before its first step."""
+    script = (
+        "import sys, elasticd.checkpoint.keeper.client; "
+        "print([n for n in ('prometheus_client', 'structlog') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
