@@ -49,7 +49,12 @@ class Courier:
 
     def _run(self) -> None:
         while (errand := self._errands.get()) is not None:
-            errand()
+            try:
+                errand()
+            except Exception:
+                # Of an answer. The lease has a thread of its own: without this one a node would
+                # look well for ever, and never write again.
+                log.exception("errand.crashed")
 
 
 def later(pause_s: float, call: Callable[[], object]) -> None:

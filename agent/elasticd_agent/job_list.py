@@ -104,7 +104,7 @@ class JobList:
         if self._known.get(job) != uid:
             return
         if spec is None or spec.uid != uid:
-            del self._known[job]  # It is over already; the watch tells of the next one.
+            self._known.pop(job, None)  # It is over already; the watch tells of the next one.
         elif not spec.is_local or self._only == job:
             self._post(partial(self._appeared, spec, order))
 
