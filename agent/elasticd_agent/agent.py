@@ -23,6 +23,7 @@ from elasticd_agent.clock import now_s
 from elasticd_agent.closing import Closings
 from elasticd_agent.comeback import Comebacks
 from elasticd_agent.demand import Demands
+from elasticd_agent.host import Host
 from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
@@ -31,7 +32,7 @@ from elasticd_agent.lookout import Lookout
 from elasticd_agent.presence import Presence
 from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.pulse import Verdict
-from elasticd_agent.runner import Host, Runner
+from elasticd_agent.runner import Runner
 from elasticd_agent.workers import Workers
 
 __all__ = ["Agent"]
@@ -76,8 +77,7 @@ class Agent:
         self._lookout = Lookout(self._life, self._worker_spoke, self._worker_judged)
         self._is_draining = self._is_ending = False
         self._end_by_s: float | None = None
-        self._error = ""
-        self._is_dirty = False
+        self._error, self._is_dirty = "", False
 
     def run(self) -> None:
         """Serve until the end.
@@ -231,11 +231,11 @@ class Agent:
 
     def _judge_worker(self, verdict: Verdict) -> None:
         for workers in self._all_workers():
-            workers.judge(verdict)
+            self._guard.run(workers.spec.name, partial(workers.judge, verdict))
 
     def _hear_worker(self, pid: int, message: FromWorker) -> None:
         for workers in self._all_workers():
-            workers.attached.hear(pid, message)
+            self._guard.run(workers.spec.name, partial(workers.attached.hear, pid, message))
 
     def _progress_of(self, job: JobName) -> tuple[RankHeard, ...]:
         runner = self._runners.get(job)
@@ -268,7 +268,7 @@ class Agent:
             runner.workers.rest()
             self._kept[job] = runner.workers
         else:
-            self._closings.begin(job, runner.workers, runner.state.slots, POOL_CLOSE_TIMEOUT_S)
+            self._closings.begin(job, runner, runner.state.slots, POOL_CLOSE_TIMEOUT_S)
         is_own = self._settings.job == job
         if retired.error and is_own:
             self._fail(retired.error)
@@ -339,15 +339,15 @@ class Agent:
             courier=self._courier,
             lease=lambda: self._registration.lease,
             post=self._guard.post_for(spec.name),
+            guard=partial(self._guard.run, spec.name),
             pools=self._pools,
             lookout=self._lookout,
             run_folder=self._run_folder_of(spec),
             event_log=self._settings.event_log,
             is_for_one_job=self._settings.job is not None,
         )
-        kept = self._kept.pop(spec.name, None)
+        kept, past = self._kept.pop(spec.name, None), self._past.pop(spec.uid, Generation(0))
         try:
-            past = self._past.pop(spec.uid, Generation(0))
             runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty, past, kept)
         except (OSError, ValueError) as exc:
             # A folder that cannot be written, an interpreter that is not here: the job's fault.

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from elasticd.errors import ElasticdError, Fenced
-from elasticd.records.codec import encode
-from elasticd.records.ids import JobName, NodeId
+from elasticd.errors import ElasticdError, Fenced, Unavailable
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import Incarnation, JobName, NodeId
 from elasticd.records.incident import Incident, announced
 from elasticd.records.job import EndedJob
 from elasticd.records.keys import Keys
@@ -33,6 +33,7 @@ EtcdEffect = (
     | fx.FindOldest
 )
 Feed = Callable[[ev.Event], None]
+TAKE_BACK_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,27 @@ class Performer:
             lambda answer: self._done(effect, answer),
             lambda exc: self._not_done(effect, exc),
         )
+
+    def take_back(self, node: NodeId, incarnation: Incarnation) -> None:
+        """Delete the record of a membership that nobody serves any more, and whose workers ended.
+
+        The node's lease would keep it: the others would count on it, and, of a proposer, wait for
+        it. It says no goodbye, since nothing that the core knew of the job can be trusted.
+        """
+        self.courier.send(
+            lambda: self._take_back(node, incarnation),
+            lambda _: None,
+            lambda exc: later(TAKE_BACK_RETRY_S, lambda: self.take_back(node, incarnation)),
+        )
+
+    def _take_back(self, node: NodeId, incarnation: Incarnation) -> None:
+        key = self.keys.member(self.job, node)
+        item = self.store.get(key)
+        if item is None or decode(Member, item.value).incarnation != incarnation:
+            return
+        same = ModifiedAt(key=key, revision=item.mod_revision)
+        if not self.store.commit(Txn(when=(same,), then=(Delete(key=key),))).succeeded:
+            raise Unavailable("Others write this member's record at the same time.")
 
     def _done(self, effect: EtcdEffect, answer: ev.Event) -> None:
         self.courier.failed_writes.succeeded(self.job, type(effect).__name__)

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TextIO
 
 from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Slot, life_of
 from elasticd.records.job import JobSpec
-from elasticd.records.keys import Keys
 from elasticd.records.member import Peer, peer_of
 from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
@@ -17,46 +16,20 @@ from elasticd.rendezvous import journal
 from elasticd.rendezvous.decide import RACES_BEFORE_REREAD, decide, wake_at_s
 from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
-from elasticd.store.api import Lease, Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
-from elasticd_agent.courier import Courier
+from elasticd_agent.host import Host
 from elasticd_agent.last_save import end_share_s
-from elasticd_agent.lookout import Lookout
 from elasticd_agent.perform import Performer
 from elasticd_agent.process import pool_failure
 from elasticd_agent.watching import JobWatches
 from elasticd_agent.workers import Workers
 
-__all__ = ["Host", "Retired", "Runner"]
+__all__ = ["Retired", "Runner"]
 
 POOL_RETRY_S = 10.0
 
 log = get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """What a runner needs of its agent."""
-
-    node: NodeId
-    host: str
-    address: str
-    port: int
-    store: Store
-    keys: Keys
-    courier: Courier
-    lease: Callable[[], Lease | None]
-    post: Callable[[Callable[[], None]], None]
-    """Run something on the owner's thread."""
-    pools: set[int]
-    """Process numbers of all warm pools of the agent."""
-    lookout: Lookout
-    run_folder: Path
-    """Of this job."""
-    event_log: Path | None
-    is_for_one_job: bool
-    """The agent ends if this job cannot be served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +126,9 @@ class Runner:
 
     def feed(self, event: ev.Event) -> None:
         """Decide about one event and begin to carry out what follows."""
+        self._host.guard(partial(self._feed, event))
+
+    def _feed(self, event: ev.Event) -> None:
         if self.retired is not None:
             return
         before, at_s = self.state, now_s()
@@ -209,6 +185,16 @@ class Runner:
         if self._journal is not None:
             with suppress(OSError):
                 self._journal.close()
+
+    def end(self, timeout_s: float) -> None:
+        """End the job's pool here, and whatever it still has; may be called on any thread."""
+        self.workers.end(timeout_s)
+
+    def ended(self) -> None:
+        """Reap what the pool left; who could not say goodbye is not left among the members."""
+        self.workers.ended()
+        if self.retired is not None and self.retired.error:
+            self._performer.take_back(self.state.me.node, self.state.me.incarnation)
 
     # --- effects ------------------------------------------------------------------------------
 

@@ -1,0 +1,121 @@
+"""One job on this node, and what is left of it where a bug of ours ends it."""
+
+import queue
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticd.records.codec import encode
+from elasticd.records.ids import Generation, Incarnation, JobName, Slot
+from elasticd.records.keys import Keys
+from elasticd.records.member import Member
+from elasticd.rendezvous import event as ev
+from elasticd.store.api import Put, Txn
+from elasticd.store.memory import MemoryStore
+from elasticd_agent import runner as module
+from elasticd_agent.courier import Courier
+from elasticd_agent.host import Host
+from elasticd_agent.inbox import Item
+from elasticd_agent.job_guard import JobGuard
+from elasticd_agent.runner import Runner
+from tests.sim.schedule import spec_of
+from tests.unit.rendezvous.facts import incarnation, member, name
+
+WAIT_S = 30.0
+KEYS = Keys()
+JOB = JobName("job")
+
+
+class NoWorkers:
+    """There are none; the pool is up."""
+
+    def __init__(self, **given: object) -> None:
+        self.is_reaped = False
+
+    def serve(self, incarnation: Incarnation, feed: object, broke: object) -> None: ...
+    def end(self, timeout_s: float) -> None: ...
+
+    def ended(self) -> None:
+        self.is_reaped = True
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "Workers", NoWorkers)
+        self.store, self.courier = MemoryStore(), Courier()
+        self.lease = self.store.grant(5.0, lambda: None)
+        inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self.runners: dict[JobName, Runner] = {}
+        guard = JobGuard(inbox.put, self.runners)
+
+        def guarded(item: Callable[[], None]) -> None:
+            guard.run(JOB, item)
+
+        host = Host(
+            node=name(0),
+            host="here",
+            address="10.0.0.1",
+            port=7000,
+            store=self.store,
+            keys=KEYS,
+            courier=self.courier,
+            lease=lambda: self.lease,
+            post=guard.post_for(JOB),
+            guard=guarded,
+            pools=set(),
+            lookout=None,  # type: ignore[arg-type]
+            run_folder=Path("/nowhere"),
+            event_log=None,
+            is_for_one_job=False,
+        )
+        spec = spec_of(name=JOB)
+        slots = (Slot(0),)
+        none = Generation(0)
+        self.runner = Runner(host, spec, 1, incarnation(0), slots, lambda: None, none)
+        self.runners[JOB] = self.runner
+
+    def writes(self, value: Member) -> None:
+        key = KEYS.member(JOB, value.node)
+        self.store.commit(Txn(then=(Put(key=key, value=encode(value), lease=self.lease.id),)))
+
+    def crashes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have the core break at the next event."""
+
+        def breaks(*_: object, **__: object) -> None:
+            raise KeyError("worker")
+
+        monkeypatch.setattr(module, "decide", breaks)
+        self.runner.feed(ev.LeaseHeld())
+
+    def done(self) -> None:
+        """Wait for what the courier was given."""
+        done = queue.Queue[None]()
+        self.courier.send(lambda: None, done.put, lambda exc: None)
+        done.get(timeout=WAIT_S)
+
+
+def test_an_event_that_breaks_the_core_ends_the_job_here_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever tells it: the lease, a peer, a worker, a signal."""
+    scene = Scene(monkeypatch)
+    scene.crashes(monkeypatch)
+    assert scene.runner.retired is not None and "KeyError" in scene.runner.retired.error
+
+
+@pytest.mark.parametrize("life", [1, 2])
+def test_nobody_is_left_among_the_members_that_nobody_serves(
+    monkeypatch: pytest.MonkeyPatch, life: int
+) -> None:
+    """The node's lease lives on: of a proposer the others would wait for a world without end."""
+    scene = Scene(monkeypatch)
+    scene.done()
+    scene.writes(member(0, life=life))
+    scene.crashes(monkeypatch)
+    key = KEYS.member(JOB, name(0))
+    assert scene.store.get(key) is not None, "its workers may still run"
+    scene.runner.ended()
+    scene.done()
+    is_own = life == 1
+    assert (scene.store.get(key) is None) == is_own
