@@ -1,8 +1,8 @@
 """The agent: one owner thread that holds all state, and the feeders that bring it facts.
 
 The loop is the whole scheduler: take the next item, run it, look at the lease, wake what is due.
-Nothing that runs here waits for the network, for files of workers or for the end of a pool. Only to
-begin a job it prepares the job's folder; if that hangs, the node's lease goes (`Standstill`).
+Nothing that runs here waits for the network, for a job's folder or files, or for a pool. If it
+hangs all the same, the node's lease goes (`Standstill`).
 """
 
 import secrets
@@ -29,6 +29,7 @@ from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
 from elasticd_agent.listing import Listing
 from elasticd_agent.lookout import Lookout
+from elasticd_agent.orphans import Children
 from elasticd_agent.presence import Presence
 from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.pulse import Verdict
@@ -39,10 +40,10 @@ __all__ = ["Agent"]
 
 GOODBYE_MARGIN_S = 5.0
 """On top of the workers' grace, for what etcd must hear of our end."""
-POOL_CLOSE_TIMEOUT_S = 5.0
+CLOSING_TIMEOUT_S = 5.0
 REJOIN_JITTER_MS = 200
 JOIN_RETRY_S = 30.0
-"""Before another try of a job whose folder or interpreter was not usable here."""
+"""Before another try of a job for which this process has no descriptor or no folder left."""
 
 log = get_logger()
 
@@ -70,7 +71,7 @@ class Agent:
         self._keys = Keys(self._settings.cluster)
         self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
-        self._pools: set[int] = set()
+        self._children = Children()
         self._kept: dict[JobName, Workers] = {}
         self._closings = Closings(self._inbox.put, self._mark_dirty)
         self._listings: tuple[Listing, ...] = ()
@@ -92,9 +93,8 @@ class Agent:
             for runner in self._runners.values():
                 runner.close()
             for workers in self._all_workers():
-                workers.end(POOL_CLOSE_TIMEOUT_S)
-                workers.ended()
-            self._closings.wait(POOL_CLOSE_TIMEOUT_S)
+                workers.end()
+            self._closings.wait(CLOSING_TIMEOUT_S)
             self._lookout.close()
             self._demands.close()
             for number, handler in previous.items():
@@ -268,7 +268,7 @@ class Agent:
             runner.workers.rest()
             self._kept[job] = runner.workers
         else:
-            self._closings.begin(job, runner, runner.state.slots, POOL_CLOSE_TIMEOUT_S)
+            self._closings.begin(job, runner.workers, runner.state.slots, runner.ended)
         is_own = self._settings.job == job
         if retired.error and is_own:
             self._fail(retired.error)
@@ -340,7 +340,7 @@ class Agent:
             lease=lambda: self._registration.lease,
             post=self._guard.post_for(spec.name),
             guard=partial(self._guard.run, spec.name),
-            pools=self._pools,
+            children=self._children,
             lookout=self._lookout,
             run_folder=self._run_folder_of(spec),
             event_log=self._settings.event_log,
@@ -350,7 +350,7 @@ class Agent:
         try:
             runner = Runner(host, spec, order, incarnation, slots, self._mark_dirty, past, kept)
         except (OSError, ValueError) as exc:
-            # A folder that cannot be written, an interpreter that is not here: the job's fault.
+            # No descriptor is left, or the folder in which this agent runs is gone.
             log.error("job.not_joined", job=spec.name, why=str(exc))
             if kept is not None:
                 self._kept[spec.name] = kept
@@ -369,7 +369,7 @@ class Agent:
             spec, _ = self._specs.get(job, (None, 0))
             if self._is_leaving or spec is None or spec.uid != kept.spec.uid:
                 del self._kept[job]
-                self._closings.begin(job, kept, kept.slots, POOL_CLOSE_TIMEOUT_S)
+                self._closings.begin(job, kept, kept.slots)
 
     @property
     def _is_leaving(self) -> bool:

@@ -17,11 +17,8 @@ __all__ = ["Closings"]
 class _Workers(Protocol):
     """One job's workers on this node: `Workers`."""
 
-    def end(self, timeout_s: float) -> None:
+    def end(self) -> None:
         """Kill what is left and end the pool; may be called on any thread."""
-
-    def ended(self) -> None:
-        """Reap what the pool left behind; called on the owner's thread."""
 
 
 class Closings:
@@ -45,15 +42,19 @@ class Closings:
         return frozenset().union(*(slots for _, slots in self._closing.values()))
 
     def begin(
-        self, job: JobName, workers: _Workers, slots: Iterable[Slot], timeout_s: float
+        self,
+        job: JobName,
+        workers: _Workers,
+        slots: Iterable[Slot],
+        ended: Callable[[], None] | None = None,
     ) -> None:
-        """End this job's pool on a thread of its own."""
+        """End this job's pool on a thread of its own; then `ended` is called, on the owner's."""
 
         def end() -> None:
             try:
-                workers.end(timeout_s)
+                workers.end()
             finally:
-                self._post(partial(self._ended, job, workers))
+                self._post(partial(self._ended, job, ended))
 
         thread = Thread(target=end, name="closing", daemon=True)
         self._closing[job] = (thread, frozenset(slots))
@@ -64,7 +65,8 @@ class Closings:
         for thread, _ in self._closing.values():
             thread.join(timeout_s)
 
-    def _ended(self, job: JobName, workers: _Workers) -> None:
+    def _ended(self, job: JobName, ended: Callable[[], None] | None) -> None:
         del self._closing[job]
-        workers.ended()
+        if ended is not None:
+            ended()
         self._changed()

@@ -9,6 +9,7 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Lease, Store
 from elasticd_agent.courier import Courier
 from elasticd_agent.lookout import Lookout
+from elasticd_agent.orphans import Children
 
 __all__ = ["Host"]
 
@@ -29,8 +30,7 @@ class Host:
     """Run something on the owner's thread."""
     guard: Callable[[Callable[[], None]], None]
     """Run something of this job: a bug of ours there ends it here, and nothing else."""
-    pools: set[int]
-    """Process numbers of all warm pools of the agent."""
+    children: Children
     lookout: Lookout
     run_folder: Path
     """Of this job."""

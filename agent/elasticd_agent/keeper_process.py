@@ -11,12 +11,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from time import monotonic
 
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec
 from elasticd.telemetry.log import get_logger, open_log
+from elasticd_agent.orphans import Children
 from elasticd_agent.worker_env import without_secrets
 
 __all__ = ["KeeperProcess"]
@@ -41,13 +42,14 @@ class KeeperProcess:
         spec: JobSpec,
         node: NodeId,
         folder: Path,
-        children: set[int],
+        children: Children,
         *,
         address: str = "",
     ) -> None:
-        """`children` are the processes of this agent that it must not take for orphans.
+        """Start nothing yet; `open` does.
 
-        `address` is where other nodes reach this one; empty: they cannot.
+        `children` are the processes of this agent that it must not take for orphans. `address` is
+        where other nodes reach this one; empty: they cannot.
         """
         self._spec, self._node, self._folder = spec, node, folder
         self._address = address
@@ -56,11 +58,6 @@ class KeeperProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._begun_s = 0.0
         self._is_closing = Event()
-        self._starting = Lock()
-        """Held while one is started: what is closed meanwhile would never end."""
-        if spec.checkpoint is not None:
-            self._start()
-            Thread(target=self._watch, name="keeper-watch", daemon=True).start()
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -75,14 +72,22 @@ class KeeperProcess:
             "ELASTICD_CHECKPOINT_COPY": wanted.copy,
         }
 
+    def open(self) -> None:
+        """Start it, unless it has been; waits for the disk on which its log stands.
+
+        Raises:
+            OSError: no process can be made.
+        """
+        if self._spec.checkpoint is None or self._process is not None or self._is_closing.is_set():
+            return
+        self._start()
+        Thread(target=self._watch, name="keeper-watch", daemon=True).start()
+
     def close(self) -> None:
-        """Let it end what is under way, and do not wait for that."""
+        """Let it end what is under way, and wait neither for that nor for one being started."""
         self._is_closing.set()
-        with self._starting:
-            process = self._process
-            if process is not None and process.stdin is not None:
-                with suppress(OSError):  # It has ended without reading.
-                    process.stdin.close()
+        if self._process is not None:
+            _end_input(self._process)
 
     def _start(self) -> None:
         wanted = self._spec.checkpoint
@@ -90,16 +95,17 @@ class KeeperProcess:
         self._begun_s = monotonic()
         path = self._folder / "agents" / f"{self._node}.keeper.log"
         with open_log(path) as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "elasticd.checkpoint.keeper", self._name],
-                env=without_secrets({**os.environ, **self._spec.env}),
-                cwd="/",
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
+            process = self._children.start(
+                lambda: subprocess.Popen(
+                    [sys.executable, "-m", "elasticd.checkpoint.keeper", self._name],
+                    env=without_secrets({**os.environ, **self._spec.env}),
+                    cwd="/",
+                    stdin=subprocess.PIPE,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
             )
-        self._children.add(self._process.pid)
         settings = {
             "url": wanted.url,
             "options": dict(wanted.options),
@@ -113,10 +119,13 @@ class KeeperProcess:
             "metrics_path": str(path.with_suffix(".prom")),
             "retention": {"last": wanted.keep_last, "every_steps": wanted.keep_every_steps},
         }
-        assert self._process.stdin is not None
+        assert process.stdin is not None
         with suppress(OSError):  # It has ended already, and is started again.
-            self._process.stdin.write(json.dumps(settings).encode() + b"\n")
-            self._process.stdin.flush()
+            process.stdin.write(json.dumps(settings).encode() + b"\n")
+            process.stdin.flush()
+        self._process = process
+        if self._is_closing.is_set():
+            _end_input(process)  # Whoever closes may have looked just before.
 
     def _watch(self) -> None:
         """Thread: see its end, and start another unless that was meant."""
@@ -124,7 +133,7 @@ class KeeperProcess:
         while True:
             assert self._process is not None
             code = self._process.wait()
-            self._children.discard(self._process.pid)
+            self._children.forget(self._process.pid)
             if monotonic() - self._begun_s >= WELL_S:
                 pause_s = FIRST_PAUSE_S
             if self._is_closing.is_set():
@@ -133,10 +142,14 @@ class KeeperProcess:
             if self._is_closing.wait(pause_s):
                 return
             pause_s = min(LAST_PAUSE_S, pause_s * 2)
-            with self._starting:
-                if self._is_closing.is_set():
-                    return
-                try:
-                    self._start()
-                except OSError as exc:
-                    log.error("keeper.not_started", why=str(exc))
+            try:
+                self._start()
+            except OSError as exc:
+                log.error("keeper.not_started", why=str(exc))
+
+
+def _end_input(process: "subprocess.Popen[bytes]") -> None:
+    """Close what it reads from us: that tells it to end."""
+    assert process.stdin is not None
+    with suppress(OSError):  # It has ended without reading.
+        process.stdin.close()

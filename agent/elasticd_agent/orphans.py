@@ -6,38 +6,78 @@ nobody's; as the subreaper above the pool the agent inherits and kills it.
 """
 
 import os
+import subprocess
 import time
-from collections.abc import Set
+from collections.abc import Callable
+from threading import Lock
 
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.pool.prctl import adopt_orphans
 from elasticd_agent.pool.process_table import children_of
 from elasticd_agent.pool.subtree import Subtree
 
-__all__ = ["adopt_orphans", "end_orphans"]
+__all__ = ["Children", "adopt_orphans"]
 
 _ROUNDS = 20
 _PAUSE_S = 0.01
+_LOCK_TIMEOUT_S = 1.0
+"""A process is started in milliseconds, unless its program lies on a disk that hangs."""
 
 log = get_logger()
 
 
-def end_orphans(pools: Set[int]) -> None:
-    """Kill and reap every child of this process that is not one of these living pools.
+class Children:
+    """The processes that an agent started itself: its pools and keepers. Of any thread.
 
-    Gives up after 0.2 s on a process that no signal ends; it then stays ours and is tried again
-    at the next pool's end.
+    Whatever else is its child is an orphan. So none may be started while orphans are looked for: it
+    would be taken for one before its number is known.
     """
-    subtree = Subtree()
-    for _ in range(_ROUNDS):
-        orphans = [pid for pid in children_of(os.getpid()) if pid not in pools]
-        if not orphans:
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._pids: set[int] = set()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset(self._pids)
+
+    def start(self, begin: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Have a process started that is one of ours until `forget` or `end`."""
+        with self._lock:
+            process = begin()
+            self._pids.add(process.pid)
+        return process
+
+    def forget(self, pid: int) -> None:
+        """Know that it has ended."""
+        self._pids.discard(pid)
+
+    def end(self, pid: int) -> None:
+        """Forget a pool that has ended, and kill and reap all that it left behind.
+
+        Gives up after 0.2 s on a process that no signal ends; it then stays ours and is tried again
+        at the next pool's end.
+        """
+        self.forget(pid)
+        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
+            log.warning("orphans.left", hint="a process is being started; does a disk hang?")
             return
-        for pid in orphans:
-            subtree.kill(pid)
-            _reap(pid)
-        time.sleep(_PAUSE_S)
-    log.warning("orphans.left", count=len(orphans))
+        try:
+            self._end_orphans()
+        finally:
+            self._lock.release()
+
+    def _end_orphans(self) -> None:
+        subtree = Subtree()
+        for _ in range(_ROUNDS):
+            orphans = [pid for pid in children_of(os.getpid()) if pid not in self._pids]
+            if not orphans:
+                return
+            for pid in orphans:
+                subtree.kill(pid)
+                _reap(pid)
+            time.sleep(_PAUSE_S)
+        log.warning("orphans.left", count=len(orphans))
 
 
 def _reap(pid: int) -> None:

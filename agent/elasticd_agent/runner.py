@@ -22,12 +22,16 @@ from elasticd_agent.host import Host
 from elasticd_agent.last_save import end_share_s
 from elasticd_agent.perform import Performer
 from elasticd_agent.process import pool_failure
+from elasticd_agent.warm_pool import PoolTrouble
 from elasticd_agent.watching import JobWatches
 from elasticd_agent.workers import Workers
 
 __all__ = ["Retired", "Runner"]
 
+POOL_PAUSE_S = 1.0
+"""Before another pool is started where one ended."""
 POOL_RETRY_S = 10.0
+"""Before another try where none could be started: a full disk, no processes left."""
 
 log = get_logger()
 
@@ -94,7 +98,7 @@ class Runner:
             host=host.host,
             address=host.address,
             run_folder=host.run_folder,
-            pools=host.pools,
+            children=host.children,
             lookout=host.lookout,
             post=host.post,
         )
@@ -166,11 +170,7 @@ class Runner:
         at_s = now_s()
         if self._pool_retry_s is not None and self._pool_retry_s <= at_s:
             self._pool_retry_s = None
-            try:
-                self.workers.renew()
-            except (OSError, ValueError) as exc:
-                self._log.error("pool.not_started", why=str(exc))
-                self._pool_retry_s = at_s + POOL_RETRY_S
+            self.workers.renew()
         for due in [item for item in self._gentle if item[0] <= at_s]:
             self._gentle.remove(due)
             self.workers.stop(due[1])
@@ -186,13 +186,8 @@ class Runner:
             with suppress(OSError):
                 self._journal.close()
 
-    def end(self, timeout_s: float) -> None:
-        """End the job's pool here, and whatever it still has; may be called on any thread."""
-        self.workers.end(timeout_s)
-
     def ended(self) -> None:
-        """Reap what the pool left; who could not say goodbye is not left among the members."""
-        self.workers.ended()
+        """Know that no worker is left: who could not say goodbye is no member any more."""
         if self.retired is not None and self.retired.error:
             self._performer.take_back(self.state.me.node, self.state.me.incarnation)
 
@@ -266,25 +261,30 @@ class Runner:
     def _post_event(self, event: ev.Event) -> None:
         self._host.post(lambda: self.feed(event))
 
-    def _pool_broke(self, why: str) -> None:
-        """The pool cannot work here (why), or ended unexpectedly (empty)."""
+    def _pool_broke(self, trouble: PoolTrouble) -> None:
+        """The pool cannot work here, could not be started, or ended unexpectedly."""
+        why = trouble.why
         if self.retired is not None:
             return
-        if why and self._host.is_for_one_job:
-            self.retired = Retired(is_job_over=False, rejoin_after_s=None, error=why)
+        if why and self._host.is_for_one_job and not (trouble.may_pass and trouble.was_ready):
+            error = f"This node cannot serve the job: {why}." if trouble.may_pass else why
+            self.retired = Retired(is_job_over=False, rejoin_after_s=None, error=error)
             self._changed()
             return
-        if why:
-            # Stay a member without slots: whoever asks the job what it waits for is told why.
+        if not why and not self._is_pool_broken:
+            self._log.warning("pool.ended")
+            self._pool_retry_s = now_s() + POOL_PAUSE_S
+        if not why:
+            return
+        # Stay a member without slots: whoever asks the job what it waits for is told why.
+        if trouble.may_pass:
+            self._log.error("pool.not_started", why=why, retry_seconds=POOL_RETRY_S)
+            self._pool_retry_s = now_s() + POOL_RETRY_S
+        else:
             self._log.error("pool.failed", why=why)
             self._is_pool_broken = True
-            failure = pool_failure(self.workers.home, why)
-            self.feed(ev.PoolChanged(is_ready=False, failure=failure))
-            return
-        if self._is_pool_broken:
-            return
-        self._log.warning("pool.ended")
-        self._pool_retry_s = now_s() + 1.0
+        failure = pool_failure(self.workers.home, why)
+        self.feed(ev.PoolChanged(is_ready=False, failure=failure))
 
     # --- for people ---------------------------------------------------------------------------
 

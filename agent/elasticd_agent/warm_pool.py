@@ -1,4 +1,9 @@
-"""The agent's end of the warm pool: the process, its channel, and a thread that listens to it."""
+"""The agent's end of the warm pool: the process, its channel, and the thread that sees to both.
+
+Nobody else waits for a pool. Its folder may lie on a disk that hangs, and so may its interpreter:
+that costs the job its pool here, and no other job anything. Rejected: one thread that starts all
+pools, on which the first that hangs would hold up the others.
+"""
 
 import os
 import select
@@ -7,8 +12,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 
 from elasticd.channel.pool import FromPool, ToPool, unpack_from_pool
 from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
@@ -16,22 +22,50 @@ from elasticd.errors import InvariantBroken
 from elasticd.records.job import JobSpec
 from elasticd.telemetry.log import open_log
 from elasticd_agent.descriptors import give_first_limit
+from elasticd_agent.orphans import Children
 from elasticd_agent.worker_env import without_secrets
 
-__all__ = ["WarmPool", "open_pool"]
+__all__ = ["PoolNotStarted", "PoolTrouble", "WarmPool", "open_pool"]
 
 BACKLOG_LIMIT_BYTES = 64_000_000
 """A pool that reads nothing for so long is as good as gone."""
+
+END_TIMEOUT_S = 5.0
+"""For a pool to end what it guards, and itself."""
 
 KILL_TIMEOUT_S = 1.0
 """A process that hangs in the kernel does not end; the agent must not wait for it."""
 
 
-class WarmPool:
-    """One pool process. `heard` gets each message and at last None, from the reader's thread.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNotStarted:
+    """No process could be made, or its folder could not be used; a later try may succeed."""
 
-    Must be made on the agent's main thread: the kernel ties the pool's parent-death signal to the
-    thread that started it, and that one lives as long as the agent.
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTrouble:
+    """Why there is no pool now."""
+
+    why: str = ""
+    """Empty: it ended unexpectedly."""
+    may_pass: bool = True
+    """False: it says itself that it can never work here."""
+    was_ready: bool = True
+    """False: none has ever worked here for this job."""
+
+
+Heard = Callable[[FromPool | PoolNotStarted | None], None]
+
+
+class WarmPool:
+    """One pool process, from its folder to its end.
+
+    A thread calls `prepare`, starts the process, listens to it and sees it end. `heard` is called
+    by it with each message, and at last with None, or with `PoolNotStarted` and nothing else. It is
+    one thread for all of that: the kernel ties the pool's parent-death signal to the thread that
+    started it, so that one must live as long as the pool.
     """
 
     def __init__(
@@ -42,37 +76,31 @@ class WarmPool:
         cwd: str,
         preload: tuple[str, ...],
         needs_torch: bool = True,
-        heard: Callable[[FromPool | None], None],
+        heard: Heard,
         log_path: str,
+        children: Children,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
-        ours, theirs = socket.socketpair()
-        self._sock = ours
+        """Begin with it; `prepare` makes the folder in which its log stands."""
+        self._sock, self._theirs = socket.socketpair()
         # `-u` gives its workers the flags that torchrun gives; in "/" no file of the job's folder
         # can stand in for a module of Python's own while the pool starts.
-        command = [python or sys.executable, "-u", "-m", "elasticd_agent.pool"]
-        command += ["--fd", str(theirs.fileno()), "--folder", cwd]
+        self._command = [python or sys.executable, "-u", "-m", "elasticd_agent.pool"]
+        self._command += ["--fd", str(self._theirs.fileno()), "--folder", cwd]
         if not needs_torch:
-            command.append("--no-torch")
+            self._command.append("--no-torch")
         if preload:
-            command += ["--preload", ",".join(preload)]
-        with open_log(Path(log_path)) as log, theirs:
-            self.process = subprocess.Popen(
-                command,
-                env=dict(env),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        give_first_limit(self.process.pid)
-        self._heard = heard
+            self._command += ["--preload", ",".join(preload)]
+        self._env, self._log_path = dict(env), Path(log_path)
+        self._children, self._prepare, self._heard = children, prepare, heard
+        self.process: subprocess.Popen[bytes] | None = None
+        """None until it is started."""
+        self._is_closing = Event()
         self._lock = Lock()
         self._backlog = bytearray()
         """What the pool did not take at once; a thread sees to it."""
-        self._reader = Thread(target=self._read, name="pool-reader", daemon=True)
-        self._reader.start()
+        self._thread = Thread(target=self._run, name="pool", daemon=True)
+        self._thread.start()
 
     def tell(self, message: ToPool) -> None:
         """Send a message; never waits, also for a pool that stands still.
@@ -91,19 +119,17 @@ class WarmPool:
         if is_deaf:
             self._hang_up()
 
-    def close(self, timeout_s: float) -> None:
-        """End the connection, at which the pool kills what it guards; then make sure of it."""
+    def close(self) -> None:
+        """End the connection, at which the pool kills what it guards, and wait for that.
+
+        One that has not been started yet, since a disk hangs, is not started any more.
+        """
+        self._is_closing.set()
         self._hang_up()
-        # It means the same to the pool, and it is heard in the middle of an import.
-        self.process.terminate()
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(KILL_TIMEOUT_S)
-        self._reader.join(timeout_s)
-        self._sock.close()
+        process = self.process
+        if process is not None:
+            process.terminate()  # It means the same, and is heard in the middle of an import.
+        self._thread.join(END_TIMEOUT_S + 2 * KILL_TIMEOUT_S)
 
     def _hang_up(self) -> None:
         with suppress(OSError):
@@ -131,21 +157,90 @@ class WarmPool:
         except (OSError, ValueError):
             return  # It was closed meanwhile.
 
-    def _read(self) -> None:
+    def _run(self) -> None:
+        """Thread: everything for which somebody has to wait."""
         try:
-            # A pool that was killed in the middle of a line leaves half a message.
-            with self._sock.makefile("rb") as lines, suppress(OSError, InvariantBroken):
-                while line := lines.readline(LINE_LIMIT_BYTES):
-                    self._heard(unpack_from_pool(line))
+            process = self._start()
+        except (OSError, ValueError) as exc:
+            self._sock.close()
+            self._heard(PoolNotStarted(message=_why(exc)))
+            return
+        try:
+            if process is not None:
+                self._listen()
         finally:
             self._hang_up()
+            if process is not None:
+                self._end(process)
+            self._sock.close()
             self._heard(None)
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        """Start the process; None: nobody wants it any more.
+
+        Raises:
+            OSError: the folder cannot be used, or no process can be made.
+            ValueError: the environment or an argument cannot be handed over.
+        """
+        with self._theirs as theirs:
+            if self._prepare is not None:
+                self._prepare()
+            with open_log(self._log_path) as log:
+                if self._is_closing.is_set():
+                    return None
+                process = self._children.start(
+                    lambda: subprocess.Popen(
+                        self._command,
+                        env=self._env,
+                        cwd="/",
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+                )
+        give_first_limit(process.pid)
+        self.process = process
+        if self._is_closing.is_set():
+            process.terminate()  # Whoever closes may have looked just before.
+        return process
+
+    def _listen(self) -> None:
+        # A pool that was killed in the middle of a line leaves half a message.
+        with self._sock.makefile("rb") as lines, suppress(OSError, InvariantBroken):
+            while line := lines.readline(LINE_LIMIT_BYTES):
+                self._heard(unpack_from_pool(line))
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """See its end: nothing of its workers may live on unnoticed."""
+        process.terminate()
+        try:
+            process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KILL_TIMEOUT_S)
+        self._children.end(process.pid)
+
+
+def _why(exc: OSError | ValueError) -> str:
+    """Say what is wrong with which file."""
+    if isinstance(exc, OSError) and exc.filename:
+        return f"{exc.filename}: {exc.strerror}"
+    return str(exc)
 
 
 def open_pool(
-    spec: JobSpec, cwd: str, *, log_path: Path, heard: Callable[[FromPool | None], None]
+    spec: JobSpec,
+    cwd: str,
+    *,
+    log_path: Path,
+    heard: Heard,
+    children: Children,
+    prepare: Callable[[], None],
 ) -> WarmPool:
-    """Start the pool that a job's workers are forked from."""
+    """Begin with the pool that a job's workers are forked from."""
     return WarmPool(
         python=spec.python,
         env=without_secrets({**os.environ, **spec.env}),
@@ -154,4 +249,6 @@ def open_pool(
         needs_torch=not spec.needs_no_torch,
         heard=heard,
         log_path=str(log_path),
+        children=children,
+        prepare=prepare,
     )

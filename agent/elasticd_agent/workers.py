@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Thread
 
 from elasticd.channel import pool as ch
 from elasticd.records.failure import Failure
@@ -26,11 +25,11 @@ from elasticd_agent.keeper_process import KeeperProcess
 from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
 from elasticd_agent.lookout import Lookout
-from elasticd_agent.orphans import end_orphans
+from elasticd_agent.orphans import Children
 from elasticd_agent.process import Home, Process, failure_of, heard_of, not_started
 from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.pulse import Verdict
-from elasticd_agent.warm_pool import WarmPool, open_pool
+from elasticd_agent.warm_pool import PoolNotStarted, PoolTrouble, WarmPool, open_pool
 from elasticd_agent.worker_env import (
     interface_of,
     prepared_env,
@@ -42,7 +41,6 @@ from elasticd_agent.worker_env import (
 
 __all__ = ["Workers"]
 
-RENEW_TIMEOUT_S = 1.0
 PREPARED_NICENESS = 10
 """Its start must not slow those who train; it takes its ordinary place once it attaches."""
 
@@ -58,8 +56,8 @@ def _unheard(news: object) -> None:
 class Workers:
     """Starts and stops workers through the pool and reports what becomes of them.
 
-    All methods run on the agent's main thread; `post` brings the pool's messages there. `pools`
-    holds the process numbers of all pools of this agent, which are not orphans.
+    All methods run on the agent's main thread, which waits for no folder and no pool; `post` brings
+    the pool's messages there.
     """
 
     def __init__(
@@ -70,15 +68,15 @@ class Workers:
         host: str,
         address: str,
         run_folder: Path,
-        pools: set[int],
+        children: Children,
         lookout: Lookout,
         post: Callable[[Callable[[], None]], None],
     ) -> None:
         self._spec, self._node = spec, node
         self.home = Home(node=node, incarnation=Incarnation(""), host=host)
-        self._run_folder, self._pools = run_folder, pools
+        self._run_folder, self._children = run_folder, children
         self._feed: Feed = _unheard
-        self._broke: Callable[[str], None] = _unheard
+        self._broke: Callable[[PoolTrouble], None] = _unheard
         self._post = post
         self._stores = FreshStores(
             address, lambda message: self._pool.tell(message), are_ports=spec.needs_no_torch
@@ -102,14 +100,15 @@ class Workers:
         self._own_errors: set[str] = set()
         self._is_pool_ready = False
         self._is_pool_listening = False
-        self._is_broken = False
-        self._why_broken = ""
+        self._was_ready = False
+        self._trouble: PoolTrouble | None = None
         self._until_s: float | None = None
-        claim(run_folder / spec.name, spec.uid)
-        self._keeper = KeeperProcess(spec, node, run_folder / spec.name, pools, address=address)
+        self._keeper = KeeperProcess(spec, node, run_folder / spec.name, children, address=address)
         self._pool = self._new_pool()
 
-    def serve(self, incarnation: Incarnation, feed: Feed, broke: Callable[[str], None]) -> None:
+    def serve(
+        self, incarnation: Incarnation, feed: Feed, broke: Callable[[PoolTrouble], None]
+    ) -> None:
         """Report to this incarnation from now on, first of all what it takes over."""
         self.home = replace(self.home, incarnation=incarnation)
         self._feed, self._broke = feed, broke
@@ -121,13 +120,12 @@ class Workers:
         if self._is_pool_ready:
             feed(ev.StoresChanged(stores=self._stores.ready))
             feed(ev.PoolChanged(is_ready=True))
-        elif self._is_broken:
-            self._break(self._why_broken)  # While nobody listened.
+        elif self._trouble is not None:
+            self._break(self._trouble)  # While nobody listened.
 
-    def _break(self, why: str) -> None:
-        """The pool cannot work here (why), or ended unexpectedly (empty)."""
-        self._is_broken, self._why_broken = True, why
-        self._broke(why)
+    def _break(self, trouble: PoolTrouble) -> None:
+        self._trouble = replace(trouble, was_ready=self._was_ready)
+        self._broke(self._trouble)
 
     def rest(self) -> None:
         """Wait for the next incarnation to serve."""
@@ -261,30 +259,34 @@ class Workers:
         if self._is_pool_listening:
             self._pool.tell(ch.License(until_s=until_s))
 
-    def end(self, timeout_s: float) -> None:
+    def end(self) -> None:
         """Kill what is left and end the pool; what is being saved may still end. Any thread."""
         self._keeper.close()
-        self._pool.close(timeout_s)
-
-    def ended(self) -> None:
-        """Reap what the pool left behind."""
-        self._pools.discard(self._pool.process.pid)
-        end_orphans(self._pools)
+        self._pool.close()
 
     # --- reports ------------------------------------------------------------------------------
 
     def _new_pool(self) -> WarmPool:
-        pool = open_pool(
+        return open_pool(
             self._spec,
             self._cwd,
             log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
             heard=self._overhear,
+            children=self._children,
+            prepare=self._prepare_folder,
         )
-        self._pools.add(pool.process.pid)
-        return pool
 
-    def _overhear(self, message: ch.FromPool | None) -> None:
+    def _prepare_folder(self) -> None:
+        """Called by the pool's thread, which may wait for a disk: whatever needs the folder."""
+        claim(self._run_folder / self._spec.name, self._spec.uid)
+        self._keeper.open()
+
+    def _overhear(self, message: ch.FromPool | PoolNotStarted | None) -> None:
         """Called by the pool's thread."""
+        if isinstance(message, PoolNotStarted):
+            trouble = PoolTrouble(why=message.message)
+            self._post(lambda: self._break(trouble))
+            return
         told = self._accounts.of(message)
         self._post(lambda: self._hear(message, told))
 
@@ -294,12 +296,12 @@ class Workers:
             case ch.PoolReady(import_s=import_s, can_fork=can_fork):
                 log.info("pool.ready", import_seconds=round(import_s, 2), can_fork=can_fork)
                 # Only from now on does it read: what is told before fills the socket.
-                self._is_pool_listening = True
+                self._is_pool_listening = self._was_ready = True
                 if self._until_s is not None:
                     self._pool.tell(ch.License(until_s=self._until_s))
                 self._stores.keep()
             case ch.PoolFailed(message=why):
-                self._break(why)
+                self._break(PoolTrouble(why=why, may_pass=False))
             case ch.StoresReady(stores=stores):
                 self._stores.ready = stores
                 self._feed(ev.StoresChanged(stores=stores))
@@ -378,15 +380,12 @@ class Workers:
         self._is_pool_ready = self._is_pool_listening = False
         self._feed(ev.PoolChanged(is_ready=False))
         self._feed(ev.StoresChanged(stores=()))
-        self._pools.discard(self._pool.process.pid)
-        end_orphans(self._pools)
         for name in list(self._processes):
             self._exited(name, -9, told.get(name, Told()))
         self._stores.lose()
-        self._break("")
+        self._break(PoolTrouble())
 
     def renew(self) -> None:
-        """Start another pool after one ended."""
-        Thread(target=self._pool.close, args=(RENEW_TIMEOUT_S,), daemon=True).start()
-        self._is_broken = False
+        """Begin with another pool after one ended, or could not be started."""
+        self._trouble = None
         self._pool = self._new_pool()

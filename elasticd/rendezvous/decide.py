@@ -179,7 +179,10 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
         case ev.WorkersKept():
             return with_kept(state, event)
         case ev.PoolChanged(is_ready=is_ready, failure=failure):
-            return replace(state, is_pool_ready=is_ready, failure=failure or state.failure)
+            known = state.failure
+            if is_ready and known is not None and known.generation == 0:
+                known = None  # What kept this node from starting workers has passed.
+            return replace(state, is_pool_ready=is_ready, failure=failure or known)
         case ev.StoresChanged(stores=stores):
             # The pool may not have heard yet that we use one; one that we are yet to use is fresh.
             world = state.world

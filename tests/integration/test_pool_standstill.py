@@ -6,18 +6,25 @@ import sys
 from pathlib import Path
 from queue import Queue
 
+import pytest
+
 from elasticd.channel.pool import Exited, FromPool, License, PoolReady, Start
 from elasticd.records.job import EntryKind
-from elasticd_agent.warm_pool import WarmPool
+from elasticd_agent.orphans import Children
+from elasticd_agent.warm_pool import PoolNotStarted, WarmPool
 from tests.fixtures.pool import PATIENCE_S
 
 MANY = 20_000
 """Of a message of some 40 bytes: several times what a socket holds."""
 
 
-def test_stopped_pool_does_not_hold_up_its_agent(tmp_path: Path) -> None:
+def test_stopped_pool_does_not_hold_up_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was told meanwhile is carried out afterwards, in its order."""
-    heard: Queue[FromPool | None] = Queue()
+    # The other children of this process are the test run's.
+    monkeypatch.setattr(Children, "_end_orphans", lambda _: None)
+    heard: Queue[FromPool | PoolNotStarted | None] = Queue()
     pool = WarmPool(
         python=sys.executable,
         env=dict(os.environ),
@@ -25,10 +32,12 @@ def test_stopped_pool_does_not_hold_up_its_agent(tmp_path: Path) -> None:
         preload=(),
         heard=heard.put,
         log_path=str(tmp_path / "pool.log"),
+        children=Children(),
     )
     try:
         while not isinstance(heard.get(timeout=PATIENCE_S), PoolReady):
             pass
+        assert pool.process is not None
         os.kill(pool.process.pid, signal.SIGSTOP)
         script = tmp_path / "train.py"
         script.write_text("raise SystemExit(7)\n")
@@ -52,5 +61,6 @@ def test_stopped_pool_does_not_hold_up_its_agent(tmp_path: Path) -> None:
             pass
         assert (message.worker, message.code) == ("w", 7)
     finally:
-        os.kill(pool.process.pid, signal.SIGCONT)
-        pool.close(5.0)
+        if pool.process is not None:
+            os.kill(pool.process.pid, signal.SIGCONT)
+        pool.close()

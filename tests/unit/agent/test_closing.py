@@ -17,26 +17,22 @@ class SlowWorkers:
     """End when they are let."""
 
     may_end: Event = field(default_factory=Event)
-    is_reaped: bool = False
 
-    def end(self, timeout_s: float) -> None:
+    def end(self) -> None:
         assert self.may_end.wait(WAIT_S)
-
-    def ended(self) -> None:
-        self.is_reaped = True
 
 
 def test_slots_are_taken_until_the_pool_has_ended() -> None:
-    """The owner goes on meanwhile, and reaps on its own thread."""
+    """The owner goes on meanwhile, and hears of it on its own thread."""
     inbox, changes, workers = Queue[Item](), list[str](), SlowWorkers()
     closings = Closings(inbox.put, lambda: changes.append("changed"))
-    closings.begin(JOB, workers, (Slot(0), Slot(1)), WAIT_S)
+    closings.begin(JOB, workers, (Slot(0), Slot(1)), lambda: changes.append("ended"))
     assert JOB in closings and closings.slots == {Slot(0), Slot(1)} and len(closings) == 1
     workers.may_end.set()
     item = inbox.get(timeout=WAIT_S)
-    assert JOB in closings and not workers.is_reaped
+    assert JOB in closings
     item()
-    assert JOB not in closings and workers.is_reaped and changes == ["changed"]
+    assert JOB not in closings and changes == ["ended", "changed"]
     assert not closings and closings.slots == frozenset()
 
 
@@ -44,7 +40,7 @@ def test_end_of_the_agent_waits_for_what_is_being_closed() -> None:
     """Nothing of a worker may outlive it."""
     inbox, workers = Queue[Item](), SlowWorkers()
     closings = Closings(inbox.put, lambda: None)
-    closings.begin(JOB, workers, (), WAIT_S)
+    closings.begin(JOB, workers, ())
     workers.may_end.set()
     closings.wait(WAIT_S)
     assert inbox.qsize() == 1

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -19,6 +18,7 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec
 from elasticd_agent import keeper_process
 from elasticd_agent.keeper_process import KeeperProcess
+from elasticd_agent.orphans import Children
 from tests.fixtures.cluster import until
 
 LIMIT_S = 20.0
@@ -34,15 +34,15 @@ def spec_of(url: str, **options: object) -> JobSpec:
 
 
 @pytest.fixture
-def children() -> set[int]:
-    return set()
+def children() -> Children:
+    return Children()
 
 
 Make = Callable[[JobSpec], KeeperProcess]
 
 
 @pytest.fixture
-def make(tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Start keepers; all of them have ended when the test has."""
     monkeypatch.setenv("ELASTICD_ETCD_PASSWORD", SECRET)
     monkeypatch.setenv("ELASTICD_ETCD", f"https://{SECRET}@host")
@@ -50,12 +50,13 @@ def make(tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch) ->
 
     def start(spec: JobSpec) -> KeeperProcess:
         made.append(KeeperProcess(spec, NodeId("node"), tmp_path / "run", children))
+        made[-1].open()
         return made[-1]
 
     yield start
     for each in made:
         each.close()
-    until(lambda: not children, lambda: children)
+    until(lambda: not children.pids, lambda: children.pids)
 
 
 def answers(keeper: KeeperProcess) -> bool:
@@ -73,22 +74,22 @@ def shown(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_bytes().replace(b"\0", b"\n").decode()
 
 
-def test_job_without_checkpoints_has_no_keeper(make: Make, children: set[int]) -> None:
+def test_job_without_checkpoints_has_no_keeper(make: Make, children: Children) -> None:
     """Neither a process nor anything that workers are told."""
     keeper = make(JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py"))
     assert keeper.env == {}
-    assert children == set()
+    assert not children.pids
     keeper.close()
 
 
 def test_secrets_are_where_they_are_needed_and_nowhere_else(
-    make: Make, children: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What opens etcd is not the keeper's; its settings nobody sees in its command line; what
     opens the storage is in its own environment, and in nothing that the agent tells workers."""
     monkeypatch.setenv("STORE_KEY", "storage-canary")
     keeper = make(spec_of("memory://somewhere", key="env:STORE_KEY"))
-    (pid,) = children
+    (pid,) = children.pids
     assert answers(keeper)
     environ, command = shown(pid, "environ"), shown(pid, "cmdline")
     assert SECRET not in environ and "ELASTICD_ETCD" not in environ
@@ -104,16 +105,16 @@ def test_secrets_are_where_they_are_needed_and_nowhere_else(
 
 
 def test_killed_keeper_is_started_again_under_its_name(
-    make: Make, children: set[int], tmp_path: Path
+    make: Make, children: Children, tmp_path: Path
 ) -> None:
     """Workers that ask again reach the new one."""
     keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
     assert answers(keeper)
-    (first,) = children
+    (first,) = children.pids
     os.kill(first, signal.SIGKILL)
-    until(lambda: children - {first}, lambda: children)
+    until(lambda: children.pids - {first}, lambda: children.pids)
     assert answers(keeper)
-    (second,) = children
+    (second,) = children.pids
     assert second != first
 
 
@@ -132,7 +133,7 @@ class Pauses(Event):
 
 
 def test_keeper_that_cannot_live_is_started_with_growing_pauses(
-    tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each twice as long, up to a limit; also where no process can be made."""
     pauses = Pauses(12)
@@ -147,15 +148,15 @@ def test_keeper_that_cannot_live_is_started_with_growing_pauses(
         return popen(["false"], **options)
 
     monkeypatch.setattr("elasticd_agent.keeper_process.subprocess.Popen", failing)
-    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children)
+    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children).open()
     until(lambda: len(pauses.seen) >= 12, lambda: pauses.seen)
     assert pauses.seen[:4] == [0.2, 0.4, 0.8, 1.6]
     assert pauses.seen[-3:] == [30.0] * 3
-    until(lambda: not children, lambda: children)
+    until(lambda: not children.pids, lambda: children.pids)
 
 
 def test_pause_after_one_that_lived_long_is_the_first_again(
-    tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fourth lives for a day; the third, for nearly long enough, is one of those that fail."""
     pauses = Pauses(7)
@@ -170,14 +171,14 @@ def test_pause_after_one_that_lived_long_is_the_first_again(
 
     monkeypatch.setattr(keeper_process, "monotonic", lambda: clock[0])
     monkeypatch.setattr("elasticd_agent.keeper_process.subprocess.Popen", living)
-    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children)
+    KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children).open()
     until(lambda: len(pauses.seen) >= 7, lambda: pauses.seen)
     assert pauses.seen == [0.2, 0.4, 0.8, 0.2, 0.4, 0.8, 1.6]
-    until(lambda: not children, lambda: children)
+    until(lambda: not children.pids, lambda: children.pids)
 
 
 def test_closed_keeper_ends_by_itself_and_stays_so(
-    make: Make, children: set[int], tmp_path: Path
+    make: Make, children: Children, tmp_path: Path
 ) -> None:
     """With exit code 0, and no other takes its place; closing twice is no harm."""
     keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
@@ -187,13 +188,13 @@ def test_closed_keeper_ends_by_itself_and_stays_so(
     keeper.close()
     keeper.close()
     assert process.wait(LIMIT_S) == 0
-    until(lambda: not children, lambda: children)
+    until(lambda: not children.pids, lambda: children.pids)
     with pytest.raises(Unavailable):
         Client(keeper.env["ELASTICD_KEEPER"], limit_s=0.0)
 
 
 def test_keeper_that_is_started_while_it_is_closed_ends_too(
-    tmp_path: Path, children: set[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one, after a kill, just when the job is over: nobody else would end it."""
     monkeypatch.setattr(keeper_process, "FIRST_PAUSE_S", 0.0)
@@ -210,25 +211,23 @@ def test_keeper_that_is_started_while_it_is_closed_ends_too(
 
     monkeypatch.setattr("elasticd_agent.keeper_process.subprocess.Popen", slow)
     keeper = KeeperProcess(spec_of("file:///nowhere"), NodeId("node"), tmp_path, children)
+    keeper.open()
     processes[0].kill()
     assert is_starting.wait(LIMIT_S)
-    closing = threading.Thread(target=keeper.close)
-    closing.start()
-    until(keeper._is_closing.is_set, lambda: "not closing")
+    keeper.close()  # It does not wait for the one that is being started.
     go_on.set()
-    closing.join(LIMIT_S)
-    assert len(processes) == 2
+    until(lambda: len(processes) == 2, lambda: processes)
     assert processes[1].wait(LIMIT_S) == 0, "the end of its input is its end"
-    until(lambda: not children, lambda: children)
+    until(lambda: not children.pids, lambda: children.pids)
 
 
 def test_end_of_the_agent_is_the_keepers_end(
-    make: Make, children: set[int], tmp_path: Path
+    make: Make, children: Children, tmp_path: Path
 ) -> None:
     """Nothing but the pipe holds it: whoever dies with it open closes it."""
     keeper = make(spec_of(f"file://{tmp_path / 'saved'}"))
     assert answers(keeper)
-    (pid,) = children
+    (pid,) = children.pids
     assert keeper._process is not None and keeper._process.stdin is not None
     own = os.readlink(f"/proc/self/fd/{keeper._process.stdin.fileno()}")
     held = [os.readlink(f"/proc/{pid}/fd/{each}") for each in os.listdir(f"/proc/{pid}/fd")]

@@ -18,6 +18,7 @@ from elasticd_agent.courier import Courier
 from elasticd_agent.host import Host
 from elasticd_agent.inbox import Item
 from elasticd_agent.job_guard import JobGuard
+from elasticd_agent.orphans import Children
 from elasticd_agent.runner import Runner
 from tests.sim.schedule import spec_of
 from tests.unit.rendezvous.facts import incarnation, member, name
@@ -30,14 +31,8 @@ JOB = JobName("job")
 class NoWorkers:
     """There are none; the pool is up."""
 
-    def __init__(self, **given: object) -> None:
-        self.is_reaped = False
-
+    def __init__(self, **given: object) -> None: ...
     def serve(self, incarnation: Incarnation, feed: object, broke: object) -> None: ...
-    def end(self, timeout_s: float) -> None: ...
-
-    def ended(self) -> None:
-        self.is_reaped = True
 
 
 class Scene:
@@ -63,7 +58,7 @@ class Scene:
             lease=lambda: self.lease,
             post=guard.post_for(JOB),
             guard=guarded,
-            pools=set(),
+            children=Children(),
             lookout=None,  # type: ignore[arg-type]
             run_folder=Path("/nowhere"),
             event_log=None,

@@ -21,7 +21,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     )
     # Popen returns in the middle of the exec: the kernel shows the new environment a moment later.
     deadline_s = time.monotonic() + 20.0
-    while process_table.mark_of(process.pid) is None:
+    while not process_table.mark_of(process.pid):
         assert time.monotonic() < deadline_s
         time.sleep(0.001)
     yield process
