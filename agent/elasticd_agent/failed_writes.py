@@ -39,7 +39,10 @@ class FailedWrites:
         self._failing: dict[tuple[JobName, str], _Failing] = {}
 
     def failed(self, job: JobName, what: str, error: ElasticdError) -> float:
-        """Note that a write failed; return how long to wait before it is tried again."""
+        """Note that a write failed; return how long to wait before it is tried again.
+
+        The node's own writes are those of a job without a name.
+        """
         if isinstance(error, Fenced | Unavailable):
             return 0.0
         with self._lock:

@@ -16,7 +16,7 @@ from contextlib import suppress
 import elasticd
 from elasticd.errors import ElasticdError, Refused, Unavailable
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import Life, incarnation_of, life_of
+from elasticd.records.ids import JobName, Life, incarnation_of, life_of
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import Lease, ModifiedAt, Put, Store, Txn, always
@@ -36,6 +36,10 @@ NAME_RETRY_S = 5.0
 """Between two looks whether another agent still has this node's name."""
 TTLS_WAITED = 3
 """At the start, for the record of an agent that cannot be reached: if that one is gone, it goes."""
+GRANT, RECORD = "lease.not_granted", "node.not_registered"
+"""What may fail, as the log names it."""
+OF_THE_NODE = JobName("")
+"""Writes for no job."""
 RACES = 3
 """Writes of the record that others came before; a fourth would be no race."""
 
@@ -148,15 +152,14 @@ class Registration:
             self._say_taken(found)
             later(NAME_RETRY_S, lambda: self._post(self._grant_soon))
         else:
+            self._written(GRANT)
             self._post(lambda: self._granted(found))
 
     def _not_granted(self, exc: ElasticdError) -> None:
         """Called by the courier's thread."""
-        self._say("lease.not_granted", why=str(exc))
-        later(RETRY_S, lambda: self._post(self._grant_soon))
+        later(self._failed(GRANT, exc), lambda: self._post(self._grant_soon))
 
     def _granted(self, lease: Lease) -> None:
-        self._said = ""
         self.lease = lease
         log.info("node.registered_again", lease_ttl_seconds=lease.ttl_s)
         self._found()
@@ -172,16 +175,18 @@ class Registration:
 
     def _rewritten(self, lease: Lease, other: Node | None) -> None:
         """Called by the courier's thread. If the name is another's, so is the node."""
-        if other is not None:
+        if other is None:
+            self._written(RECORD)
+        else:
             self._say_taken(other)
             _end(lease)
             self._lease_ended()
 
     def _not_put(self, lease: Lease, exc: ElasticdError) -> None:
         """Called by the courier's thread."""
-        self._say("node.not_registered", why=str(exc))
+        pause_s = self._failed(RECORD, exc)
         if not self._is_closing:
-            later(RETRY_S, lambda: self._post(lambda: self._put_again(lease)))
+            later(pause_s, lambda: self._post(lambda: self._put_again(lease)))
 
     def _put_again(self, lease: Lease) -> None:
         if self.lease is lease:
@@ -244,6 +249,20 @@ class Registration:
         return self._store.commit(Txn(when=when, then=(put,))).succeeded
 
     # --- for people -----------------------------------------------------------------------------
+
+    def _failed(self, what: str, exc: ElasticdError) -> float:
+        """Say once what etcd refuses, or why it is away; return when to try again.
+
+        What is refused is tried ever more slowly, and told to whoever asks how this node is.
+        """
+        pause_s = self._courier.failed_writes.failed(OF_THE_NODE, what, exc)
+        if not pause_s:
+            self._say(what, why=str(exc))
+        return max(RETRY_S, pause_s)
+
+    def _written(self, what: str) -> None:
+        self._said = ""
+        self._courier.failed_writes.succeeded(OF_THE_NODE, what)
 
     def _say_taken(self, other: Node) -> None:
         where = f"{other.address}:{other.port}"

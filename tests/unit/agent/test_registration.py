@@ -1,24 +1,26 @@
 """A node's record: one life of an agent at a time has the node's name."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
 import pytest
+from structlog.testing import capture_logs
 
 from elasticd.errors import Refused
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Incarnation, Life, NodeId, life_of
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.store.api import Delete, KeyValue, Put, StoreSettings, Txn
+from elasticd.store.api import Delete, KeyValue, Put, StoreSettings, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import registration
 from elasticd_agent.courier import Courier
 from elasticd_agent.registration import Registration
 from elasticd_agent.settings import AgentSettings
+from tests.fixtures.cluster import until
 
 NODE = NodeId("a")
 KEY = Keys().node(NODE)
@@ -188,3 +190,42 @@ def test_own_record_is_written_again_after_a_lost_lease(store: MemoryStore, tmp_
     assert [first.events.get(timeout=WAIT_S) for _ in range(2)] == ["lost", "found"]
     assert holder(store) == "one"
     first.close()
+
+
+def test_record_that_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of etcd may say the same in other words, in turn; a drain is written in the end."""
+    one = Process(store, "one", tmp_path)
+    one.registration.open(1, 2)
+    pauses, commit = list[float](), store.commit
+    refusals = iter(["full", "no room", "full", "no room", "full"])
+
+    def refusing(txn: Txn) -> TxnResult:
+        for why in refusals:
+            raise Refused(why)
+        return commit(txn)
+
+    def later(pause_s: float, call: Callable[[], object]) -> None:
+        pauses.append(pause_s)
+        call()
+
+    monkeypatch.setattr(store, "commit", refusing)
+    monkeypatch.setattr(registration, "later", later)
+    with capture_logs() as logs:
+        one.registration.set_draining(True)
+        until(lambda: is_draining(store), lambda: pauses)
+        one.courier.close(WAIT_S)
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert [(line["event"], line.get("why")) for line in logs] == [
+        ("etcd.write_failed", "full"),
+        ("etcd.write_failed", "no room"),
+        ("etcd.write_succeeded", None),
+    ]
+    assert one.courier.failed_writes.sentence == ""
+    one.registration.close()
+
+
+def is_draining(store: MemoryStore) -> bool:
+    item = store.get(KEY)
+    return item is not None and decode(Node, item.value).is_draining
