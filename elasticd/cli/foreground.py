@@ -2,7 +2,7 @@
 
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from elasticd.cli.request import RunRequest
 from elasticd.cli.screen import Screen
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.control import jobs
-from elasticd.control.archive import archive, records_of
+from elasticd.control.archive import archive, last_records
 from elasticd.control.etcd_guard import EtcdGuard
 from elasticd.control.folder import JobFolder
 from elasticd.control.last_checkpoint import wait_for_keepers
@@ -149,6 +149,7 @@ class Foreground:
             own_nodes=self._agents.nodes,
             fetch=fetch,
         )
+        guard = EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None
         session = Session(
             store,
             self._keys,
@@ -158,7 +159,7 @@ class Foreground:
             tail=tail,
             interrupt=self._interrupt,
             tell=self._screen.tell,
-            look_after=EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None,
+            look_after=guard,
             trouble=HttpFetch(self._request.store, timeout_s=TROUBLE_TIMEOUT_S).trouble,
         )
         items: Mapping[str, KeyValue] = {}
@@ -170,7 +171,7 @@ class Foreground:
         finally:
             tail.finish(OUTPUT_END_S)
             if folder is not None and etcd is not None:
-                items = self._keep(store, session.nodes, status)
+                items = self._keep(store, session.nodes, status, guard)
                 self._archive(items, folder, etcd)
         if folder is not None:
             return status, job_report(items.values(), self._keys, self._spec.name)
@@ -179,7 +180,11 @@ class Foreground:
         return status, None
 
     def _keep(
-        self, store: Store, nodes: Mapping[NodeId, Node], status: JobStatus | None
+        self,
+        store: Store,
+        nodes: Mapping[NodeId, Node],
+        status: JobStatus | None,
+        guard: Callable[[], None],
     ) -> Mapping[str, KeyValue]:
         """Put together what stands in the private etcd, and what we know if that is gone."""
         keys, name = self._keys, self._spec.name
@@ -191,9 +196,13 @@ class Foreground:
             key: KeyValue(key=key, value=value, mod_revision=0, create_revision=0)
             for key, value in known.items()
         }
-        with suppress(Unavailable):
-            items |= records_of(store, keys, name)
-        return items
+        found = last_records(store, keys, name, guard)
+        if found is None:
+            self._screen.line(
+                "the private etcd has ended, and with it the records of the job's changes: `why` "
+                "can tell of its end only"
+            )
+        return items | (found or {})
 
     def _archive(
         self, items: Mapping[str, KeyValue], folder: JobFolder, etcd: EmbeddedEtcd

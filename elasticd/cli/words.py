@@ -90,6 +90,7 @@ def change_of(reason: Reason, culprit: Failure | None, lost: tuple[str, ...]) ->
     if culprit is not None:
         text = f"{because(reason)}: {who(culprit)}, {culprit.ending}"
         text = f"{text}, {culprit.exception}" if culprit.exception else text
+        text += f": a disk of {culprit.host} is full" if culprit.has_full_disk else ""
         if culprit.in_a_row > 1:
             text = f"{text}, {culprit.in_a_row} times in a row in this slot"
             text += ", which is left out from now on" if culprit.is_last_of_slot else ""

@@ -2,18 +2,20 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from elasticd.errors import NotSupported
+from elasticd.errors import EnvironmentProblem, NotSupported, Unavailable
 from elasticd.records.compression import compressed, decompressed
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyValue, Put, Store, Txn
 
-__all__ = ["archive", "load", "records_of"]
+__all__ = ["archive", "last_records", "load", "records_of"]
 
 SCHEMA = 1
+LAST_TRIES = 2
+"""It may end between two looks at it; one that ends again has nothing to say."""
 ITEMS_PER_TXN = 100
 """etcd takes 128 operations in a transaction; the in-memory store keeps that limit."""
 
@@ -22,6 +24,22 @@ def records_of(store: Store, keys: Keys, job: JobName) -> dict[str, KeyValue]:
     """Read everything about one job, and the nodes."""
     items = [*store.list(keys.job(job)).items, *store.list(keys.nodes).items]
     return {item.key: item for item in items}
+
+
+def last_records(
+    store: Store, keys: Keys, job: JobName, revive: Callable[[], None]
+) -> dict[str, KeyValue] | None:
+    """Read the same at the end of a run, also from an etcd that has ended since; None: it cannot.
+
+    `revive` starts the etcd again if it has ended. It may do so while it is being read.
+    """
+    for _ in range(LAST_TRIES):
+        try:
+            revive()
+            return records_of(store, keys, job)
+        except (EnvironmentProblem, Unavailable):
+            continue
+    return None
 
 
 def archive(items: Iterable[KeyValue], path: Path) -> None:

@@ -101,9 +101,17 @@ class JobFolder:
             raise self._not_written(exc) from exc
 
     def write_endpoint(self, url: str) -> None:
+        """Tell where the private etcd of this run listens.
+
+        Raises:
+            CallError: the folder cannot be written.
+        """
         partial = self.path / ".endpoint"
-        partial.write_text(url + "\n")
-        partial.rename(self.path / "endpoint")
+        try:
+            partial.write_text(url + "\n")
+            partial.rename(self.path / "endpoint")
+        except OSError as exc:
+            raise self._not_written(exc) from exc
 
     def remove_endpoint(self) -> None:
         (self.path / "endpoint").unlink(missing_ok=True)

@@ -11,6 +11,9 @@ TRACEBACK_LIMIT_BYTES = 4096
 """A record stays small: etcd takes 1.5 MiB a request, and a thousand ranks may fail at once."""
 
 
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
+"""The words of the C library in English, and Python's numbers of ENOSPC and EDQUOT on Linux."""
+
 SLOT_LIMIT = 8
 """Processes of one slot that end one after the other before the slot is left out: with the pauses
 between them about two minutes."""
@@ -69,6 +72,14 @@ class Failure:
         if self.exit_code is None:
             return "not started"
         return f"exit code {self.exit_code}"
+
+    @property
+    def has_full_disk(self) -> bool:
+        """The script was told that no room is left, or no more of its quota: not its own mistake.
+
+        A worker's own output never raises this.
+        """
+        return any(words in self.exception for words in _NO_ROOM)
 
     @property
     def is_last_of_slot(self) -> bool:

@@ -32,6 +32,15 @@ _PAID = {
 
 def failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
     """The final status, if this change may not be paid for, or would only repeat an error."""
+    final = _failed(state, change, now_s)
+    culprit = final.failure if final is not None else None
+    if final is None or culprit is None or not culprit.has_full_disk:
+        return final
+    room = f"a disk of {culprit.host} is full: make room there, and start the job again"
+    return dataclasses.replace(final, message=f"{final.message}; {room}")
+
+
+def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
     status, cause = state.status, change.cause
     assert status is not None
     if state.world is None or state.is_world_ended or cause is None:

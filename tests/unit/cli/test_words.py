@@ -54,6 +54,11 @@ def test_a_change_of_world_is_one_line_with_its_culprit() -> None:
     """Who was first, and how."""
     text = words.change_of(Reason.WORKER_FAILED, FAILURE, ())
     assert text == "a worker failed: rank 3 on gpu-1 (n1), exit code 1, ValueError: too hot"
+    full = dataclasses.replace(
+        FAILURE, exception="OSError: [Errno 28] No space left on device: '/data/x'"
+    )
+    text = words.change_of(Reason.WORKER_FAILED, full, ())
+    assert text.endswith("No space left on device: '/data/x': a disk of gpu-1 is full")
     assert words.change_of(Reason.NODE_LOST, None, ("b", "c")).endswith(": b, c")
     line = words.news_line(Formed(world=world(2, "a", "b", reason=Reason.JOINED)))
     assert line == "generation 2: 2 nodes, 2 workers (nodes joined)"

@@ -141,3 +141,10 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, text: str) -> None
     path.write_text(text)
     with pytest.raises(NotSupported, match=r"records\.json"):
         load(path, MemoryStore())
+
+
+def test_folder_that_has_no_room_for_the_endpoint_is_named(tmp_path: Path) -> None:
+    """A disk that is full at the start: which one, and what to do."""
+    folder = JobFolder(tmp_path / "gone", JobName("a"))
+    with pytest.raises(CallError, match=r"run folder .*gone/a cannot be written .*--log-dir"):
+        folder.write_endpoint("http://x:1")

@@ -105,6 +105,26 @@ def test_rank_that_left_with_0_while_others_needed_it_is_named_and_charged_once(
             assert status.phase is Phase.FAILED
 
 
+@pytest.mark.parametrize(
+    "exception",
+    [
+        "OSError: [Errno 28] No space left on device: 'x'",
+        "RuntimeError: write: Disk quota exceeded",
+    ],
+)
+def test_job_that_ends_as_a_disk_is_full_names_its_host(exception: str) -> None:
+    """It is charged as an error of the script, but no change of the script helps."""
+    for text in (exception, "ValueError: too hot"):
+        told = proposer(1, 2, limits=Limits(user_error=0))
+        failed = dataclasses.replace(failure(1, rank=1), exception=text)
+        told.member(member(1, arrived=1, nonce=2, failed=failed))
+        told.tick(SECONDARY_GRACE_S)
+        status = written_status(told)
+        assert status.phase is Phase.FAILED
+        full = f"; a disk of {failed.host} is full: make room there, and start the job again"
+        assert status.message.endswith(full) == (text == exception)
+
+
 def test_rank_that_is_done_before_a_node_is_lost_is_not_to_blame() -> None:
     """The loss is a cause of its own."""
     told = proposer(1, 2)
