@@ -78,6 +78,7 @@ class Peers:
         self._unnamed: dict[_Link, float] = {}
         """Accepted, and until when they may say who they are; in the order of their coming."""
         self._redial_s: dict[_Name, float] = {}
+        self._tried_s: dict[_Name, float] = {}
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(address)
         self._listener.setblocking(False)
@@ -119,10 +120,10 @@ class Peers:
 
     def _run(self) -> None:
         while not self._is_closing:
-            self._probe()
-            is_short = self._dial()
+            probe_s = 0.0 if self._probe() else None
+            dial_s = self._dial()
             self._drop_unnamed()
-            for key, _ in self._selector.select(self._wait_s(is_short)):
+            for key, _ in self._selector.select(self._wait_s(probe_s, dial_s)):
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fileobj is self._wake_out:
@@ -134,9 +135,9 @@ class Peers:
             key.fileobj.close()
         self._selector.close()
 
-    def _wait_s(self, is_short: bool) -> float | None:
+    def _wait_s(self, *pauses_s: float | None) -> float | None:
         first = next(iter(self._unnamed.values()), None)
-        waits = [_RETRY_S] if is_short else []
+        waits = [pause_s for pause_s in pauses_s if pause_s is not None]
         waits += [] if first is None else [max(0.0, first - now_s())]
         return min(waits, default=None)
 
@@ -145,34 +146,38 @@ class Peers:
         for link in [link for link, until_s in self._unnamed.items() if until_s <= at_s]:
             self._drop(link)
 
-    def _probe(self) -> None:
+    def _probe(self) -> bool:
+        """Probe whoever was suspected first; True if others are to be probed as well."""
         with self._lock:
-            suspects, self._suspects = self._suspects, []
+            suspects = [self._suspects.pop(0)] if self._suspects else []
         for peer in suspects:
             if is_refused(peer.address, peer.port):
                 self._accuse(peer)
+        return bool(self._suspects)
 
-    def _dial(self) -> bool:
-        """Bring the held connections into line with the wanted ones; True if one is missing."""
+    def _dial(self) -> float | None:
+        """Bring the held connections into line with the wanted ones; return when to go on with it.
+
+        Each that does not answer costs a second: so one of them at a time, in turn, and what has
+        come meanwhile is heard between two.
+        """
         with self._lock:
             wanted = dict(self._wanted)
         for key in [k for k in self._held if k not in wanted]:
             self._drop(self._held.pop(key))
         at_s = now_s()
         self._redial_s = {key: t for key, t in self._redial_s.items() if t > at_s}
-        is_short = False
-        for key, peer in wanted.items():
-            if key in self._held:
-                continue
-            if key in self._redial_s:
-                is_short = True
-                continue
-            link = self._connect(peer)
+        self._tried_s = {key: t for key, t in self._tried_s.items() if key in wanted}
+        missing = [key for key in wanted if key not in self._held]
+        due = [key for key in missing if key not in self._redial_s]
+        for key in sorted(due, key=lambda key: self._tried_s.get(key, 0.0)):
+            self._tried_s[key] = now_s()
+            link = self._connect(wanted[key])
             if link is None:
-                is_short = True
-            else:
-                self._held[key] = link
-        return is_short
+                self._redial_s[key] = now_s() + _RETRY_S
+                return 0.0
+            self._held[key] = link
+        return _RETRY_S if len(due) < len(missing) else None
 
     def _connect(self, peer: Peer) -> _Link | None:
         try:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
+from threading import Semaphore
 
 import pytest
 
@@ -168,4 +169,31 @@ def test_a_connection_that_ends_at_once_is_not_made_again_at_once(
         full.setblocking(False)
         with pytest.raises(BlockingIOError):
             full.accept()
+    scene.peers.close()
+
+
+def test_peers_that_do_not_answer_hold_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand machines that came back at other addresses are asked at their old ones."""
+    connect, tried, given_up = socket.create_connection, Queue[str](), Semaphore(0)
+
+    def slow(address: tuple[str, int], timeout: float) -> socket.socket:
+        if address[0] == HERE:
+            return connect(address, timeout=timeout)
+        tried.put(address[0])
+        given_up.acquire(timeout=WAIT_S)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    scene = Scene()
+    silent = [
+        Peer(node=NodeId(f"n{i}"), life=Life(f"l{i}"), address=f"10.9.9.{i}", port=1)
+        for i in range(100)
+    ]
+    scene.peers.hold(tuple(silent))
+    tried.get(timeout=WAIT_S)
+    scene.knows("other", "o1", closed_port())
+    say(scene, hello())
+    given_up.release(10)  # Each of them costs a second.
+    assert scene.died.get(timeout=WAIT_S) == ("other", "o1")
+    given_up.release(1000)
     scene.peers.close()
