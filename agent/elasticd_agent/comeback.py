@@ -7,17 +7,18 @@ comes back only once all members that there are by then can be reached: each vai
 them a formation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member, peer_of
-from elasticd.store.api import Store
+from elasticd.store.api import KeyValue, Store
 from elasticd.telemetry.log import get_logger
 from elasticd.train.reach import unreachable
 from elasticd_agent.clock import now_s
@@ -95,7 +96,7 @@ class Comebacks:
         def tell() -> None:
             try:
                 items = self._store.list(self._keys.members(job)).items
-                lost = unreachable(peer_of(decode(Member, item.value)) for item in items)
+                lost = unreachable(peer_of(member) for member in _readable(items))
             except ElasticdError as exc:
                 log.warning("peers.not_read", job=job, why=str(exc))
                 return
@@ -109,3 +110,10 @@ class Comebacks:
         log.info("peers.probed", job=job, unreachable=lost)
         if not lost:
             self.add(job, 0.0)
+
+
+def _readable(items: Iterable[KeyValue]) -> Iterator[Member]:
+    """Leave out what this version cannot read, as whoever serves the job does."""
+    for item in items:
+        with suppress(NotSupported):
+            yield decode(Member, item.value)

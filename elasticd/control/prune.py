@@ -10,9 +10,10 @@ To remove is to delete and nothing else: an etcd that is full takes deletions, a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from elasticd.errors import NotFound, Refused
+from elasticd.errors import NotFound, NotSupported, Refused
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import EndedJob, JobStatus
@@ -92,15 +93,19 @@ def count_up(
     removed: list[JobName] = []
     for item in store.list(keys.ended).items:
         job = JobName(item.key.removeprefix(keys.ended))
-        record, before = decode(EndedJob, item.value), seen.get(job)
+        try:
+            record, before = decode(EndedJob, item.value), seen.get(job)
+        except NotSupported:
+            continue  # It stays, and keeps no other.
         is_same = before is not None and before.revision == item.mod_revision
         counted[job] = Counted(revision=item.mod_revision, since_s=now_s)
         if before is None or not is_same:
             continue
         watched_s = now_s - before.since_s
         if record.kept_s + watched_s >= keep_s:
-            if _remove(store, keys, job, store.keys(keys.job(job)), item.mod_revision):
-                removed.append(job)
+            with suppress(NotSupported):
+                if _remove(store, keys, job, store.keys(keys.job(job)), item.mod_revision):
+                    removed.append(job)
         elif watched_s >= step_s:
             put = Put(key=item.key, value=encode(EndedJob(kept_s=record.kept_s + watched_s)))
             same = ModifiedAt(key=item.key, revision=item.mod_revision)

@@ -1,9 +1,13 @@
 """When a node comes back to a job that it has left."""
 
-from elasticd.records.ids import JobName
+from queue import Queue
+
+from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
+from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.comeback import JOINS_AT_ONCE, Comebacks
+from elasticd_agent.inbox import Item
 
 A, B = JobName("A"), JobName("B")
 
@@ -25,3 +29,14 @@ def test_job_that_went_away_is_forgotten() -> None:
         comebacks.may_join(A)
     comebacks.drop(A)
     assert A not in comebacks and comebacks.may_join(A)
+
+
+def test_member_that_cannot_be_read_keeps_nobody_out() -> None:
+    """Whoever was cut off knocks at every door that is known, and would knock for ever."""
+    store, posted = MemoryStore(), Queue[Item]()
+    store.commit(Txn(then=(Put(key=Keys().member(A, NodeId("newer")), value=b"{"),)))
+    comebacks = Comebacks(posted.put, store, Keys())
+    comebacks.add(A, 0.0, has_to_reach=True)
+    assert not comebacks.take_due()
+    posted.get(timeout=30.0)()
+    assert comebacks.take_due() and A not in comebacks

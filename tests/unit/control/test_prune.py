@@ -209,3 +209,19 @@ def test_a_job_that_is_submitted_anew_is_not_touched() -> None:
     assert agents.look(0, after_s=1.0) == ()
     assert store.keys(KEYS.job(OLD))
     assert encode(spec(OLD)) == store.list(KEYS.spec(OLD)).items[0].value
+
+
+def test_a_record_that_cannot_be_read_keeps_no_other_job() -> None:
+    """It is left alone: a newer version, or a person, knows what it is."""
+    store = MemoryStore()
+    for name in ("bad-count", "bad-status", "old"):
+        ended(store, JobName(name))
+    for key in (KEYS.ended_job(JobName("bad-count")), KEYS.status(JobName("bad-status"))):
+        store.commit(Txn(then=(Put(key=key, value=b"{"),)))
+    seen: Mapping[JobName, Counted] = {}
+    for now_s in (0.0, DAY_S):
+        seen, removed = count_up(store, KEYS, seen, keep_s=DAY_S, step_s=3600.0, now_s=now_s)
+    assert removed == (OLD,)
+    assert store.keys(KEYS.job(JobName("bad-count"))) and store.keys(
+        KEYS.job(JobName("bad-status"))
+    )
