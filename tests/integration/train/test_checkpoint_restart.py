@@ -22,8 +22,10 @@ class Restarts:
         self.place = LocalRun(folder)
         self.url = f"file://{folder.with_name('saved')}"
 
-    def run(self, *args: str, agents: int = 2) -> Ended:
-        flags = ("--job", "job", "--local-agents", str(agents), "--checkpoint", self.url)
+    def run(self, *args: str, agents: int = 1, workers: int = 2) -> Ended:
+        """With so many workers in all. Several agents cost seconds: each imports torch."""
+        places = ("--local-agents", str(agents), "--nproc-per-node", str(workers // agents))
+        flags = ("--job", "job", *places, "--checkpoint", self.url)
         return self.place.run(*flags, "--checkpoint-timeout", "3", SCRIPT, *args)
 
     def words(self) -> list[dict[str, object]]:
@@ -47,7 +49,7 @@ def test_killed_script_goes_on_where_it_was_saved(tmp_path: Path, kind: tuple[st
     assert calm.run(*kind).code == 0
     (tmp_path / "saved").rename(tmp_path / "other")
     runs = Restarts(tmp_path / "run")
-    ended = runs.run(*kind, "--die-at", "9")
+    ended = runs.run(*kind, "--die-at", "9", agents=2)
     assert ended.code == 0, ended.err
     begun = [word["loaded"] for word in runs.words() if "loaded" in word]
     assert begun[0] == 0
@@ -60,10 +62,10 @@ def test_killed_script_goes_on_where_it_was_saved(tmp_path: Path, kind: tuple[st
 def test_sharded_state_is_loaded_by_another_number_of_ranks(tmp_path: Path) -> None:
     """Saved by two ranks, filled into the shards of three and of one."""
     runs = Restarts(tmp_path / "run")
-    assert runs.run("--sharded", "--patient", "--steps", "6").code == 0
+    assert runs.run("--sharded", "--patient", "--steps", "6", agents=2).code == 0
     before = runs.weights()
-    for agents in (3, 1):
-        ended = runs.run("--sharded", "--steps", "6", agents=agents)
+    for workers in (3, 1):
+        ended = runs.run("--sharded", "--steps", "6", workers=workers)
         assert ended.code == 0, ended.err
         assert runs.words()[0] == {"loaded": 6}
         assert runs.weights() == before
