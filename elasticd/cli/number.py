@@ -2,9 +2,31 @@
 
 import signal
 
+import click
+
 from elasticd.errors import CallError
 
-__all__ = ["is_signal", "seconds", "whole"]
+__all__ = ["AtLeast", "is_signal", "seconds", "whole"]
+
+
+class AtLeast(click.ParamType):
+    """A whole number of some size; click's own range calls a letter "no valid integer range"."""
+
+    name = "integer"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            number = int(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if number < self.least:
+            self.fail(f"{number} is below {self.least}, the least that makes sense", param, ctx)
+        return number
 
 
 def whole(flag: str, text: str | None, default: int, *, least: int) -> int:

@@ -9,6 +9,7 @@ import click
 
 from elasticd.cli import words
 from elasticd.cli.connect import where_options
+from elasticd.cli.number import AtLeast
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.cli.table import show_table
 from elasticd.control import jobs
@@ -156,8 +157,8 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
 @click.command()
 @click.argument("job", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-@click.option("--rank", type=click.IntRange(min=0), multiple=True, help="[0]; may be repeated.")
-@click.option("--generation", type=click.IntRange(min=1), help="[with -f the current, else all]")
+@click.option("--rank", type=AtLeast(0), multiple=True, help="[0]; may be repeated.")
+@click.option("--generation", type=AtLeast(1), help="[with -f the current, else all]")
 @_options
 def logs(
     job: str | None,

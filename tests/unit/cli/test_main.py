@@ -37,7 +37,7 @@ BAD_CALLS = [
     (["run", "--nproc-per-node", "²", "train.py"], "--nproc-per-node ²"),
     (["run", "--nproc-per-node", "4", "--slots", "2", "train.py"], "--slots 2"),
     (["run", "--log-dir", "/proc/nope", "train.py"], "--log-dir"),
-    (["run", "--nproc", "2", "train.py"], "Did you mean '--nproc-per-node'?"),
+    (["run", "--nproc", "2", "train.py"], "Did you mean '--nproc-per-node'? See `"),
     (["run", "--no-such-flag", "train.py"], "elasticd run --help"),
     (["run", "--etcd", "http://127.0.0.1:1", "train.py"], "http://127.0.0.1:1"),
     (["run", "--etcd", "https://a:1", "--etcd-cacert", "/nope", "train.py"], "/nope"),
@@ -55,7 +55,10 @@ BAD_CALLS = [
     (["prune"], "--etcd"),
     (["prune", "a/b", "--etcd", "http://127.0.0.1:1"], "job 'a/b'"),
     (["agent", "--etcd", "http://a:1", "--keep-ended", "-1"], "--keep-ended -1"),
-    (["scale", "nope", "0"], "0"),
+    (["scale", "nope", "0"], "0 is below 1, the least that makes sense"),
+    (["scale", "nope", "two"], "'two' is not a whole number"),
+    (["logs", "nope", "--rank", ""], "'' is not a whole number"),
+    (["checkpoint", "show", "folder", "--step", "-1"], "-1 is below 0"),
     (["nonsense"], "nonsense"),
 ]
 
