@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from elasticd.cli.connect import Values, cluster_of, etcd_options, settings_from
+from elasticd.cli.number import not_empty
 from elasticd.cli.place import gpu_count, own_address
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.control.folder import make_private
@@ -31,13 +32,18 @@ PR_SET_PDEATHSIG = 1
 
 @click.command(short_help="Serve this machine's slots.")
 @etcd_options
-@click.option("--node-id", metavar="NAME", help="Stable name of this machine.  [its host name]")
+@click.option(
+    "--node-id",
+    metavar="NAME",
+    type=not_empty,
+    help="Stable name of this machine.  [its host name]",
+)
 @click.option("--slots", metavar="N|auto", help="Workers at once.  [auto: its GPUs, else 1]")
 @click.option(
     "--local-addr", "--local_addr", metavar="ADDR", help="Where other nodes reach this machine."
 )
 @click.option("--log-dir", "--log_dir", metavar="DIR", help="Run folder.  [./elasticd-runs]")
-@click.option("--job", metavar="NAME", help="Serve this job only and end with it.")
+@click.option("--job", metavar="NAME", type=not_empty, help="Serve this job only and end with it.")
 @click.option("--lease-ttl", metavar="S", help="Loss of this node is noticed within.  [5]")
 @click.option(
     "--keep-ended", metavar="DAYS", help="Remove records of jobs that are over; 0: never.  [7]"
@@ -96,12 +102,16 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         store=store,
         cluster=cluster_of(values, environ),
         slots=_slots(_text(values, environ, "slots") or "auto", environ),
-        run_folder=make_run_folder(run_folder),
+        run_folder=make_folder(run_folder, "run folder", "--log-dir"),
         job=JobName(checked_name("--job", job)) if job else None,
         keep_ended_s=keep_ended_days * DAY_S,
         lease_ttl_s=lease_ttl_s,
         labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
-        event_log=Path(event_log).absolute() if event_log else None,
+        event_log=(
+            make_folder(Path(event_log).absolute(), "event log", "--event-log")
+            if event_log
+            else None
+        ),
         # Last, since it may ask the resolver: what is wrong in the call itself is said at once.
         address=_text(values, environ, "local_addr") or own_address(store.endpoints),
     )
@@ -113,8 +123,8 @@ def default_node_id(host: str) -> str:
     return usable or "node"
 
 
-def make_run_folder(path: Path) -> Path:
-    """Create the run folder and see that it can be written.
+def make_folder(path: Path, what: str, flag: str) -> Path:
+    """Create a folder that a flag names, and see that it can be written.
 
     Raises:
         CallError: it cannot; says why.
@@ -126,7 +136,7 @@ def make_run_folder(path: Path) -> Path:
         probe.unlink()
     except OSError as exc:
         raise CallError(
-            f"The run folder {path} cannot be written ({exc.strerror}): choose another --log-dir."
+            f"The {what} {path} cannot be written ({exc.strerror}): choose another {flag}."
         ) from exc
     return path
 
@@ -183,4 +193,4 @@ def _number(values: Values, environ: Mapping[str, str], name: str, default: floa
         number = float(text)
         if 0 <= number < float("inf"):
             return number
-    raise CallError(f"--{name.replace('_', '-')} {text} is not a number of seconds.")
+    raise CallError(f"--{name.replace('_', '-')} {text} is not a number, 0 or more.")

@@ -11,7 +11,7 @@ import click
 from elasticd.cli import words
 from elasticd.cli.connect import Values, where_options
 from elasticd.cli.main import complain
-from elasticd.cli.number import AtLeast
+from elasticd.cli.number import at_least
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.control import jobs
 from elasticd.control import prune as pruning
@@ -61,7 +61,7 @@ class Said:
 
 @click.command()
 @click.argument("job")
-@click.argument("nodes", type=AtLeast(1))
+@click.argument("nodes", type=at_least(1))
 @_options
 def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Wish for this many nodes, within what the job was submitted with."""

@@ -10,7 +10,7 @@ from elasticd.checkpoint.sweep import LEAST_AGE_S
 from elasticd.checkpoint.sweep import sweep as swept
 from elasticd.cli import checkpoint_words as words
 from elasticd.cli.checkpoint_site import open_site, site_options
-from elasticd.cli.number import AtLeast
+from elasticd.cli.number import at_least
 from elasticd.errors import CallError, NotFound
 
 __all__ = ["rm", "sweep"]
@@ -22,11 +22,11 @@ _dry_run_option = click.option(
 
 @click.command()
 @site_options
-@click.argument("numbers", metavar="[NUMBER]...", nargs=-1, type=AtLeast(1))
-@click.option("--keep-last", type=AtLeast(1), metavar="N", help="Keep the newest N.")
+@click.argument("numbers", metavar="[NUMBER]...", nargs=-1, type=at_least(1))
+@click.option("--keep-last", type=at_least(1), metavar="N", help="Keep the newest N.")
 @click.option(
     "--keep-every",
-    type=AtLeast(1),
+    type=at_least(1),
     metavar="STEPS",
     help="With --keep-last: keep also the first of each so many steps.",
 )

@@ -9,7 +9,7 @@ from elasticd.checkpoint.lease import reading
 from elasticd.checkpoint.read import Damaged
 from elasticd.cli import checkpoint_words as words
 from elasticd.cli.checkpoint_site import open_site, site_options
-from elasticd.cli.number import AtLeast
+from elasticd.cli.number import at_least
 from elasticd.errors import CallError
 
 __all__ = ["export"]
@@ -19,8 +19,8 @@ FORMATS = ("dcp", "torch", "safetensors")
 
 @click.command()
 @site_options
-@click.argument("number", type=AtLeast(1), required=False)
-@click.option("--step", type=AtLeast(0), help="The checkpoint of this step.")
+@click.argument("number", type=at_least(1), required=False)
+@click.option("--step", type=at_least(0), help="The checkpoint of this step.")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What reads it.")
 @click.option("--to", "target", metavar="FOLDER", required=True, help="New, or empty.")
 def export(number: int | None, step: int | None, form: str, target: str, **given: Any) -> int:

@@ -19,7 +19,7 @@ from elasticd.checkpoint.skeleton import plain, values
 from elasticd.cli import checkpoint_words as words
 from elasticd.cli.checkpoint_site import Site, open_site, site_options
 from elasticd.cli.main import complain
-from elasticd.cli.number import AtLeast
+from elasticd.cli.number import at_least
 from elasticd.cli.table import show_table
 from elasticd.errors import CallError
 
@@ -67,8 +67,8 @@ def ls(is_json: bool, **given: Any) -> int:
 
 @click.command()
 @site_options
-@click.argument("number", type=AtLeast(1), required=False)
-@click.option("--step", type=AtLeast(0), help="The checkpoint of this step.")
+@click.argument("number", type=at_least(1), required=False)
+@click.option("--step", type=at_least(0), help="The checkpoint of this step.")
 @click.option("--all", "is_all", is_flag=True, help=f"All tensors and values, not {SHOWN}.")
 @_json_option
 def show(number: int | None, step: int | None, is_all: bool, is_json: bool, **given: Any) -> int:
@@ -98,7 +98,7 @@ def show(number: int | None, step: int | None, is_all: bool, is_json: bool, **gi
 
 @click.command()
 @site_options
-@click.argument("number", type=AtLeast(1), required=False)
+@click.argument("number", type=at_least(1), required=False)
 @click.option("--all", "is_all", is_flag=True, help="All checkpoints, not only the newest.")
 def verify(number: int | None, is_all: bool, **given: Any) -> int:
     """Read every byte of the checkpoint NUMBER, of the newest, or of all; exit 1 if damaged."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from elasticd.cli import number
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.ids import checked_name
 from elasticd.records.keys import Keys
@@ -62,18 +63,13 @@ FLAGS = (
 
 def etcd_parameters() -> list[click.Parameter]:
     """Build the flags; each also reads ELASTICD_<NAME> from the environment."""
-    return [
-        click.Option([f"--{flag.name}"], metavar=flag.metavar, default=None, help=flag.help)
-        for flag in FLAGS
-    ]
+    return [click.Option([f"--{flag.name}"], **_settings(flag)) for flag in FLAGS]
 
 
 def etcd_options(command: F) -> F:
     """Add the flags to a command."""
     for flag in reversed(FLAGS):
-        command = click.option(
-            f"--{flag.name}", metavar=flag.metavar, default=None, help=flag.help
-        )(command)
+        command = click.option(f"--{flag.name}", **_settings(flag))(command)
     return command
 
 
@@ -169,6 +165,10 @@ def open_store(settings: StoreSettings, keys: Keys) -> Store:
     return store
 
 
+def _settings(flag: EtcdFlag) -> dict[str, Any]:
+    return {"metavar": flag.metavar, "default": None, "help": flag.help, "type": number.not_empty}
+
+
 def _given(values: Values, environ: Mapping[str, str], name: str) -> str:
     flag = values.get(name)
     return str(flag) if flag is not None else environ.get(f"ELASTICD_{name.upper()}", "")
@@ -179,7 +179,13 @@ def _password(values: Values, environ: Mapping[str, str]) -> str:
     if not path:
         return environ.get(ETCD_PASSWORD, "")
     _readable("--etcd-password-file", path)
-    return Path(path).read_text().rstrip("\n")
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\n")
+    except UnicodeDecodeError as exc:
+        raise EnvironmentProblem(
+            f"--etcd-password-file {path} is not text in UTF-8: give the file that holds the "
+            "password and nothing else."
+        ) from exc
 
 
 def _readable(flag: str, path: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from elasticd.cli import number
 from elasticd.cli.connect import etcd_parameters
 
 __all__ = ["CONTEXT", "FLAGS", "Flag", "layered", "parameters", "parse_known"]
@@ -178,7 +179,10 @@ def parameters() -> list[click.Parameter]:
             spelled.append(f"-{flag.short}")
         kind: dict[str, Any] = {"is_flag": True, "flag_value": True, "type": bool}
         if not flag.is_switch:
-            kind = {"metavar": flag.metavar, "multiple": flag.is_many, "type": str}
+            # torchrun takes empty text, for many of its flags as their default.
+            is_any = flag.is_torchrun or flag.is_many
+            kind = {"metavar": flag.metavar, "multiple": flag.is_many}
+            kind["type"] = str if is_any else number.not_empty
         made.append(click.Option([*spelled, flag.dest], default=None, help=flag.help, **kind))
     made.extend(etcd_parameters())
     made.append(click.Argument(["script"], required=False))

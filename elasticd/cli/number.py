@@ -1,32 +1,35 @@
 """Numbers and names that come as text, with an error that names the flag."""
 
 import signal
+from collections.abc import Callable
 
 import click
 
 from elasticd.errors import CallError
 
-__all__ = ["AtLeast", "is_signal", "seconds", "whole"]
+__all__ = ["at_least", "is_signal", "not_empty", "seconds", "whole"]
 
 
-class AtLeast(click.ParamType):
-    """A whole number of some size; click's own range calls a letter "no valid integer range"."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Make the type of a flag; click's own range calls a letter no "valid integer range"."""
 
-    name = "integer"
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    def integer(text: str) -> int:
         try:
-            number = int(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is not a whole number", param, ctx)
-        if number < self.least:
-            self.fail(f"{number} is below {self.least}, the least that makes sense", param, ctx)
-        return number
+            value = int(text)
+        except ValueError as exc:
+            raise click.BadParameter(f"{text!r} is not a whole number") from exc
+        if value < least:
+            raise click.BadParameter(f"{value} is below {least}, the least that makes sense")
+        return value
+
+    return integer
+
+
+def not_empty(value: str) -> str:
+    """Refuse what a variable that is not set leaves behind, as in `--checkpoint "$URL"`."""
+    if not value:
+        raise click.BadParameter("it is empty: give a value, or leave the flag out")
+    return value
 
 
 def whole(flag: str, text: str | None, default: int, *, least: int) -> int:

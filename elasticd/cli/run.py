@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from elasticd.cli.agent import make_run_folder
+from elasticd.cli.agent import make_folder
 from elasticd.cli.flags import CONTEXT, parameters
 from elasticd.cli.place import cpu_count, gpu_count
 from elasticd.cli.request import Mode, read_request
@@ -52,7 +52,7 @@ def _run(**values: Any) -> int:
     foreground = Foreground(request, spec, folder, os.environ)
     if request.mode is Mode.SUBMIT:
         return foreground.submit()
-    make_run_folder(folder)
+    make_folder(folder, "run folder", "--log-dir")
     return foreground.local() if request.mode is Mode.LOCAL else foreground.join()
 
 

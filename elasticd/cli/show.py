@@ -9,7 +9,7 @@ import click
 
 from elasticd.cli import words
 from elasticd.cli.connect import where_options
-from elasticd.cli.number import AtLeast
+from elasticd.cli.number import at_least
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.cli.table import show_table
 from elasticd.control import jobs
@@ -157,8 +157,8 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
 @click.command()
 @click.argument("job", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-@click.option("--rank", type=AtLeast(0), multiple=True, help="[0]; may be repeated.")
-@click.option("--generation", type=AtLeast(1), help="[with -f the current, else all]")
+@click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
+@click.option("--generation", type=at_least(1), help="[with -f the current, else all]")
 @_options
 def logs(
     job: str | None,

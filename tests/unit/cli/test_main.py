@@ -20,6 +20,7 @@ from tests.unit.control.world_case import JOB, KEYS, SPEC, put
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("pass")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "folder").mkdir()
     return tmp_path
 
@@ -54,12 +55,25 @@ BAD_CALLS = [
     (["stop"], "JOB"),
     (["prune"], "--etcd"),
     (["prune", "a/b", "--etcd", "http://127.0.0.1:1"], "job 'a/b'"),
-    (["agent", "--etcd", "http://a:1", "--keep-ended", "-1"], "--keep-ended -1"),
+    (
+        ["agent", "--etcd", "http://a:1", "--keep-ended", "-1"],
+        "--keep-ended -1 is not a number, 0 or more",
+    ),
     (["scale", "nope", "0"], "0 is below 1, the least that makes sense"),
     (["scale", "nope", "two"], "'two' is not a whole number"),
     (["logs", "nope", "--rank", ""], "'' is not a whole number"),
     (["checkpoint", "show", "folder", "--step", "-1"], "-1 is below 0"),
     (["nonsense"], "nonsense"),
+    (["run", "--checkpoint", "", "train.py"], "'--checkpoint': it is empty"),
+    (["run", "--job", "", "train.py"], "'--job': it is empty"),
+    (["run", "--etcd", "", "train.py"], "'--etcd': it is empty"),
+    (["status", "--etcd", ""], "'--etcd': it is empty"),
+    (["agent", "--etcd", "http://a:1", "--event-log", "train.py"], "another --event-log"),
+    (["agent", "--etcd", "http://a:1", "--job", ""], "'--job': it is empty"),
+    (
+        ["status", "--etcd", "http://127.0.0.1:1", "--etcd-password-file", "bytes"],
+        "--etcd-password-file bytes is not text in UTF-8",
+    ),
 ]
 
 
