@@ -151,7 +151,9 @@ def _add_common(env: dict[str, str], spec: JobSpec, interface: str) -> None:
     env.update(
         ELASTICD_JOB=spec.name,
         ELASTICD_ON_NAN=spec.on_nan,
-        ELASTICD_COMPARE_EVERY=str(spec.compare_every),
+        ELASTICD_COMPARE_EVERY=(
+            str(spec.compare_every) if spec.compare_every or not spec.compares_seldom else ""
+        ),
         PYTHONUNBUFFERED="1",
     )
     env.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")

@@ -116,7 +116,10 @@ FLAGS: tuple[Flag, ...] = (
         "stop|skip|ignore",
     ),
     _own(
-        "compare-every", "In-process mode: compare replicas by hash every N commits.  [never]", "N"
+        "compare-every",
+        "In-process mode: compare the ranks' parameters bit for bit every N commits; 0: never.  "
+        "[after 1, 2, 4 ... commits, but for rounding]",
+        "N",
     ),
     # What is saved, so that it survives the loss of all nodes
     _own(

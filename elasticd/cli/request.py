@@ -57,7 +57,8 @@ class RunRequest:
     isolation_limit_s: float = 60.0
     progress_timeout_s: float = 60.0
     on_nan: str = "ignore"
-    compare_every: int = 0
+    compare_every: int | None = None
+    """None: after the first commits, and then ever more seldom; 0: never."""
     checkpoint: CheckpointSpec | None = None
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
@@ -97,7 +98,8 @@ class RunRequest:
             isolation_limit_s=self.isolation_limit_s,
             progress_timeout_s=self.progress_timeout_s,
             on_nan=self.on_nan,
-            compare_every=self.compare_every,
+            compare_every=self.compare_every or 0,
+            compares_seldom=self.compare_every != 0,
             checkpoint=self.checkpoint,
             is_local=self.mode is not Mode.SUBMIT,
         )
@@ -178,7 +180,11 @@ def read_request(
         isolation_limit_s=number.seconds("--isolation-limit", values["isolation_limit"], 60.0),
         progress_timeout_s=number.seconds("--progress-timeout", values["progress_timeout"], 60.0),
         on_nan=_on_nan(values["on_nan"]),
-        compare_every=number.whole("--compare-every", values["compare_every"], 0, least=0),
+        compare_every=(
+            None
+            if values["compare_every"] is None
+            else number.whole("--compare-every", values["compare_every"], 0, least=0)
+        ),
         checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
         signals=_signals(values["signals_to_handle"]),
         console=ConsoleChoice(

@@ -91,7 +91,9 @@ class JobSpec:
     on_nan: str = "ignore"
     """What becomes of a step with non-finite gradients: stop, skip or ignore (in-process mode)."""
     compare_every: int = 0
-    """Replicas are compared by hash every so many commits; 0: never (in-process mode)."""
+    """Replicas are compared bit for bit every so many commits; 0: never (in-process mode)."""
+    compares_seldom: bool = True
+    """They are compared after the first commits of a generation, and then ever more seldom."""
     checkpoint: CheckpointSpec | None = None
     """None: nothing is saved."""
     is_local: bool = False

@@ -7,7 +7,7 @@ import torch
 
 from elasticd.checkpoint.manifest import DTYPE_BYTES, Piece, Tensor
 from elasticd.errors import CallError
-from elasticd.train.replica import owned_tensors
+from elasticd.train.fingerprint import owned_tensors
 from elasticd.train.shard import local_part
 from elasticd.train.tree import Tree, paths
 
@@ -40,7 +40,7 @@ def described(tree: Tree) -> tuple[Tensor, ...]:
 
 def alike(tree: Tree, optimizers: Iterable[torch.optim.Optimizer]) -> list[bool]:
     """Say of each tensor whether all replicas have it bit for bit: what optimizers own is."""
-    owned = {_address(tensor) for tensor in owned_tensors(optimizers)}
+    owned = {_address(tensor) for tensor in owned_tensors(optimizers).values()}
     return [_address(tensor) in owned for tensor in tree.tensors]
 
 

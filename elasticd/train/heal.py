@@ -28,7 +28,6 @@ from elasticd.train.chunk import (
     DIGEST_BYTES,
     PIECE_BYTES,
     digest,
-    fingerprint,
 )
 from elasticd.train.device import CPU, device
 from elasticd.train.group_broken import GroupBroken
@@ -37,7 +36,7 @@ from elasticd.train.source import SILENCE_LIMIT_S, Source
 from elasticd.train.tensor_bytes import TensorBytes
 from elasticd.train.tree import Tree, paths
 
-__all__ = ["Healed", "LoadFailed", "fingerprint", "heal"]
+__all__ = ["Healed", "LoadFailed", "heal"]
 
 STREAMS = 3
 """Connections of one target, shared out over the sources."""

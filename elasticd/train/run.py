@@ -28,20 +28,20 @@ from elasticd.train.calling import check_call, check_device
 from elasticd.train.device import device, use_device
 from elasticd.train.echo import is_echo, is_silence
 from elasticd.train.end import wait_for_all
+from elasticd.train.fingerprint import owned_tensors
 from elasticd.train.group import Group, GroupBroken
 from elasticd.train.guard import Guard
-from elasticd.train.heal import Healed, fingerprint, heal
+from elasticd.train.heal import Healed, heal
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.keep import Keep
 from elasticd.train.link import Link
 from elasticd.train.output import redirect
 from elasticd.train.persistence import Persistence
-from elasticd.train.replica import Replicas, owned_tensors
+from elasticd.train.replica import Replicas
 from elasticd.train.session import AgentSession
 from elasticd.train.setting import Setting
 from elasticd.train.solo import Solo
 from elasticd.train.state import State
-from elasticd.train.tree import Tree
 from elasticd.train.watch import Session
 from elasticd.train.world import World
 
@@ -230,17 +230,16 @@ class _Run:
     ) -> None:
         """Have each commit looked at by those who compare replicas and take snapshots."""
         hooks: list[Callable[[int], None]] = []
-        is_stale, optimizers = self._session.is_stale, self._state._guard.optimizers
-        every = self._setting.compare_every
-        if every and world.size > 1:
+        every, guard = self._setting.compare_every, self._state._guard
+        if every != 0 and world.size > 1:
             hooks.append(
                 Replicas(
                     group.store,
                     rank=world.rank,
                     size=world.size,
-                    every=every,
-                    fingerprint=lambda: fingerprint(Tree("", owned_tensors(optimizers))),
-                    is_stale=lambda: is_stale(world.generation),
+                    step=self._state.step,
+                    every=every or 0,
+                    tensors=lambda: owned_tensors(guard.optimizers, guard._names),
                 ).compare
             )
         saving = self._persistence.begin(group, world, decision, is_opened=is_opened)

@@ -16,8 +16,9 @@ class Setting:
     job: str
     on_nan: str
     """What a gradient that is not finite does: stop, skip or ignore (ELASTICD_ON_NAN)."""
-    compare_every: int
-    """Compare the replicas at each commit whose number this divides; 0: never."""
+    compare_every: int | None
+    """Compare the replicas at each commit whose number this divides (ELASTICD_COMPARE_EVERY); 0:
+    never. None: after the first commits, and then ever more seldom."""
     keeper: str
     """Name of the socket of the process that keeps checkpoints (ELASTICD_KEEPER); empty: none."""
     every: Every
@@ -46,6 +47,7 @@ class Setting:
                 f"ELASTICD_ON_NAN is {on_nan!r}: set it to stop, skip or ignore, or unset it."
             )
         every = env.get("ELASTICD_COMPARE_EVERY") or "0"
+        is_seldom = not env.get("ELASTICD_COMPARE_EVERY")
         if not every.isascii() or not every.isdigit():
             raise EnvironmentProblem(
                 f"ELASTICD_COMPARE_EVERY is {every!r}: set it to a number of commits, 0 for never."
@@ -54,7 +56,7 @@ class Setting:
             agent=env.get("ELASTICD_AGENT", ""),
             job=env.get("ELASTICD_JOB", ""),
             on_nan=on_nan,
-            compare_every=int(every),
+            compare_every=None if is_seldom else int(every),
             keeper=env.get("ELASTICD_KEEPER", ""),
             every=read_every("ELASTICD_CHECKPOINT_EVERY", env.get("ELASTICD_CHECKPOINT_EVERY")),
             copy=env.get("ELASTICD_CHECKPOINT_COPY") or "auto",

@@ -13,9 +13,9 @@ import torch
 
 from elasticd.train import parcel
 from elasticd.train.agree import Decision, Report, agree
-from elasticd.train.chunk import PIECE_BYTES
+from elasticd.train.chunk import PIECE_BYTES, fingerprint
 from elasticd.train.group import Group, GroupBroken
-from elasticd.train.heal import Healed, fingerprint, heal
+from elasticd.train.heal import Healed, heal
 from elasticd.train.source import Source
 from elasticd.train.tree import Tree, flatten, unflatten
 from tests.fixtures.ranks import HOST, Cast, entered

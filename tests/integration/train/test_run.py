@@ -355,7 +355,16 @@ def test_replica_that_differs_is_named(agent: FakeAgent) -> None:
     agent.enter(1, workers)
     raised = agent.pool.wait_for(Raised, workers[1].name)
     assert raised.exception.startswith("ReplicaDiffers: ")
-    assert "rank 1" in raised.exception and "step 5" in raised.exception
+    assert "rank 1" in raised.exception and "step 4" in raised.exception
+
+
+def test_ranks_that_reduce_no_gradients_end_the_job(agent: FakeAgent) -> None:
+    """No class and no tensor tells it, and a failure would throw a rank's training away."""
+    workers = start(agent, 2, "--trick", "alone", "--step-s", "0.01")
+    agent.enter(1, workers)
+    raised = agent.pool.wait_for(Raised, workers[0].name)
+    assert raised.exception.startswith("ScriptDiverges: ") and raised.ends_job
+    assert "model.0.weight" in raised.exception and "gradients of all ranks" in raised.exception
 
 
 def test_stacks_of_a_rank_can_be_asked_for(agent: FakeAgent) -> None:

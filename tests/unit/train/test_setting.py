@@ -15,6 +15,14 @@ def test_settings_come_from_the_environment() -> None:
             Setting.read({name: "often"})
 
 
+@pytest.mark.parametrize(("text", "meant"), [(None, None), ("", None), ("0", 0), ("7", 7)])
+def test_replicas_are_compared_seldom_unless_somebody_says_how_often(
+    text: str | None, meant: int | None
+) -> None:
+    env = {} if text is None else {"ELASTICD_COMPARE_EVERY": text}
+    assert Setting.read(env).compare_every == meant
+
+
 def test_program_that_is_no_script_cannot_call_run() -> None:
     """Nothing of torch is kept ready for what `--no-python` starts: no store to meet in."""
     with pytest.raises(EnvironmentProblem, match="--no-python"):

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 from elasticd.errors import CallError
+from elasticd.train.fingerprint import comparable, digest, owned_tensors
 from elasticd.train.gradient import GradientsNotFinite
 from elasticd.train.state import State
 from elasticd.train.world import World
@@ -200,6 +201,46 @@ def test_sharded_model_may_have_frozen_parameters(troupe: Troupe, width: int, fr
         assert len(same) == 4
         assert all(same) or not is_clean
         assert width > 8 or (is_clean and all(same))
+
+
+# --- replicas that are compared -----------------------------------------------------------------
+
+
+def fingerprints(rank: int, replicas: int, *, is_odd: bool) -> list[list[str]]:
+    """Say what this rank would compare with others after a step: what it all has, and its part."""
+
+    def build(_: World) -> torch.nn.Module:
+        shape = (replicas, SIZE // replicas)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+        return fully(layers(), mesh if replicas > 1 else mesh["shard"])
+
+    state = with_optimizer(build, torch.optim.AdamW)
+    with entered(state, rank, SIZE):
+        state.model(torch.ones(3, 8)).square().mean().backward()
+        state.optimizer.step()
+        if is_odd and rank == SIZE - 1:
+            with torch.no_grad():
+                next(iter(state.model.parameters())).to_local().add_(1.0)
+        tables = comparable(owned_tensors([state.optimizer]))
+        return [["; ".join(table), digest(table)] for table in tables]
+
+
+def test_parts_that_two_ranks_have_are_compared_and_others_are_not(troupe: Troupe) -> None:
+    whole, parts = zip(*troupe.play(fingerprints_of_two, False, size=SIZE), strict=True)
+    assert len(set(map(tuple, whole))) == 1 and "(step)" in whole[0][0]
+    assert parts[0] == parts[2] and parts[1] == parts[3] and parts[0][0] != parts[1][0]
+    _, odd = zip(*troupe.play(fingerprints_of_two, True, size=SIZE), strict=True)
+    assert odd[1][0] == odd[3][0] and odd[1][1] != odd[3][1]
+    for _, alone in troupe.play(fingerprints_of_one, size=SIZE):
+        assert alone[0] == ""
+
+
+def fingerprints_of_two(rank: int, is_odd: bool) -> list[list[str]]:
+    return fingerprints(rank, 2, is_odd=is_odd)
+
+
+def fingerprints_of_one(rank: int) -> list[list[str]]:
+    return fingerprints(rank, 1, is_odd=False)
 
 
 # --- bad gradients ------------------------------------------------------------------------------

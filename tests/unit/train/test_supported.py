@@ -303,6 +303,13 @@ WRAPPERS = (
     Row(area="Wrappers and meshes", what="a mesh of some of the ranks (experts, stages)",
         in_process="no", restart=OWN, said="`spread over 2 of 4 ranks`",
         check=shown(f"{_USE}::test_other_ways_to_shard_are_refused_on_all_ranks")),
+    Row(area="Wrappers and meshes", what="other parameters on each rank under the same names "
+        "(local experts, a pipeline cut by hand), gradients that are not reduced (LocalSGD)",
+        in_process="no", restart=OWN, said="`the ranks have trained different parameters`",
+        check=shown("unit/train/test_replica.py::"
+                    "test_ranks_that_train_for_themselves_end_the_job_with_what_to_do",
+                    "integration/train/test_run.py::"
+                    "test_ranks_that_reduce_no_gradients_end_the_job")),
     Row(area="Wrappers and meshes", what="BatchNorm, SyncBatchNorm",
         in_process="yes; not exact at another world size", check=works(CASES["SGD"][0])),
     Row(area="Wrappers and meshes", what="an averaged model (EMA), as a module or an object",
