@@ -113,7 +113,7 @@ class Peers:
         self._thread.join(2.0)
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # A full pipe wakes it as well.
+        with suppress(OSError):  # A full pipe wakes it as well, a closed one has nobody to wake.
             self._wake_in.send(b"w")
 
     # --- on the thread ------------------------------------------------------------------------

@@ -100,6 +100,13 @@ def test_full_wake_up_pipe_does_not_block_the_owner(scene: Scene) -> None:
         scene.peers.hold(())
 
 
+def test_thread_that_ended_already_is_no_mistake(scene: Scene) -> None:
+    """It sees that it is to close before it is woken, if it is at something."""
+    scene.peers.close()
+    scene.peers.hold(())
+    scene.peers.close()
+
+
 def test_connections_are_kept_alive_where_firewalls_forget_them(scene: Scene) -> None:
     """On both ends: the one that we made and the one that we accepted."""
     with socket.create_server((HERE, 0)) as other:
