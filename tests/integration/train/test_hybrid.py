@@ -10,6 +10,9 @@ from tests.fixtures.saved_runs import SavedRuns, assert_whole
 EPOCHS = 6
 STEPS = EPOCHS * 9
 SIZE = 4
+AGENTS = 2
+PLACES = ("--nproc-per-node", str(SIZE // AGENTS))
+"""Not a node for each rank: each agent imports torch."""
 STEP_S = "0.05"
 """So that a replacement is back before the steps are over."""
 
@@ -41,7 +44,9 @@ class Runs(SavedRuns):
 def calm(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The curve of four ranks that nothing happened to."""
     runs = Runs(tmp_path_factory.mktemp("calm") / "run")
-    ended = runs.run("--epochs", str(EPOCHS), agents=SIZE, every="1h")
+    ended = runs.run(
+        "--epochs", str(EPOCHS), agents=1, every="1h", flags=("--nproc-per-node", str(SIZE))
+    )
     assert ended.code == 0, ended.err
     return runs.curve()[0]
 
@@ -64,8 +69,9 @@ def test_lost_shard_comes_from_a_replica(
     nothing happened to."""
     runs = Runs(tmp_path / "run")
     ended = runs.run(
-        "--epochs", str(EPOCHS), "--die", *die.split(), "--step-s", STEP_S, agents=SIZE, every="1h"
-    )
+        "--epochs", str(EPOCHS), "--die", *die.split(), "--step-s", STEP_S, agents=AGENTS,
+        every="1h", flags=PLACES,
+    )  # fmt: skip
     assert ended.code == 0, ended.err
     curve, sizes = runs.curve()
     assert curve == pytest.approx(calm, rel=1e-9, abs=0.0)
@@ -84,8 +90,8 @@ def test_shard_that_no_rank_has_is_told(tmp_path: Path) -> None:
     """Both that had it die, and there is no checkpoint: nobody trains on with half a state."""
     runs = Runs(tmp_path / "run")
     ended = runs.run(
-        "--epochs", str(EPOCHS), "--die", "13:1,3:forward", "--step-s", STEP_S, agents=SIZE,
-        every="1h", flags=("--max-restarts", "0"),
+        "--epochs", str(EPOCHS), "--die", "13:1,3:forward", "--step-s", STEP_S, agents=AGENTS,
+        every="1h", flags=(*PLACES, "--max-restarts", "0"),
     )  # fmt: skip
     assert "No rank has a state to go on from, and there is no checkpoint" in runs.said()
     assert ended.code != 0
@@ -95,8 +101,8 @@ def test_no_checkpoint_is_needed_where_a_replica_lives(tmp_path: Path, calm: lis
     """Without --checkpoint the ranks' own memory is all that there is, and enough."""
     runs = Runs(tmp_path / "run")
     ended = runs.place.run(
-        "--job", "job", "--local-agents", str(SIZE), runs.script, "--epochs", str(EPOCHS),
-        "--die", "13:2:backward", "--step-s", STEP_S,
+        "--job", "job", "--local-agents", str(AGENTS), *PLACES, runs.script, "--epochs",
+        str(EPOCHS), "--die", "13:2:backward", "--step-s", STEP_S,
     )  # fmt: skip
     assert ended.code == 0, ended.err
     curve, sizes = runs.curve()
