@@ -17,23 +17,35 @@ from tests.fixtures.saved_runs import (
 
 EPOCHS = 3
 STEPS = EPOCHS * STEPS_PER_EPOCH
+TWO_WORKERS = ("--nproc-per-node", "2")
+"""On one node, where the number of nodes makes no difference: each agent imports torch."""
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Weights of two workers that nothing happened to."""
     runs = SavedRuns(tmp_path_factory.mktemp("reference") / "run")
-    ended = runs.run("--epochs", str(EPOCHS), every="1h")
+    ended = runs.run("--epochs", str(EPOCHS), agents=1, every="1h", flags=TWO_WORKERS)
     assert ended.code == 0, ended.err
     return runs.weights()
 
 
-def test_stopped_job_goes_on_bit_for_bit(tmp_path: Path, reference: list[float]) -> None:
+@pytest.fixture(scope="module")
+def one_epoch(tmp_path_factory: pytest.TempPathFactory) -> SavedRuns:
+    """The first epoch of two workers on two nodes, with several checkpoints; to be copied."""
+    runs = SavedRuns(tmp_path_factory.mktemp("one") / "run")
+    assert runs.run("--epochs", "1", "--step-s", "0.05", every="3steps").code == 0
+    found = assert_whole(runs.url)
+    assert found[0].snapshot.step == STEPS_PER_EPOCH and len(found) > 1
+    return runs
+
+
+def test_stopped_job_goes_on_bit_for_bit(
+    tmp_path: Path, one_epoch: SavedRuns, reference: list[float]
+) -> None:
     """One epoch, then the rest in a second call: the very weights of one call; a third has nothing
     left to do."""
-    runs = SavedRuns(tmp_path / "run")
-    assert runs.run("--epochs", "1").code == 0
-    assert assert_whole(runs.url)[0].snapshot.step == STEPS_PER_EPOCH
+    runs = one_epoch.copy(tmp_path / "run")
     for _ in range(2):
         ended = runs.run("--epochs", str(EPOCHS))
         assert ended.code == 0, ended.err
@@ -44,10 +56,11 @@ def test_stopped_job_goes_on_bit_for_bit(tmp_path: Path, reference: list[float])
 
 
 @pytest.mark.parametrize("agents", [1, 3])
-def test_another_world_size_goes_on(tmp_path: Path, reference: list[float], agents: int) -> None:
+def test_another_world_size_goes_on(
+    tmp_path: Path, one_epoch: SavedRuns, reference: list[float], agents: int
+) -> None:
     """What two workers saved one or three take up; sums are made in another order, so nearly."""
-    runs = SavedRuns(tmp_path / "run")
-    assert runs.run("--epochs", "1").code == 0
+    runs = one_epoch.copy(tmp_path / "run")
     ended = runs.run("--epochs", str(EPOCHS), agents=agents)
     assert ended.code == 0, ended.err
     assert "Restored step 8 " in runs.said()
@@ -79,29 +92,26 @@ def test_all_workers_at_once_cost_no_more_than_since_the_last_snapshot(
 
 @pytest.mark.parametrize("what", ["manifest.json", "*.bin", "entry of the log"])
 def test_damaged_newest_falls_back_and_says_so(
-    tmp_path: Path, reference: list[float], what: str
+    tmp_path: Path, one_epoch: SavedRuns, reference: list[float], what: str
 ) -> None:
     """The one before is taken, whatever of the newest is damaged."""
-    runs = SavedRuns(tmp_path / "run")
-    assert runs.run("--epochs", "1", "--step-s", "0.05", every="3steps").code == 0
+    runs = one_epoch.copy(tmp_path / "run")
     steps = [entry.snapshot.step for entry in assert_whole(runs.url)]
-    assert steps[0] == 8
     newest = sorted((runs.folder / "steps").iterdir())[-1]
     damaged = next(newest.glob(what), None) or sorted((runs.folder / "commits").glob("0*"))[-1]
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 0x10
     damaged.write_bytes(data)
-    ended = runs.run("--epochs", str(EPOCHS))
+    ended = runs.run("--epochs", str(EPOCHS), agents=1, flags=TWO_WORKERS)
     assert ended.code == 0, ended.err
     assert f"Restored step {steps[1]} (run 1, generation 1) from storage" in runs.said()
     assert runs.weights() == reference
 
 
-def test_other_model_is_told_by_name(tmp_path: Path) -> None:
+def test_other_model_is_told_by_name(tmp_path: Path, one_epoch: SavedRuns) -> None:
     """Tensors that differ, with their shapes on both sides, in one sentence."""
-    runs = SavedRuns(tmp_path / "run")
-    assert runs.run("--epochs", "1").code == 0
-    ended = runs.run("--epochs", "1", "--width", "9")
+    runs = one_epoch.copy(tmp_path / "run")
+    ended = runs.run("--epochs", "1", "--width", "9", agents=1)
     assert ended.code != 0
     assert "is of another model: " in ended.err
     assert "state.model.0.weight is float64 [8, 4] in the checkpoint and float64 [9, 4] here" in (
@@ -110,10 +120,9 @@ def test_other_model_is_told_by_name(tmp_path: Path) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_other_jobs_checkpoints_are_left_alone(tmp_path: Path) -> None:
+def test_other_jobs_checkpoints_are_left_alone(tmp_path: Path, one_epoch: SavedRuns) -> None:
     """Another job at the same URL is refused, with the name of the one it belongs to."""
-    runs = SavedRuns(tmp_path / "run")
-    assert runs.run("--epochs", "1").code == 0
+    runs = one_epoch.copy(tmp_path / "run")
     ended = runs.place.run("--job", "stranger", "--checkpoint", runs.url, SCRIPT, "--epochs", "1")
     assert ended.code != 0
     assert "holds the checkpoints of the job job, not of stranger" in ended.err
@@ -123,7 +132,7 @@ def test_other_jobs_checkpoints_are_left_alone(tmp_path: Path) -> None:
 def test_storage_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
     """Not after an hour, when the first checkpoint is due."""
     runs = SavedRuns(tmp_path / "run", "file:///proc/nope")
-    ended = runs.run("--epochs", "1")
+    ended = runs.run("--epochs", "1", agents=1)
     assert ended.code != 0
     assert "/proc/nope" in ended.err
     assert "Traceback" not in ended.err
@@ -150,9 +159,10 @@ def test_lost_shard_comes_from_the_newest_snapshot(tmp_path: Path) -> None:
     """FSDP2: the survivors reshard what was saved, and end as a run that nothing happened to; a
     change that was planned costs no step."""
     weights = []
-    for name, die in (("calm", "-1"), ("run", "7")):
+    for name, die, agents in (("calm", "-1", 1), ("run", "7", 2)):
         runs = SavedRuns(tmp_path / name, script="sharded.py")
-        ended = runs.run("--epochs", str(EPOCHS), "--die-at", die)
+        workers = ("--nproc-per-node", str(2 // agents))
+        ended = runs.run("--epochs", str(EPOCHS), "--die-at", die, agents=agents, flags=workers)
         assert ended.code == 0, ended.err
         weights.append(runs.weights())
         assert_whole(runs.url)
