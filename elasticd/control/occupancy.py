@@ -145,8 +145,12 @@ def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: Cluster) -> str
         free = node.slots - sum(use.slots for use in uses)
         if name not in here and name not in drained and free < max(1, spec.workers_per_node):
             held.setdefault(tuple(sorted(use.job for use in uses)), []).append(name)
+    training = {use.job for use in cluster.uses if use.is_training}
     text = "".join(
-        f"; in use: {names(found)} by {' and '.join(jobs)}" for jobs, found in held.items() if jobs
+        f"; in use: {names(found)} by "
+        + " and ".join(job if job in training else f"{job}, which waits itself" for job in jobs)
+        for jobs, found in held.items()
+        if jobs
     )
     text += f"; draining: {names(drained)}" if drained else ""
     count = sum(node.slots >= spec.workers_per_node for node in cluster.nodes)

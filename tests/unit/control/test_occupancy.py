@@ -27,7 +27,7 @@ from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 
 KEYS = Keys()
-A, B = JobName("A"), JobName("B")
+A, B, C = JobName("A"), JobName("B"), JobName("C")
 
 
 def spec_of(job: JobName, **values: object) -> JobSpec:
@@ -145,6 +145,20 @@ def test_it_is_said_who_holds_the_other_nodes() -> None:
     )
     said = elsewhere(spec_of(B), [member_of("d", ready=0)], cluster)
     assert said == "; in use: a, b by A; draining: e"
+
+
+def test_holder_that_has_too_few_nodes_itself_is_told_as_such() -> None:
+    """Jobs are served in their order: a large one keeps what it has while it waits."""
+    cluster = Cluster(
+        nodes=(node_of("a"), node_of("b"), node_of("c")),
+        uses=(
+            use(A, "a", is_training=False),
+            use(C, "b"),
+            use(C, "c", is_training=False),
+        ),
+    )
+    said = elsewhere(spec_of(B), [], cluster)
+    assert said == "; in use: a by A, which waits itself; in use: b, c by C"
 
 
 def test_it_is_said_where_waiting_does_not_help() -> None:
