@@ -1,12 +1,12 @@
 """Scripts that use elasticd wrongly, or fail by themselves: what their user gets to read.
 
-Each is run as a person would, on two workers. All are started before the first test, a few at a
-time, since most of the time goes into starting.
+Each is run as a person would, on two workers. Those of a fixture are all started before its first
+test, a few at a time, since most of the time goes into starting.
 """
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,13 +26,15 @@ FAILS = {
     "small batch": "CallError: batch_size is the global batch, .* give a batch_size of at least 2",
     "another model": "ScriptDiffers: The state of rank 1 differs from that of rank 0: "
     ".*model.0.weight .*Build the same model",
-    "raise on all": "ValueError: no luck today",
     "wrong shape on all": "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
     "exit on all": "SystemExit: 7",
     "return early": "CallError: rank 1 returned from train after step 3, and other ranks wait",
     "commit in a thread": "CallError: commit() was called from another thread.*: ",
 }
 """The sentence that says what is wrong and what to do; `.*` stands for anything."""
+
+QUICK = {"raise on all": "ValueError: no luck today"}
+"""Tells it for all of them where the soaks are left out."""
 
 GOES_ON = ("raise on one", "another length")
 """One rank's trouble."""
@@ -41,10 +43,20 @@ ONCE = ("unknown optimizer", "small batch", "raise on all", "commit in a thread"
 """All ranks do it at the same step: a restart would only do it again."""
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Ended]]]:
-    folder = tmp_path_factory.mktemp("bad")
+Calls = dict[str, Future[Ended]]
 
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    yield from called(tmp_path_factory.mktemp("bad"), (*GOES_ON, *QUICK))
+
+
+@pytest.fixture(scope="module")
+def slow_calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    yield from called(tmp_path_factory.mktemp("bad"), FAILS)
+
+
+def called(folder: Path, cases: Iterable[str]) -> Iterator[Calls]:
     def run(case: str) -> Ended:
         place = LocalRun(folder / re.sub(r"\W", "-", case))
         place.folder.mkdir()
@@ -54,16 +66,25 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future
         return ended
 
     with ThreadPoolExecutor(AT_ONCE) as executor:
-        yield {case: executor.submit(run, case) for case in (*FAILS, *GOES_ON)}
+        yield {case: executor.submit(run, case) for case in cases}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("case", FAILS)
-def test_user_reads_what_is_wrong(calls: dict[str, Future[Ended]], case: str) -> None:
+def test_user_reads_what_is_wrong(slow_calls: Calls, case: str) -> None:
+    assert_told(slow_calls, case, FAILS[case])
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_user_reads_what_the_script_raised(calls: Calls, case: str) -> None:
+    assert_told(calls, case, QUICK[case])
+
+
+def assert_told(calls: Calls, case: str, told: str) -> None:
     ended = calls[case].result()
     assert ended.code not in (0, None)
-    sentence = ".*".join(map(re.escape, FAILS[case].split(".*")))
+    sentence = ".*".join(map(re.escape, told.split(".*")))
     failure = ended.err[ended.err.index("[elasticd] job failed") :]
     assert re.search(sentence, failure), ended.err
     assert "full log: " in failure
@@ -74,9 +95,7 @@ def test_user_reads_what_is_wrong(calls: dict[str, Future[Ended]], case: str) ->
         assert re.search(r"generations: [1-5],", failure), "a restart loop"
 
 
-def test_replacement_with_other_data_is_refused_and_the_others_go_on(
-    calls: dict[str, Future[Ended]],
-) -> None:
+def test_replacement_with_other_data_is_refused_and_the_others_go_on(calls: Calls) -> None:
     """An old copy on one node must not end a job of a hundred; it is tried ever more seldom."""
     ended = calls["another length"].result()
     assert ended.code == 0, ended.err
@@ -89,13 +108,13 @@ def test_replacement_with_other_data_is_refused_and_the_others_go_on(
     assert 2 <= len(refusals) <= 5
 
 
-def test_traceback_of_the_script_is_shown(calls: dict[str, Future[Ended]]) -> None:
+def test_traceback_of_the_script_is_shown(calls: Calls) -> None:
     """With the line of the script that raised."""
     err = calls["raise on all"].result().err
     assert re.search(r'misused.py", line \d+, in misbehave\n.* raise ValueError', err)
 
 
-def test_error_of_one_rank_costs_its_process_only(calls: dict[str, Future[Ended]]) -> None:
+def test_error_of_one_rank_costs_its_process_only(calls: Calls) -> None:
     """The others go on without it; its error is shown all the same."""
     ended = calls["raise on one"].result()
     assert ended.code == 0, ended.err
