@@ -43,12 +43,14 @@ def upload(
     pool: Executor,
     is_wanted: Callable[[], bool] = lambda: True,
     wrote: Callable[[int], None] = lambda _: None,
+    sums_of: Callable[[int], tuple[str, ...]] | None = None,
 ) -> Fragment:
     """Write all parts, then the fragment that names them, for the run `uid`.
 
     `writer` is a name of this process.
 
-    `wrote` is told the size of each part that stands there, from several threads.
+    `wrote` is told the size of each part that stands there, `sums_of` is asked for the sums of its
+    blocks, both from several threads; without it they are those of what is in memory now.
 
     Raises:
         Abandoned: `is_wanted` said no.
@@ -61,7 +63,7 @@ def upload(
         start, size = share.layout.parts[index]
         name = part_name(share.share, share.holder, writer, index)
         data = memory[start : start + size]
-        sums = block_sums(data)
+        sums = block_sums(data) if sums_of is None else sums_of(index)
         path = f"{share.snapshot.folder}/{name}"
         if (
             not bucket.create(path, data)

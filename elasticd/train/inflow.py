@@ -1,15 +1,22 @@
-"""This rank's pieces of a checkpoint, as its keeper reads them: batch after batch."""
+"""What a keeper has for its worker: a share in its memory, or what it reads, batch after batch."""
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from elasticd.checkpoint.fetch import extents
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.manifest import Manifest, Piece
+from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.sums import block_sums
 from elasticd.train.asking import Keeping
 
-__all__ = ["Brought", "inflow"]
+__all__ = ["Brought", "inflow", "mapped"]
+
+THREADS = 4
+"""They compare checksums; a node has as many ranks that do so as it has devices."""
 
 
 class Brought(NamedTuple):
@@ -20,6 +27,26 @@ class Brought(NamedTuple):
     starts: Sequence[int]
     keep: object = None
     """Holds the memory."""
+
+
+def mapped(client: Keeping, held: ms.Held) -> tuple[ms.Mapped, Brought]:
+    """Map a share that the keeper has in memory.
+
+    Raises:
+        Damaged: it is not what it was when it was saved.
+        ElasticdError: as the keeper says.
+    """
+    told, memory = client.ask_memory(ms.Map(held=held), ms.Mapped)
+    assert memory is not None
+    view, layout = memory.view, told.layout
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+        found = tuple(pool.map(lambda part: block_sums(view[part[0] : sum(part)]), layout.parts))
+    if found != told.sums:
+        raise Damaged(
+            f"Share {held.share} of {held.snapshot} in the memory of this node is not as it was "
+            "saved: a checksum differs."
+        )
+    return told, Brought(view, layout.pieces, layout.starts(), memory)
 
 
 def inflow(

@@ -7,15 +7,17 @@ which order, and one all-to-all after the other carries it.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from elasticd.checkpoint.manifest import DTYPE_BYTES, Piece, Tensor
+from elasticd.checkpoint.sums import number_sum, text_sum
 from elasticd.train.content import views
-from elasticd.train.passing import Load, Meeting, broadcast_text
+from elasticd.train.passing import Load, Meeting, broadcast_text, check_all
 from elasticd.train.shard import Local
 
 __all__ = ["Box", "all_boxes", "compact", "packed", "redistribute", "spread_of", "turns_of"]
@@ -101,16 +103,16 @@ def redistribute(
     """Yield what this rank holds of what all ranks give, as pieces; collective.
 
     A load is good until the next is asked for.
+
+    Raises:
+        Damaged: something came as another than was sent, which is not yielded.
+        NotPassed: to another rank.
     """
     yield from mine  # Whoever lands it takes its own part.
     if group.size == 1:
         return
     values = [view for load in mine for view in views(load[0], tensors, load[1], load[2])]
-    own = [(p.tensor, p.offsets, p.shape) for load in mine for p in load[1]]
-    given = [
-        _rows(broadcast_text(json.dumps(own).encode() if rank == group.rank else b"", rank))
-        for rank in range(group.size)
-    ]
+    given = _all_given(group, [(p.tensor, p.offsets, p.shape) for load in mine for p in load[1]])
     limit = max(LEAST_BYTES, TURN_BYTES // group.size)
     nobody: list[list[Unit]] = []
     to = [
@@ -123,10 +125,37 @@ def redistribute(
     ]
     most = torch.tensor(max(map(len, to + of)), dtype=torch.int64)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    wrong: set[int] = set()
     for turn in range(int(most)):
         sent = [each[turn] if turn < len(each) else [] for each in to]
         taken = [each[turn] if turn < len(each) else [] for each in of]
-        yield _exchanged(sent, taken, given[group.rank], values, tensors)
+        yield _exchanged(sent, taken, given[group.rank], values, tensors, wrong)
+    check_all(_said(wrong))
+
+
+def _all_given(
+    group: Meeting, own: Sequence[tuple[int, Sequence[int], Sequence[int]]]
+) -> list[list[tuple[int, Box]]]:
+    """Return which boxes of which tensors each rank has to give; collective.
+
+    Raises:
+        Damaged, NotPassed: what a rank said came as something else.
+    """
+    text = json.dumps(own).encode()
+    sealed = text_sum(text).encode() + text
+    told = [
+        broadcast_text(sealed if rank == group.rank else b"", rank) for rank in range(group.size)
+    ]
+    cut = len(text_sum(b""))
+    wrong = [rank for rank, each in enumerate(told) if text_sum(each[cut:]).encode() != each[:cut]]
+    check_all(_said(wrong))
+    return [_rows(each[cut:]) for each in told]
+
+
+def _said(wrong: Collection[int]) -> str:
+    return (
+        f"What rank {min(wrong)} sent came as something else: a checksum differs." if wrong else ""
+    )
 
 
 def turns_of(
@@ -156,8 +185,9 @@ def _exchanged(
     given: Sequence[tuple[int, Box]],
     values: Sequence[torch.Tensor],
     tensors: Sequence[Tensor],
+    wrong: set[int],
 ) -> Load:
-    """One turn: to and from each rank."""
+    """One turn: to and from each rank. Without what came as another, whose senders are `wrong`."""
     to = [sum(_aligned(unit.nbytes) for unit in units) for units in sent]
     of = [sum(_aligned(unit.nbytes) for unit in units) for units in taken]
     out, found = bytearray(sum(to)), bytearray(sum(of))
@@ -166,8 +196,25 @@ def _exchanged(
     for unit, place in zip(flat, places, strict=True):
         place.copy_(_within(values[unit.source], given[unit.source][1], unit.box))
     dist.all_to_all_single(_bytes(found), _bytes(out), of, to)
+    told = torch.zeros(len(to), dtype=torch.int64)
+    dist.all_to_all_single(told, torch.tensor(_sums(out, to), dtype=torch.int64))
+    came = _sums(found, of)
+    bad = {rank for rank, each in enumerate(told.tolist()) if each != came[rank]}
+    wrong |= bad
     flat = [unit for units in taken for unit in units]
-    return memoryview(found), [_piece(unit) for unit in flat], _starts(flat)
+    senders = [rank for rank, units in enumerate(taken) for _ in units]
+    rows = [
+        (_piece(unit), start)
+        for unit, start, sender in zip(flat, _starts(flat), senders, strict=True)
+        if sender not in bad
+    ]
+    return memoryview(found), [piece for piece, _ in rows], [start for _, start in rows]
+
+
+def _sums(data: bytearray, sizes: Sequence[int]) -> list[int]:
+    """The checksum of what goes to each rank, or comes from it: all lie one behind the other."""
+    ends = list(accumulate(sizes, initial=0))
+    return [number_sum(memoryview(data)[at:end]) for at, end in pairwise(ends)]
 
 
 def _rows(text: bytes) -> list[tuple[int, Box]]:

@@ -11,7 +11,6 @@ before, which writes over what was written already.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
@@ -19,17 +18,19 @@ import torch
 from elasticd.checkpoint.keeper import message as ms
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import Manifest, Tensor
+from elasticd.checkpoint.read import Damaged
 from elasticd.errors import ElasticdError
 from elasticd.records.codec import from_plain, to_plain
 from elasticd.train.asking import Keeping
 from elasticd.train.choosing import choose
 from elasticd.train.content import dtype_of
-from elasticd.train.inflow import Brought
+from elasticd.train.inflow import Brought, mapped
 from elasticd.train.landing import Landing
 from elasticd.train.matching import CannotRestore, matched
 from elasticd.train.passing import Load, NotPassed, pass_on
 from elasticd.train.redistribute import Box, all_boxes, compact, packed, redistribute, spread_of
 from elasticd.train.remnant import Remnant
+from elasticd.train.restore_result import Restored
 from elasticd.train.shard import local_part
 from elasticd.train.stored_checkpoint import Stored
 from elasticd.train.surviving import Survivors
@@ -40,38 +41,8 @@ __all__ = ["Alive", "Restored", "restore"]
 
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
-
-PLACES = {"ranks": "the memory of the other ranks", "memory": "memory", "storage": "storage"}
-"""In words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What came of it."""
-
-    run: int
-    snapshot: Snapshot | None
-    """None: there was nothing, the training begins."""
-    epoch: int = 0
-    nbytes: int = 0
-    place: str = ""
-    """ranks, memory or storage."""
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """What a person should know; empty if there was nothing."""
-        said = " ".join(self.notes)
-        if self.snapshot is not None:
-            size = self.nbytes / (1 << 20)
-            # Without checkpoints there are no runs that write any.
-            which = self.snapshot if self.snapshot.run else f"step {self.snapshot.step}"
-            said += (
-                f" Restored {which} from {PLACES[self.place]}: {size:.1f} MiB in "
-                f"{self.seconds:.2f} s."
-            )
-        return said.strip()
+TRIES = 3
+"""To bring to its place what is in memory."""
 
 
 class Restorable(Protocol):
@@ -135,6 +106,10 @@ class _Restore:
         self._talk = Talk(group, "elasticd/restore/0", is_stale)
         self._notes: list[str] = []
         self._is_memory_bad = False
+        self._landings = 0
+        """How often what is in memory was not landed."""
+        self._bad: set[ms.Held] = set()
+        """What is damaged in this node's memory; another may have the same share."""
 
     def go(self) -> Restored:
         began_s = time.monotonic()
@@ -178,8 +153,15 @@ class _Restore:
         failures = self._talk.exchange(what, why)
         if not any(failures):
             return False
-        self._is_memory_bad |= chosen["place"] == "memory"
-        self._alive = None if chosen["place"] == "ranks" else self._alive
+        place, is_over = chosen["place"], True
+        if what == "landed" and place != "storage":
+            # It came as something else than was sent, and most flipped bits flip on the way.
+            self._landings += 1
+            is_over = self._landings >= TRIES
+        if place == "memory":
+            self._is_memory_bad |= what == "landed" and is_over
+        if place == "ranks" and is_over:
+            self._alive = None
         self._notes += sorted({each for each in failures if each})[:NAMES_LIMIT]
         return True
 
@@ -188,7 +170,8 @@ class _Restore:
     def _choose(self, below: int) -> dict[str, Any]:
         """Rank 0 decides, from what is in the memory of all nodes and what is stored."""
         held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
-        listed = self._talk.exchange("held", json.dumps(to_plain(held)))
+        good = tuple(each for each in held if each not in self._bad)
+        listed = self._talk.exchange("held", json.dumps(to_plain(good)))
         if self._group.rank == 0:
             every: list[tuple[int, ms.Held]] = [
                 (rank, from_plain(ms.Held, one))
@@ -220,6 +203,8 @@ class _Restore:
                 return *self._map(chosen["holders"]), ""
             return *self._fetch(chosen["number"]), ""
         except ElasticdError as exc:
+            is_other = not isinstance(exc, Damaged)
+            self._is_memory_bad |= chosen["place"] == "memory" and is_other
             return [], None, str(exc)
 
     def _pack(self) -> tuple[list[Brought], _Source | None]:
@@ -242,12 +227,14 @@ class _Restore:
             if rank != self._group.rank:
                 continue
             held = from_plain(ms.Held, plain)
-            mapped, memory = self._client.ask_memory(ms.Map(held=held), ms.Mapped)
-            assert memory is not None
-            layout = mapped.layout
-            provided.append(Brought(memory.view, layout.pieces, layout.starts(), memory))
+            try:
+                told, brought = mapped(self._client, held)
+            except Damaged:
+                self._bad.add(held)
+                raise
+            provided.append(brought)
             if held.share == 0:
-                source = _Source(held.snapshot, mapped.epoch, mapped.skeleton, mapped.tensors)
+                source = _Source(held.snapshot, told.epoch, told.skeleton, told.tensors)
         return provided, source
 
     def _fetch(self, number: int) -> tuple[Stored, _Source | None]:

@@ -74,7 +74,7 @@ def keep(keeping: Keeping) -> Kept:
     storage = _opened(keeping.url, options)
     bucket = Retrying(storage, Policy(limit_s=keeping.timeout_s))
     committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
-    vault = Vault()
+    vault = Vault(niceness=keeping.niceness)
     housekeeping = Housekeeping(bucket, keeping.retention)
     metrics = Metrics(keeping.job, keeping.metrics_path)
     saver = Saver(

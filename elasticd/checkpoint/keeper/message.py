@@ -271,6 +271,8 @@ class Mapped:
     epoch: int = 0
     skeleton: str = ""
     tensors: tuple[Tensor, ...] = ()
+    sums: tuple[tuple[str, ...], ...] = ()
+    """Of each part, those of its blocks, as they were when the share was whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

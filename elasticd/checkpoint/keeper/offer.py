@@ -77,7 +77,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Send the bytes, as many as the layout says, and then Sealed."""
+    """Send the bytes of all parts, as the layout says, and then Sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Sealed:
     """These were all; answered by Held or NotNow."""
 
     sum: str
-    """Of the sums of all blocks."""
+    """Of the sums of all blocks, as they were when the share was whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ STEP_LIMIT_S = 20.0
 """For one message, or for one block of bytes: 4 MiB in that time are slower than any network that
 trains."""
 
-_MAGIC = b"elasticd-keeper1"
+_MAGIC = b"elasticd-keeper2"
 _NONCE_BYTES = _PROOF_BYTES = 32
 _LENGTH = struct.Struct("<Q")
 

@@ -30,7 +30,7 @@ from elasticd.checkpoint.keeper.passage import Passage, welcomed
 from elasticd.checkpoint.keeper.received import Slot
 from elasticd.checkpoint.keeper.record import Record
 from elasticd.checkpoint.keeper.vault import Vault
-from elasticd.checkpoint.sums import BLOCK_BYTES, block_sum, text_sum
+from elasticd.checkpoint.sums import block_sum, blocks, sum_of_sums
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
 from elasticd.telemetry.log import get_logger
 
@@ -147,14 +147,17 @@ class Receiver:
         try:
             passage.send(Wanted())
             sums = []
-            for start in range(0, slot.memory.size, BLOCK_BYTES):
-                block = slot.memory.view[start : start + BLOCK_BYTES]
-                passage.receive_block(block)
-                sums.append(block_sum(block))
+            for start, size in offer.layout.parts:
+                found: list[str] = []
+                for block in blocks(slot.memory.view[start : start + size]):
+                    passage.receive_block(block)
+                    found.append(block_sum(block))
+                sums.append(tuple(found))
             sealed = passage.receive(ENDS, ANSWER_LIMIT_BYTES)
-            if sealed.sum != text_sum("".join(sums).encode()):
+            if sealed.sum != sum_of_sums(sums):
                 raise Refused("What came is not what was sent.")
             record = Record(share=offer.as_second(), memory=slot.memory, epoch=offer.epoch)
+            record.seal_with(sums)
             self._vault.received.keep(slot, record)
             is_kept = True
         finally:

@@ -271,6 +271,7 @@ class Saver:
             pool=self._pool,
             is_wanted=is_wanted,
             wrote=lambda size: self._count(record, size),
+            sums_of=record.sums_of,
         )
         record.is_uploaded = True
         fail_point("upload.fragment")

@@ -26,7 +26,7 @@ from elasticd.checkpoint.keeper.offer import (
 )
 from elasticd.checkpoint.keeper.passage import Passage, greeted
 from elasticd.checkpoint.keeper.record import Record
-from elasticd.checkpoint.sums import BLOCK_BYTES, block_sum, text_sum
+from elasticd.checkpoint.sums import blocks, sum_of_sums
 from elasticd.checkpoint.upload import Abandoned
 from elasticd.errors import Refused, Unavailable
 from elasticd.telemetry.log import get_logger
@@ -141,16 +141,15 @@ class Sender:
             passage.send(self._offer(record))
             if _heard(passage):
                 return 0
-            sums = []
-            for start in range(0, record.memory.size, BLOCK_BYTES):
-                if not record.is_wanted:
-                    raise Abandoned
-                block = record.memory.view[start : start + BLOCK_BYTES]
-                sums.append(block_sum(block))
-                passage.send_block(block)
+            for start, size in record.share.layout.parts:
+                for block in blocks(record.memory.view[start : start + size]):
+                    if not record.is_wanted:
+                        raise Abandoned
+                    passage.send_block(block)
+            sums = record.sums()
             if not record.is_wanted:
                 raise Abandoned
-            passage.send(Sealed(sum=text_sum("".join(sums).encode())))
+            passage.send(Sealed(sum=sum_of_sums(sums)))
             if not _heard(passage):
                 raise Refused("It wants the same again.")
             return record.memory.size

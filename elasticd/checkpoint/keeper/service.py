@@ -215,6 +215,7 @@ class Service:
             epoch=record.epoch,
             skeleton=header.skeleton if header is not None else "",
             tensors=header.tensors if header is not None else (),
+            sums=record.sums(),
         ), record.memory
 
 

@@ -6,7 +6,9 @@ up, and only then: a newer whole one has taken its place. What workers leave tha
 a restore, until a newer snapshot is whole here, or durable, or needs the memory.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -18,6 +20,9 @@ from elasticd.checkpoint.layout import Snapshot
 from elasticd.errors import EnvironmentProblem, InvariantBroken
 
 __all__ = ["Vault"]
+
+SEALERS = 4
+"""Threads that take checksums; each keeps up with a fast disk."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -33,8 +38,15 @@ class _Place:
 class Vault:
     """All records of a keeper. Safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, niceness: int = 0) -> None:
+        """`niceness` is that of the threads that take checksums, added to the process's."""
         self._lock = Lock()
+        self._sealers = ThreadPoolExecutor(
+            min(SEALERS, os.cpu_count() or 1),
+            thread_name_prefix="seal",
+            initializer=os.nice,  # On Linux that is this thread alone.
+            initargs=(niceness,),
+        )
         self._places: dict[tuple[int, int], _Place] = {}
         self._orphans: list[Record] = []
         """Of workers that are gone, until a newer snapshot is durable or whole here."""
@@ -84,13 +96,14 @@ class Vault:
             self._place(worker, plan).claimed = -1
 
     def keep(self, worker: int, plan: int, buffer: int, record: Record) -> None:
-        """The claimed buffer holds this now."""
+        """The claimed buffer holds this now; what is in it from here on is not to change."""
         with self._lock:
             place = self._place(worker, plan)
             if place.claimed != buffer:
                 raise InvariantBroken("a buffer was filled that was not claimed")
             place.claimed = -1
             place.records[buffer] = record
+            record.seal(self._sealers)
 
     def _fresh(self, size: int) -> tuple[Memory | None, EnvironmentProblem | None]:
         """Take memory; where there is none left, orphans are given up for it, oldest first."""

@@ -13,6 +13,7 @@ from elasticd.checkpoint.layout import Snapshot
 from elasticd.checkpoint.manifest import BLOCK_BYTES, Header, Manifest, Part, Piece
 from elasticd.checkpoint.plan import Layout, laid_out, shares
 from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.sums import block_sums
 from elasticd.errors import ElasticdError, NotFound, Unavailable
 from elasticd.train.content import described, views
 from elasticd.train.tree import Tree, flatten, unflatten
@@ -86,6 +87,8 @@ class Stock:
         """What becomes durable if somebody waits for it."""
         self.damaged: set[int] = set()
         """Numbers whose bytes are bad, of those in memory the steps."""
+        self.flipped: set[ms.Held] = set()
+        """What is in memory with a byte that is another than was saved."""
         self.damaged_late: set[int] = set()
         """Numbers of which only the first batch is good."""
         self._stream: tuple[int, list[Sequence[int]]] = (0, [])
@@ -166,8 +169,18 @@ class Stock:
                     epoch=EPOCH,
                     skeleton=tree.skeleton if has_header else "",
                     tensors=described(tree) if has_header else (),
-                ), _memory(share.data)
+                    sums=tuple(
+                        block_sums(memoryview(share.data)[at : at + size])
+                        for at, size in share.layout.parts
+                    ),
+                ), _memory(self._meddled(held, share.data))
         raise AssertionError(f"not expected: {question}")
+
+    def _meddled(self, held: ms.Held, data: bytes) -> bytes:
+        """What is in memory: a byte of the last tensor is another if the test flipped it."""
+        if held not in self.flipped:
+            return data
+        return data[:-1] + bytes([data[-1] ^ 1])
 
     def _manifest(self, number: int) -> tuple[Manifest, list[bytes]]:
         tree, every = _cut(self.stored[number].step, self.holders)

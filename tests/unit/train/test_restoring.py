@@ -1,5 +1,6 @@
 """What is restored is the newest state that is whole, and nothing is restored by halves."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,6 +234,22 @@ def test_memory_that_vanished_falls_back_to_storage() -> None:
     stock.damaged = {9}
     restored, state = alone(stock)
     assert same(state.entries, state_of(5)) and restored.place == "storage"
+
+
+def test_memory_that_is_not_as_it_was_saved_is_never_handed_back() -> None:
+    """The same share on another node is; without one, what is stored."""
+    stock = Stock()
+    stock.store(5)
+    stock.hold(9, 0, 1)
+    bad, second = stock.held[1], replace(stock.held[1], holder=1)
+    stock.flipped = {bad}
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(5)) and restored.place == "storage"
+    assert "Share 1 of step 9 (run 1, generation 1) in the memory of this node" in restored.sentence
+    stock.held.append(second)
+    restored, state = alone(stock)
+    assert same(state.entries, state_of(9)) and restored.place == "memory"
+    assert [each.held for each in stock.of(ms.Map)][-2:] == [stock.held[0], second]
 
 
 def test_damaged_checkpoint_falls_back_to_memory_that_is_newer_than_the_one_before() -> None:

@@ -190,7 +190,7 @@ def test_who_took_the_port_of_a_keeper_gets_nothing(near: Near) -> None:
     def serve(listener: socket.socket) -> None:
         sock, _ = listener.accept()
         with sock:
-            sock.sendall(b"elasticd-keeper1" + bytes(32))
+            sock.sendall(b"elasticd-keeper2" + bytes(32))
             with contextlib.suppress(OSError):
                 heard.extend(sock.recv(4096))
                 sock.sendall(bytes(32))

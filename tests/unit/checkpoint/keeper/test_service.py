@@ -18,7 +18,9 @@ from elasticd.checkpoint.keeper.client import Client
 from elasticd.checkpoint.keeper.finder import Finder
 from elasticd.checkpoint.keeper.memory import Memory
 from elasticd.checkpoint.keeper.service import Service
+from elasticd.checkpoint.read import Damaged
 from elasticd.errors import InvariantBroken, NotFound, Unavailable
+from elasticd.train.inflow import mapped
 from tests.fixtures.cluster import until
 from tests.fixtures.open_files import open_files
 from tests.unit.checkpoint.keeper.site import (
@@ -135,6 +137,21 @@ def test_what_a_dead_worker_had_is_listed_and_mapped_by_others(place: Place) -> 
     with pytest.raises(NotFound, match="not in memory any more"):
         other.ask_memory(ms.Map(held=gone), ms.Mapped, timeout_s=PATIENCE_S)
     other.close()
+
+
+def test_memory_that_changed_since_it_was_whole_is_refused(place: Place) -> None:
+    """A byte of it, whoever wrote there: no worker restores it."""
+    client = place.worker()
+    planned(client)
+    known: list[Memory] = []
+    taken(client, 10, known=known)
+    (held,) = client.ask(ms.List(), ms.Listed, timeout_s=PATIENCE_S).held
+    _, brought = mapped(client, held)
+    assert bytes(brought.memory) == b"\x0a" * 100
+    known[0].view[50] ^= 1
+    with pytest.raises(Damaged, match="in the memory of this node is not as it was saved"):
+        mapped(client, held)
+    client.close()
 
 
 def test_snapshot_that_is_lost_is_not_waited_for(place: Place) -> None:
