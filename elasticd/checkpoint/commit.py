@@ -5,7 +5,7 @@ manifest is created once, the log takes one entry for it, and nothing depends on
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +15,7 @@ from elasticd.checkpoint.fail_point import fail_point
 from elasticd.checkpoint.layout import Snapshot, fragment_name
 from elasticd.checkpoint.log import Log, Ruling, may_commit
 from elasticd.checkpoint.manifest import TEXT_LIMIT_BYTES, Fragment, Manifest, merged
+from elasticd.checkpoint.number_ranges import NumberRanges
 from elasticd.checkpoint.read import Damaged, again
 from elasticd.checkpoint.sums import text_sum
 from elasticd.errors import Fenced, Refused
@@ -51,7 +52,7 @@ class Committer:
         """
         run = 0
 
-        def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry | None:
+        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
             nonlocal run
             self.check_owner(ruling)
             if ruling.uid == self.uid and ruling.generation >= generation:
@@ -106,7 +107,7 @@ class Committer:
         fail_point("commit.manifest")
         outcome = Outcome.COMMITTED
 
-        def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry | None:
+        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
             nonlocal outcome
             self.check_owner(ruling)
             if ruling.last == snapshot:
@@ -121,7 +122,7 @@ class Committer:
                 snapshot=snapshot,
                 uid=self.uid,
                 job=self.job,
-                kept=(*kept, number),
+                kept=NumberRanges(kept).plus(number),
                 manifest_sum=text_sum(text),
                 nbytes=manifest.nbytes,
                 at_unix_s=time.time(),

@@ -1,20 +1,27 @@
 """One entry of the log of commits: the only thing that makes a checkpoint count. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from typing import Self
 
 from elasticd.checkpoint import read
 from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.number_ranges import NumberRanges
 from elasticd.checkpoint.read import Damaged, said_as, sealed
 
-__all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "KEPT_LIMIT", "Entry", "Kind"]
+__all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "KEPT_LIMIT", "ROWS_LIMIT", "Entry", "Kind"]
 
 FORMAT = 1
+RANGES_FORMAT = 2
+"""Of an entry in which `kept` has ranges."""
+PLAIN_LIMIT = 100
+"""So many are written as a plain list, in the format that every elasticd and any script reads."""
 ENTRY_LIMIT_BYTES = 4 << 20
-KEPT_LIMIT = 100_000
-"""Each entry names all of them, so what a log has read grows with their square."""
+KEPT_LIMIT = 100_000_000
+"""One every five seconds for fifteen years."""
+ROWS_LIMIT = 100_000
+"""Numbers and ranges that `kept` has: a new one for each generation and each that was given up."""
 FORMER_LIMIT = 1000
 """Runs of a job on one URL that are remembered as over."""
 
@@ -36,7 +43,7 @@ class Entry:
     uid: str
     """Of the job that wrote it."""
     job: str
-    kept: tuple[int, ...]
+    kept: Sequence[int]
     """Numbers of the entries whose checkpoints remain, ascending, this one included."""
     manifest_sum: str = ""
     """XXH3-128 of the manifest's bytes, in hexadecimal."""
@@ -50,11 +57,16 @@ class Entry:
     former: tuple[str, ...] = ()
     """In what opens a generation: the uids of the runs before this one, which may write no more."""
 
+    def __post_init__(self) -> None:
+        """Hold what may be many numbers in little room."""
+        object.__setattr__(self, "kept", NumberRanges(self.kept))
+
     def to_json(self) -> bytes:
         snapshot = self.snapshot
+        is_plain = len(self.kept) <= PLAIN_LIMIT
         return sealed(
             {
-                "format": FORMAT,
+                "format": FORMAT if is_plain else RANGES_FORMAT,
                 "number": self.number,
                 "kind": self.kind.value,
                 "run": snapshot.run,
@@ -62,7 +74,7 @@ class Entry:
                 "step": snapshot.step,
                 "uid": self.uid,
                 "job": self.job,
-                "kept": self.kept,
+                "kept": list(self.kept) if is_plain else NumberRanges(self.kept).rows(),
                 "manifest_sum": self.manifest_sum,
                 "nbytes": self.nbytes,
                 "at_unix_s": self.at_unix_s,
@@ -79,19 +91,17 @@ class Entry:
         Raises:
             Damaged: it is none.
         """
-        said = read.document(data, ENTRY_LIMIT_BYTES, FORMAT)
+        said = read.document(data, ENTRY_LIMIT_BYTES, FORMAT, RANGES_FORMAT)
         if type(said.get("number")) is not int or said["number"] != number:
             calls = said_as(said.get("number"))
             raise Damaged(f"The entry {number} of the log calls itself {calls}.")
         if said.get("kind") not in list(Kind):
             raise Damaged(f"The entry {number} of the log is of no known kind.")
         kept = said.get("kept")
-        if not isinstance(kept, list) or len(kept) > KEPT_LIMIT:
+        if not isinstance(kept, list) or len(kept) > ROWS_LIMIT:
             raise Damaged(f"The entry {number} of the log has no list of what is kept.")
-        for each in kept:
-            read.check_whole("kept", each, number, least=1)
-        if any(one >= other for one, other in pairwise(kept)):
-            raise Damaged(f"The entry {number} of the log keeps something twice.")
+        if said["format"] == FORMAT and any(isinstance(each, list) for each in kept):
+            raise Damaged(f"The entry {number} of the log has ranges, which its format has not.")
         former = said.get("former")
         if not isinstance(former, list) or len(former) > FORMER_LIMIT:
             raise Damaged(f"The entry {number} of the log has no list of former runs.")
@@ -107,7 +117,7 @@ class Entry:
             ),
             uid=read.text(said, "uid"),
             job=read.text(said, "job"),
-            kept=tuple(kept),
+            kept=NumberRanges.from_rows("kept", kept, number, KEPT_LIMIT),
             manifest_sum=read.text(said, "manifest_sum"),
             nbytes=read.whole(said, "nbytes", 1 << 62),
             at_unix_s=read.number(said, "at_unix_s"),

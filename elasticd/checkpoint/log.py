@@ -6,20 +6,21 @@ one fenced it (`Ruling`). The newest number is found by asking for numbers, neve
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from elasticd.checkpoint.bucket import Bucket, Missing
-from elasticd.checkpoint.entry import ENTRY_LIMIT_BYTES, KEPT_LIMIT, Entry, Kind
+from elasticd.checkpoint.entry import ENTRY_LIMIT_BYTES, ROWS_LIMIT, Entry, Kind
 from elasticd.checkpoint.layout import HINT, Snapshot, entry_name
+from elasticd.checkpoint.number_ranges import NumberRanges
 from elasticd.checkpoint.read import Damaged, again
 from elasticd.errors import ElasticdError, Fenced, Refused
 
 __all__ = ["Log", "Ruling", "may_commit"]
 
 REMEMBERED = 1000
-"""Entries; each has a list of what is kept."""
+"""Entries."""
 APPEND_LIMIT = 100
 """Others that were faster, one after the other, before we give up."""
 
@@ -192,11 +193,11 @@ class Log:
             has_opened |= entry.kind is Kind.OPENED
         return read[::-1]
 
-    def kept(self, newest: int | None = None) -> tuple[int, ...]:
+    def kept(self, newest: int | None = None) -> NumberRanges:
         """Numbers of the entries whose checkpoints are not given up, ascending."""
         for entry in self.back_from(self.newest_number() if newest is None else newest):
-            return entry.kept
-        return ()
+            return NumberRanges(entry.kept)
+        return NumberRanges()
 
     def checkpoints(self) -> Iterator[Entry]:
         """Iterate over the kept checkpoints, newest first, damaged entries left out."""
@@ -204,7 +205,7 @@ class Log:
         kept = self.kept(number)
         if number and not self._is_good(number):
             # What the damaged newest one kept is known but for itself.
-            kept = (*kept, number)
+            kept = kept.plus(number)
         for each in reversed(kept):
             if self._is_good(each):
                 entry = self.entry(each)
@@ -224,7 +225,7 @@ class Log:
             if number > above
         ]
 
-    def append(self, make: Callable[[int, Ruling, tuple[int, ...]], Entry | None]) -> Entry | None:
+    def append(self, make: Callable[[int, Ruling, Sequence[int]], Entry | None]) -> Entry | None:
         """Append the entry that `make(number, ruling, kept)` returns; None: it wants none.
 
         It is asked again whenever somebody else was faster. What it raises leaves here.
@@ -253,10 +254,11 @@ class Log:
 
     def _readable(self, entry: Entry) -> bytes:
         """Return an entry's text; one beyond a reader's limits must not become the newest."""
-        if len(entry.kept) > KEPT_LIMIT:
+        if len(NumberRanges(entry.kept).rows()) > ROWS_LIMIT:
             raise Refused(
-                f"{self._bucket.url} keeps {KEPT_LIMIT} checkpoints already, and a reader takes no "
-                "more: give up some with `elasticd checkpoint rm`, or give --checkpoint-keep."
+                f"What {self._bucket.url} keeps has more than {ROWS_LIMIT} gaps, and a reader "
+                "takes no more: give up some with `elasticd checkpoint rm`, or give "
+                "--checkpoint-keep."
             )
         text = entry.to_json()
         try:

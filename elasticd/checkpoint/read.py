@@ -44,8 +44,8 @@ def again(once: Callable[[], T]) -> T:
     return once()
 
 
-def document(data: bytes, limit_bytes: int, format: int) -> dict[str, Any]:
-    """Parse what `sealed` wrote in this format's version.
+def document(data: bytes, limit_bytes: int, *formats: int) -> dict[str, Any]:
+    """Parse what `sealed` wrote in one of these versions of the format.
 
     Raises:
         Damaged: it is none.
@@ -62,8 +62,13 @@ def document(data: bytes, limit_bytes: int, format: int) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise Damaged("It is no JSON object.")
     found = said.get("format")
-    if type(found) is not int or found != format:
-        raise Damaged(f"It has the format {said_as(found)}, and this elasticd reads {format}.")
+    if type(found) is not int or found not in formats:
+        newest = max(formats)
+        newer = type(found) is int and found > newest
+        advice = ": read it with the elasticd that wrote it, or a newer one." if newer else "."
+        raise Damaged(
+            f"It has the format {said_as(found)}, and this elasticd reads {newest}{advice}"
+        )
     return said
 
 

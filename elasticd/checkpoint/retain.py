@@ -190,7 +190,7 @@ def _give_up(bucket: Bucket, log: Log, choose: _Choose, *, is_dry_run: bool) -> 
     chosen = Removal()
     kept_after: tuple[int, ...] = ()
 
-    def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry | None:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
         nonlocal chosen, kept_after
         found = stock(log, kept)
         unwanted, busy = choose(found, leased(bucket))
@@ -207,7 +207,7 @@ def _give_up(bucket: Bucket, log: Log, choose: _Choose, *, is_dry_run: bool) -> 
     return _deleted(bucket, log, chosen, kept_after)
 
 
-def _entry(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry:
+def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
     step = ruling.start_step if ruling.last is None else ruling.last.step
     return Entry(
         number=number,

@@ -103,7 +103,9 @@ def test_the_document_names_every_field(maker: Maker, tmp_path: Path) -> None:
     [
         ("an entry; a manifest or fragment | 4 MiB; 256 MiB",
          (entry.ENTRY_LIMIT_BYTES >> 20, manifest.TEXT_LIMIT_BYTES >> 20) == (4, 256)),
-        ("100,000; 1,000", (entry.KEPT_LIMIT, entry.FORMER_LIMIT) == (100_000, 1000)),
+        ("100,000 numbers and ranges", entry.ROWS_LIMIT == 100_000),
+        ("of 100,000,000 entries; 1,000", entry.KEPT_LIMIT == 100_000_000),
+        ("entries; 1,000 texts", entry.FORMER_LIMIT == 1000),
         ("1,000,000, 1,000,000, 10,000,000",
          (manifest.TENSOR_LIMIT, manifest.PART_LIMIT, manifest.PIECE_LIMIT)
          == (10**6, 10**6, 10**7)),

@@ -1,7 +1,8 @@
 """The log of commits: numbers without gaps, and who may write as it stands."""
 
+import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from elasticd.checkpoint.bucket import Bucket
 from elasticd.checkpoint.entry import FORMER_LIMIT, Entry, Kind
 from elasticd.checkpoint.layout import HINT, Snapshot, entry_name
 from elasticd.checkpoint.log import Log, Ruling, may_commit
+from elasticd.checkpoint.number_ranges import NumberRanges
 from elasticd.checkpoint.remote import Remote
 from elasticd.errors import Fenced, Refused
 
@@ -209,14 +211,14 @@ def test_bit_that_flips_on_the_way_hides_no_entry() -> None:
 
 # --- appending ----------------------------------------------------------------------------------
 
-Make = Callable[[int, Ruling, tuple[int, ...]], Entry | None]
+Make = Callable[[int, Ruling, Sequence[int]], Entry | None]
 
 
 def test_append_gives_the_number_the_ruling_and_what_is_kept() -> None:
     """All three as of the entry before."""
     bucket, seen = a_bucket(), []
 
-    def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
         seen.append((number, ruling.last, kept))
         return entry(number, kept=1)
 
@@ -233,7 +235,7 @@ def test_append_asks_again_when_somebody_was_faster() -> None:
     bucket = a_bucket()
     numbers: list[int] = []
 
-    def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
         numbers.append(number)
         if number < 3:
             written(bucket, [entry(number)])
@@ -249,7 +251,7 @@ def test_append_gives_up_when_others_are_always_faster(monkeypatch: pytest.Monke
     monkeypatch.setattr(log_module, "APPEND_LIMIT", 5)
     bucket = a_bucket()
 
-    def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry:
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
         written(bucket, [entry(number)])
         return entry(number)
 
@@ -259,23 +261,41 @@ def test_append_gives_up_when_others_are_always_faster(monkeypatch: pytest.Monke
 
 
 def test_entry_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--checkpoint-keep 0` the list of what is kept grows: beyond a reader's limit every
-    later checkpoint would be there and never be found. The newest stays what can be read."""
-    monkeypatch.setattr(log_module, "KEPT_LIMIT", 5)
+    """Beyond a reader's limit every later checkpoint would be there and never be found. The newest
+    stays what can be read."""
+    monkeypatch.setattr(log_module, "ROWS_LIMIT", 5)
     bucket = a_bucket()
-    written(bucket, [entry(1, kept=1), entry(2, kept=1)])
+    written(bucket, [entry(number) for number in range(1, 5)])
+    written(bucket, [replace(entry(5), kept=(1, 2, 4, 5))])
     log = Log(bucket)
-
-    def make(number: int, ruling: Ruling, kept: tuple[int, ...]) -> Entry:
-        return replace(entry(number), kept=(*kept, number))
-
-    for _ in range(3):
-        assert log.append(make) is not None
-    with pytest.raises(Refused, match=r"keeps 5 checkpoints already.*--checkpoint-keep"):
-        log.append(make)
+    with pytest.raises(Refused, match=r"more than 5 gaps.*--checkpoint-keep"):
+        log.append(lambda number, ruling, kept: replace(entry(number), kept=(1, 2, 4, 5, 8, 9)))
     for long in (replace(entry(6), uid="x" * 20_000), replace(entry(6), manifest_sum="x" * 20_000)):
         with pytest.raises(Refused, match="Nobody could read"):
             log.append(lambda number, ruling, kept: long)  # noqa: B023
     assert Log(bucket).newest_number() == 5
     removed = log.append(lambda number, ruling, kept: replace(entry(number), kept=kept[2:]))
-    assert removed is not None and Log(bucket).kept() == (3, 4, 5), "and giving up makes room"
+    assert removed is not None and Log(bucket).kept() == (4, 5), "and giving up makes room"
+
+
+def test_log_does_not_grow_with_the_square_of_what_is_kept() -> None:
+    """A million kept checkpoints: the next entry is as small as the hundredth, and is read."""
+    bucket = a_bucket()
+    written(bucket, [entry(1, Kind.OPENED)])
+    bucket.create(entry_name(2), replace(entry(2), kept=(2,)).to_json())
+    log = Log(bucket)
+    kept = NumberRanges(range(2, 1_000_002))
+
+    log._newest, log._entries[1_000_001] = 1_000_001, replace(entry(1_000_001), kept=kept)
+    for _ in range(3):
+        made = log.append(
+            lambda number, ruling, before: replace(
+                entry(number), kept=NumberRanges(before).plus(number)
+            )
+        )
+        assert made is not None
+        data = bucket.read(entry_name(made.number), 1000)
+        assert len(data) < 600 and json.loads(data)["format"] == 2
+        read = Entry.from_json(data, made.number)
+        assert read == made and len(read.kept) == made.number - 1
+        assert read.kept[-1] == made.number and list(read.kept)[:2] == [2, 3]
