@@ -199,11 +199,12 @@ def moved_spread(rank: int, is_in_memory: bool) -> int:
         moved += tensor.nbytes * (SIZE - 1) if source == rank else 0
         broadcast(tensor, source)
 
-    def exchanged(found: Any, given: torch.Tensor, of: list[int], to: list[int]) -> None:
+    def exchanged(found: Any, given: torch.Tensor, *sizes: Any) -> None:
+        """Of bytes with the sizes of what comes and goes, of their checksums one for each rank."""
         nonlocal moved
-        assert to[rank] == 0 and sum(to) == given.nbytes
+        assert not sizes or (sizes[1][rank] == 0 and sum(sizes[1]) == given.nbytes)
         moved += given.nbytes
-        exchange(found, given, of, to)
+        exchange(found, given, *sizes)
 
     dist.broadcast, dist.all_to_all_single = counted, exchanged  # type: ignore[assignment]
     try:
