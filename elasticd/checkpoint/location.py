@@ -35,6 +35,10 @@ def checked_url(url: str, here: str = "") -> str:
     Raises:
         CallError: it is no URL of a known kind, or holds credentials.
     """
+    if not url or "\0" in url:
+        raise CallError(
+            "The URL of the checkpoints names nothing: give a folder, or s3://BUCKET/FOLDER."
+        )
     if "://" not in url:
         return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
     protocol, _, rest = url.partition("://")
@@ -49,7 +53,7 @@ def checked_url(url: str, here: str = "") -> str:
         if not rest.startswith("/"):
             raise CallError(f"--checkpoint {url}: a file URL has three slashes, file:///{rest}.")
         return f"file://{os.path.normpath(rest)}"
-    if not rest.strip("/"):
+    if not rest.split("/")[0]:
         raise CallError(f"--checkpoint {url} names no bucket: give {protocol}://BUCKET/FOLDER.")
     try:
         parts = urlsplit(url)

@@ -29,6 +29,8 @@ def export(number: int | None, step: int | None, form: str, target: str, **given
     dcp: for torch.distributed.checkpoint.load. torch: one file for torch.load. safetensors: the
     tensors by name, and the plain values as JSON.
     """
+    if not target:
+        raise CallError("--to names no folder: give one that is new or empty.")
     if "://" in target:
         raise CallError(f"--to {target}: an export goes to a folder of this machine.")
     if number is not None and step is not None:

@@ -106,7 +106,10 @@ def verify(number: int | None, is_all: bool, **given: Any) -> int:
         raise CallError("NUMBER is one checkpoint and --all is every one: give one of them.")
     site = open_site(given)
     entries = site.checkpoints() if is_all else [site.pick(number)]
-    is_damaged = is_all and _tell_unreadable(site, entries)
+    if is_all:
+        is_damaged = _tell_unreadable(site, entries)
+    else:
+        is_damaged = number is None and bool(site.log.passed_over(entries[0].number))
     with ThreadPoolExecutor(THREADS) as pool:
         for entry in entries:
             is_damaged |= not _is_good(site.bucket, entry, pool)
@@ -131,18 +134,20 @@ def _row(entry: Entry, header: Header | str) -> dict[str, Any]:
 
 
 def _tell_unreadable(site: Site, entries: Sequence[Entry]) -> bool:
-    """Name the kept checkpoints whose entries of the log are damaged; say if there are any."""
+    """Name the entries of the log that are damaged, of kept checkpoints or newer ones; say if there
+    are any."""
     known = {entry.number for entry in entries}
-    lost = []
-    for number in site.log.kept():
+    kept = site.log.kept()
+    is_lost = site.tell_passed_over(kept[-1] if kept else 0)
+    for number in kept:
         if number in known:
             continue
         try:
             site.log.entry(number)
         except Damaged as exc:
-            lost.append(number)
+            is_lost = True
             complain(f"checkpoint {number}: damaged: its entry in the log cannot be read: {exc}")
-    return bool(lost)
+    return is_lost
 
 
 def _tensor_plain(tensor: Tensor) -> dict[str, Any]:

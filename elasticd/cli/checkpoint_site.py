@@ -12,6 +12,7 @@ from elasticd.checkpoint.entry import Entry
 from elasticd.checkpoint.location import checked_options, checked_url, open_bucket
 from elasticd.checkpoint.log import Log
 from elasticd.checkpoint.retry import Policy
+from elasticd.cli.main import complain
 from elasticd.errors import NotFound
 
 __all__ = ["Site", "open_site", "site_options"]
@@ -35,6 +36,11 @@ class Site:
         """
         found = list(self.log.checkpoints())
         if not found and not self.log.kept():
+            damaged = self.log.passed_over(0)
+            if damaged:
+                raise NotFound(
+                    f"There is no readable checkpoint at {self.bucket.url}: {damaged[0]}"
+                )
             raise NotFound(f"There is no checkpoint at {self.bucket.url}.")
         return found
 
@@ -50,6 +56,8 @@ class Site:
             if step is not None and entry.snapshot.step != step:
                 continue
             if number in (None, entry.number):
+                if number is None and step is None:
+                    self.tell_passed_over(entry.number)
                 return entry
         if number is not None and number in self.log.kept():
             self.log.entry(number)  # raises: it was left out because it is damaged
@@ -57,6 +65,14 @@ class Site:
         if number is None and step is None:
             said = "readable checkpoint"
         raise NotFound(f"There is no {said} at {self.bucket.url}{_others(found, step)}.")
+
+    def tell_passed_over(self, above: int) -> bool:
+        """Name the damaged entries of the log above this number, any of which may have been a newer
+        checkpoint; say if there are any."""
+        sentences = self.log.passed_over(above)
+        for each in sentences:
+            complain(each)
+        return bool(sentences)
 
 
 def site_options(command: F) -> F:

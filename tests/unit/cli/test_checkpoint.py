@@ -13,6 +13,7 @@ import pytest
 from elasticd.checkpoint.layout import entry_name
 from elasticd.cli.checkpoint import COMMANDS
 from elasticd.cli.main import main
+from tests.unit.checkpoint.records import changed
 from tests.unit.checkpoint.stock_case import Maker
 
 Shown = pytest.CaptureFixture[str]
@@ -134,6 +135,24 @@ def test_verify_names_an_entry_that_cannot_be_read(
     assert code == 1 and err.count("\n") == 1
 
 
+def test_newest_entry_that_cannot_be_read_is_told(
+    maker: Maker, tmp_path: Path, capfd: Shown
+) -> None:
+    """An older checkpoint is not taken for the newest without a word, nor called all that is."""
+    newest = tmp_path / "run" / entry_name(5)
+    newest.write_bytes(changed(newest.read_bytes(), format=9))
+    sentence = "elasticd: The entry 5 of the log, commits/000000000005.json, is damaged: It has the"
+    for command, code in (("ls", 0), ("show", 0), ("verify", 1), ("verify --all", 1)):
+        words = command.split()
+        found, out, err = call(capfd, words[0], maker.url, *words[1:])
+        assert found == code and "30" in out and err.startswith(sentence) and err.count("\n") == 1
+    assert call(capfd, "show", maker.url, "3")[2] == "", "where the newest is not meant"
+    for number in range(1, 6):
+        (tmp_path / "run" / entry_name(number)).write_bytes(b"?")
+    code, _, err = call(capfd, "ls", maker.url)
+    assert code == 2 and "no readable checkpoint at" in err and "The entry 5 of the log" in err
+
+
 def test_rm_removes_and_a_dry_run_does_not(maker: Maker, capfd: Shown) -> None:
     """By number and by policy."""
     code, out, _ = call(capfd, "rm", maker.url, "2", "--dry-run")
@@ -186,7 +205,10 @@ def test_sweep_tells_what_it_deletes(maker: Maker, tmp_path: Path, capfd: Shown)
 
 BAD_CALLS = [
     (["ls", "nope://x"], "nope://"),
+    (["ls", ""], "names nothing"),
     (["ls", "s3://"], "names no bucket"),
+    (["ls", "s3:///folder"], "names no bucket"),
+    (["export", "URL", "--format", "torch", "--to", ""], "--to names no folder"),
     (["ls", "file://here"], "three slashes"),
     (["ls", "s3://user:secret@bucket/x"], "leave credentials"),
     (["ls", "s3://bucket/x?token=secret"], "leave credentials"),
