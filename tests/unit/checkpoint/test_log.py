@@ -286,7 +286,8 @@ def test_log_does_not_grow_with_the_square_of_what_is_kept() -> None:
     log = Log(bucket)
     kept = NumberRanges(range(2, 1_000_002))
 
-    log._newest, log._entries[1_000_001] = 1_000_001, replace(entry(1_000_001), kept=kept)
+    newest = replace(entry(1_000_001), kept=kept, opened=1, committed=2)
+    log._newest, log._entries[1_000_001] = 1_000_001, newest
     for _ in range(3):
         made = log.append(
             lambda number, ruling, before: replace(
