@@ -292,11 +292,12 @@ def test_preload_with_a_thread_makes_the_pool_spawn(tmp_path: Path) -> None:
         assert driver.wait_for(Raised).where == f"{tmp_path}/bad.py:2"
 
 
-def test_what_was_preloaded_is_freed_at_the_end_as_under_python(tmp_path: Path) -> None:
-    """An object in a cycle of a module of the pool is collected when the script is over."""
+def test_what_a_library_counts_is_freed_at_the_end_as_under_python(tmp_path: Path) -> None:
+    """nanobind's objects that the pool imported, cycles among them, are collected at the end."""
     (tmp_path / "cyclic.py").write_text(
         "import os\n"
         "class Node:\n"
+        "    __module__ = 'nanobind'\n"
         "    def __init__(self):\n"
         "        self.itself = self\n"
         "    def __del__(self, write=os.write):\n"
