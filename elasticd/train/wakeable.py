@@ -24,6 +24,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -338,3 +339,24 @@ for _name in _COLLECTIVES:
     _forward(_name, is_watched=True)
 for _name in _OTHERS:
     _forward(_name, is_watched=False)
+
+
+def _hide_from_compilers() -> None:
+    """Have torch.compile leave these functions as they are.
+
+    DistributedDataParallel calls them in the middle of a compiled forward or backward pass, and
+    Dynamo takes a process group for an object of which it may know nothing. Its own decorator would
+    import all of it with elasticd; a torch that has other names for these refuses such a script.
+    """
+    with suppress(AttributeError):
+        frames = torch._C._dynamo.eval_frame
+        skip = frames._FrameAction.SKIP
+        strategy = frames._FrameExecStrategy(skip, skip)
+        for owner in (WakeableGroup, WakeableWork):
+            for value in vars(owner).values():
+                function = value.fget if isinstance(value, property) else value
+                if isinstance(function, FunctionType):
+                    frames.set_code_exec_strategy(function.__code__, strategy)
+
+
+_hide_from_compilers()

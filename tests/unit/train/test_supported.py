@@ -354,6 +354,9 @@ DATA = (
 
 COMPILE = (
     Row(area="Compilation and hooks", what="`torch.compile` of the model", check=works(compiled)),
+    Row(area="Compilation and hooks", what="`torch.compile` of the DistributedDataParallel around "
+        "it, built in `train`", check=shown(
+            "unit/train/test_wakeable.py::test_compiler_leaves_the_group_alone")),
     Row(area="Compilation and hooks", what="CUDA graphs with the optimizer in them",
         in_process="no", said="`....step() is captured in a CUDA graph`",
         check=told(captured, "captured in a CUDA graph")),
