@@ -81,7 +81,9 @@ def parent_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 agent = parent_of(os.getppid())
-children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+children = []  # The kernel lists them by the thread that started them.
+for thread in Path(f"/proc/{agent}/task").iterdir():
+    children += (thread / "children").read_text().split()
 keeper = [pid for pid in children if "keeper" in Path(f"/proc/{pid}/cmdline").read_text()]
 assert elasticd.checkpoint.save({"w": torch.ones(16_000_000)}, 7)
 os.kill(int(keeper[0]), signal.SIGSTOP)
