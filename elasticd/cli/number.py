@@ -49,11 +49,11 @@ def whole(flag: str, text: str | None, default: int, *, least: int) -> int:
     return value
 
 
-def seconds(flag: str, text: str | None, default: float) -> float:
+def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0) -> float:
     """Read a duration in seconds.
 
     Raises:
-        CallError: it is none, negative or endless.
+        CallError: it is none, shorter than `least_s` or endless.
     """
     if text is None:
         return default
@@ -61,8 +61,8 @@ def seconds(flag: str, text: str | None, default: float) -> float:
         value = float(text)
     except ValueError as exc:
         raise CallError(f"{flag} {text} is not a number of seconds.") from exc
-    if not 0 <= value < float("inf"):
-        raise CallError(f"{flag} {text} is not a duration in seconds, 0 or more.")
+    if not least_s <= value < float("inf"):
+        raise CallError(f"{flag} {text} is not a duration in seconds, {least_s:g} or more.")
     return value
 
 

@@ -172,7 +172,10 @@ def read_request(
             30.0,
         ),
         formation_timeout_s=number.seconds(
-            "--formation-timeout", values["formation_timeout"] or conf.get("join_timeout"), 60.0
+            "--formation-timeout",
+            values["formation_timeout"] or conf.get("join_timeout"),
+            60.0,
+            least_s=1.0,  # With none every world is late as it is agreed on.
         ),
         join_window_s=number.seconds(
             "--join-window", values["join_window"] or conf.get("last_call_timeout"), 0.2

@@ -66,6 +66,7 @@ BAD_CALLS = [
     (["nonsense"], "nonsense"),
     (["run", "--checkpoint", "", "train.py"], "'--checkpoint': it is empty"),
     (["run", "--job", "", "train.py"], "'--job': it is empty"),
+    (["run", "--formation-timeout", "0", "train.py"], "0 is not a duration in seconds, 1 or more"),
     (["run", "--etcd", "", "train.py"], "'--etcd': it is empty"),
     (["status", "--etcd", ""], "'--etcd': it is empty"),
     (["agent", "--etcd", "http://a:1", "--event-log", "train.py"], "another --event-log"),
