@@ -66,7 +66,7 @@ def agent(**values: Any) -> int:
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
-    log.configure(_is_log_json(values, environ), level)
+    log.configure(_is_log_json(values, environ), level, has_thread=True)
     if settings.store.password:
         hide_from_user()
     from elasticd_agent.main import run

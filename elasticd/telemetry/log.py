@@ -22,15 +22,25 @@ finally:
     if _RICH is None:
         del sys.modules["rich"]
 
+from elasticd.telemetry.log_thread import LogThread  # noqa: E402 - after the import without rich
+
 __all__ = ["bind", "configure", "get_logger", "open_log"]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure(
-    is_json: bool | None = None, level: str = "info", stream: TextIO | None = None
+    is_json: bool | None = None,
+    level: str = "info",
+    stream: TextIO | None = None,
+    *,
+    has_thread: bool = False,
 ) -> None:
-    """Send the log to stderr; None: as JSON unless stderr is a terminal."""
+    """Send the log to stderr; `is_json` None: as JSON unless stderr is a terminal.
+
+    `has_thread`: whoever logs never waits for stderr, since another thread writes. What was logged
+    just before the process is killed may be missing then.
+    """
     target = stream if stream is not None else sys.stderr
     if target is None:  # It was closed when this process began.
         target = open(os.devnull, "w")  # noqa: SIM115  # As long as the process, like stderr.
@@ -55,7 +65,7 @@ def configure(
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=_Lines(target, is_json=is_json),
+        logger_factory=_Lines(target, is_json=is_json, has_thread=has_thread),
         cache_logger_on_first_use=False,
     )
 
@@ -76,21 +86,31 @@ def open_log(path: Path) -> BinaryIO:
 class _Lines:
     """Writes whole lines; a disk that is full or a reader that has gone costs only the lines.
 
-    The log is written on the thread that owns an agent: an error there would end the agent, and
-    all of its workers. How many lines are missing is said as soon as one can be written again.
+    An error on the thread that owns an agent would end the agent, and all of its workers. How many
+    lines are missing is said as soon as one can be written again.
     """
 
-    def __init__(self, target: TextIO, *, is_json: bool) -> None:
+    def __init__(self, target: TextIO, *, is_json: bool, has_thread: bool) -> None:
         self._target, self._is_json = target, is_json
         self._lock = Lock()
         self._lost = 0
+        self._thread = LogThread(self._write) if has_thread else None
 
     def __call__(self, *_args: object) -> "_Lines":
         """Be the factory of the one logger."""
         return self
 
     def write(self, line: str) -> None:
+        if self._thread is not None:
+            self._thread.put(line)
+        else:
+            self._write(line)
+
+    debug = info = warning = error = write
+
+    def _write(self, line: str, lost_before: int = 0) -> None:
         with self._lock:
+            self._lost += lost_before
             lost = self._lost
             try:
                 self._target.write((self._gap(lost) + line if lost else line) + "\n")
@@ -99,8 +119,6 @@ class _Lines:
                 self._lost += 1
             else:
                 self._lost -= lost
-
-    debug = info = warning = error = write
 
     def _gap(self, lost: int) -> str:
         event = {"event": "log.lines_lost", "level": "warning", "lines": lost}

@@ -3,11 +3,16 @@
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from elasticd.telemetry import log
+from elasticd.telemetry import log, log_thread
+from tests.fixtures.patience import patience_s
+from tests.fixtures.store import wait_until
 
 
 class FullDisk(io.StringIO):
@@ -62,6 +67,54 @@ def test_how_many_lines_were_lost_is_said_when_there_is_room_again(is_json: bool
     assert "c.kept" in first and "d.kept" in second
     if is_json:
         assert json.loads(gap)["lines"] == 2
+
+
+class HangingDisk(io.StringIO):
+    """A file whose disk hangs until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reached, self.goes_on = Event(), Event()
+
+    def write(self, text: str) -> int:
+        self.is_reached.set()
+        assert self.goes_on.wait(patience_s(60.0))
+        return super().write(text)
+
+
+def test_nobody_who_logs_waits_for_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner of an agent logs, and renews a lease. What does not fit is counted and said."""
+    monkeypatch.setattr(log_thread, "LINES_HELD", 3)
+    disk = HangingDisk()
+    log.configure(True, "info", disk, has_thread=True)
+    logger = log.get_logger()
+    logger.info("a.kept")
+    assert disk.is_reached.wait(patience_s(60.0))
+    for name in ("b.kept", "c.kept", "d.kept", "e.lost", "f.lost"):
+        logger.info(name)  # It would wait here for ever.
+    disk.goes_on.set()
+    wait_until(lambda: "d.kept" in disk.getvalue())
+    logger.info("g.kept")
+    wait_until(lambda: "g.kept" in disk.getvalue())
+    said = [json.loads(line) for line in disk.getvalue().splitlines()]
+    assert [each["event"][0] for each in said] == ["a", "b", "c", "d", "l", "g"]
+    assert said[4]["event"] == "log.lines_lost" and said[4]["lines"] == 2
+
+
+def test_what_was_logged_last_is_written_before_the_process_ends() -> None:
+    """However it leaves, but by a kill."""
+    script = (
+        "from elasticd.telemetry import log\n"
+        "log.configure(True, has_thread=True)\n"
+        "for number in range(100):\n"
+        "    log.get_logger().info('world.committed', number=number)\n"
+        "raise SystemExit(3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert [json.loads(line)["number"] for line in done.stderr.splitlines()] == list(range(100))
 
 
 def test_a_process_is_started_also_where_its_log_cannot_be_opened(tmp_path: Path) -> None:
