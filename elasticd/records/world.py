@@ -30,6 +30,8 @@ class WorldNode:
     workers: tuple[WorldWorker, ...]
     since: Generation = Generation(0)
     """The first generation of the unbroken line of worlds that have this incarnation."""
+    new_slots: tuple[Slot, ...] = ()
+    """Of a node that was in the world before: slots whose process was not, or never formed one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ def _has_finished_rank(state: JobState, node: WorldNode) -> bool:
 
 
 def _is_untrained(state: JobState, world: World, node: WorldNode) -> bool:
-    """What is left of the node's part in a world that has not formed never had any state."""
+    """What is left of the node's part in a world that has not formed was not in the one before."""
     if _has_begun(state, world):
         return False
     if node.since == world.generation:
@@ -56,6 +56,8 @@ def _is_untrained(state: JobState, world: World, node: WorldNode) -> bool:
     is_told = result is not None and result.generation == world.generation
     done = {e.rank for e in result.exits if e.code == 0} if result and is_told else set()
     new = {(o.slot, o.nonce) for o in seen.member.slots if not (o.has_state or o.is_finished)}
+    # A process that a smaller world had left out has a state, which the others have gone beyond.
+    new |= {(w.slot, w.nonce) for w in node.workers if w.slot in node.new_slots}
     return all(
         node.first_rank + index in done or (worker.slot, worker.nonce) in new
         for index, worker in enumerate(node.workers)

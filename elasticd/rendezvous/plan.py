@@ -205,6 +205,19 @@ def _world_node(
     used: dict[Slot, int] = {}
     if previous is not None and is_survivor:
         used = {worker.slot: worker.nonce for worker in previous.workers}
+    # In restart mode a slot can start any number of processes: a new world always means a new one,
+    # so the survivors need not write a new offer before they can be counted in: it is numbered by
+    # the generation, and beyond the one that it follows, whose number is higher where several died
+    # in one generation. In in-process mode it is the process that waits.
+    workers = tuple(
+        WorldWorker(slot=offer.slot, nonce=offer.nonce)
+        if offer.is_prepared
+        else WorldWorker(
+            slot=offer.slot,
+            nonce=Nonce(max(offer.nonce, generation, used.get(offer.slot, 0) + 1)),
+        )
+        for offer in offers_in(state, change, member)
+    )
     return WorldNode(
         node=member.node,
         incarnation=member.incarnation,
@@ -212,21 +225,23 @@ def _world_node(
         address=member.address,
         port=member.port,
         first_rank=Rank(0),
-        # In restart mode a slot can start any number of processes: a new world always means a new
-        # one, so the survivors need not write a new offer before they can be counted in: it is
-        # numbered by the generation, and beyond the one that it follows, whose number is higher
-        # where several died in one generation. In in-process mode it is the process that waits.
-        workers=tuple(
-            WorldWorker(slot=offer.slot, nonce=offer.nonce)
-            if offer.is_prepared
-            else WorldWorker(
-                slot=offer.slot,
-                nonce=Nonce(max(offer.nonce, generation, used.get(offer.slot, 0) + 1)),
-            )
-            for offer in offers_in(state, change, member)
-        ),
+        workers=workers,
         since=previous.since if previous is not None and is_survivor else generation,
+        new_slots=_new_slots(state, previous, workers) if previous and is_survivor else (),
     )
+
+
+def _new_slots(
+    state: JobState, previous: WorldNode, workers: Sequence[WorldWorker]
+) -> tuple[Slot, ...]:
+    """Name the slots whose process has trained in no world of the line that goes on."""
+    if not state.is_in_process or state.world is None:
+        return ()  # Each process is new to its world.
+    known = {(worker.slot, worker.nonce) for worker in previous.workers}
+    if state.formed_s is None:
+        is_new_node = previous.since == state.world.generation
+        known = set() if is_new_node else {w for w in known if w[0] not in previous.new_slots}
+    return tuple(w.slot for w in workers if (w.slot, w.nonce) not in known)
 
 
 def _fresh_store(

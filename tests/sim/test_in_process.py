@@ -43,6 +43,7 @@ SEEDS = {
     703775: "a hung process of an earlier incarnation kept its successor's from every world",
     703934: "as 703775, with the only process that had the state",
     7002193: "a slot whose processes died twice in a generation was given the second one's number",
+    30003630: "processes that a smaller world had left out were waited for when all had finished",
     20442: "a drain below min, at the end, made all nodes begin from nothing",
 }
 

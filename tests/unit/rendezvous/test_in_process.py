@@ -433,6 +433,21 @@ def test_job_is_done_when_all_who_trained_have_exited_with_0() -> None:
     assert change_of(told) is None
 
 
+def test_process_that_a_smaller_world_left_out_is_not_waited_for_at_the_end() -> None:
+    """It has a state, of the step at which it was left out; the others have gone beyond."""
+    told = training(1)
+    left_out = trainer(1, (0, 2, "p"), (1, 1, "ps"), arrived=1)
+    told.members(trainer(0), left_out)
+    told.tick(5.0)
+    grown = told.one(fx.ProposeWorld)
+    assert isinstance(grown, fx.ProposeWorld)
+    assert [node.new_slots for node in grown.world.nodes] == [(), (Slot(0), Slot(1))]
+    told = unformed(training(1), grown.world, _done(0), left_out)
+    assert not is_trained(told.state, grown.world)
+    told.tell(_exit(0))
+    assert is_trained(told.state, grown.world)
+
+
 def test_members_are_read_once_more_before_the_newcomers_are_passed_over() -> None:
     """Rule 7: a watch may have missed that one of them has the state."""
     told = _overtaken()
