@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from elasticd.telemetry import log
 from tests.fixtures.patience import patience_s
 
 pytest_plugins = ["tests.fixtures.etcd", "tests.fixtures.store"]
@@ -26,6 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # would then compile elasticd each time: a fifth of all they compute.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # What is not configured is printed: by a thread that an earlier test left, into what another
+    # test captures. A test of the log configures it.
+    log.configure(True, "info", open(os.devnull, "w"))  # noqa: SIM115 - as long as this process
     if config.getoption("timeout", None) is None:
         config.option.timeout = patience_s(_TEST_LIMIT_S)
 

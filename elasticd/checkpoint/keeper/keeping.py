@@ -65,6 +65,7 @@ class Kept:
         deadline_s = time.monotonic() + timeout_s
         is_saved = self.saver.close(timeout_s)
         self.sender.finish(max(0.0, deadline_s - time.monotonic()))
+        self.sender.close()
         return is_saved
 
 

@@ -56,7 +56,7 @@ class Sender:
         self._note = note
         self._changed = Condition()
         self._mirror = Mirror()
-        self._is_running = self._is_busy = False
+        self._is_running = self._is_busy = self._is_closed = False
         self._why = ""
         """What was wrong at the last try."""
 
@@ -90,12 +90,22 @@ class Sender:
         with self._changed:
             self._changed.wait_for(lambda: not (self._is_busy or self._mirror.is_new), timeout_s)
 
+    def close(self) -> None:
+        """Begin nothing more, and tell nobody what becomes of what is under way."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
     def _run(self) -> None:
         os.nice(self._niceness)  # On Linux that is this thread alone.
         while True:
             with self._changed:
-                while (errand := self._mirror.next(time.monotonic())) is None:
+                errand = self._mirror.next(time.monotonic())
+                while errand is None and not self._is_closed:
                     self._changed.wait(self._mirror.pause_s(time.monotonic()))
+                    errand = self._mirror.next(time.monotonic())
+                if errand is None or self._is_closed:
+                    return
                 self._is_busy = True
             try:
                 self._bring(errand)
@@ -126,7 +136,7 @@ class Sender:
     def _failed(self, why: str) -> None:
         """Count it; tell it where it is another reason than before."""
         self._metrics.not_mirrored()
-        if why != self._why:
+        if why != self._why and not self._is_closed:
             self._why = why
             log.warning("share.not_sent", why=why)
             self._note(

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
+from typing import ClassVar
 
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.keeper.message import Door, Plan
@@ -62,12 +63,15 @@ class Far(Node):
 class Near(Node):
     """The keeper whose workers take snapshots; they have told it of a plan."""
 
+    made: ClassVar[list["Near"]] = []
+
     def __init__(self, folder: Path, plan: Plan) -> None:
         super().__init__(Folder(str(folder)))
         self.counts, self.notes = Counts(), list[str]()
         self.sender = Sender(job="job", uid="uid", metrics=self.counts, note=self.notes.append)
         self.plan = plan
         self.vault.plan(WORKER, [plan])
+        Near.made.append(self)
 
     def snapshot(self, made: Snapshot) -> Record:
         """Copy one, and hand it over."""

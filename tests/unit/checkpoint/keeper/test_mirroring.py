@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -52,9 +53,12 @@ GREETING_BYTES, LENGTH_BYTES = 64, 8
 
 
 @pytest.fixture(autouse=True)
-def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def _prompt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(mirror_module, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(mirror_module, "LAST_PAUSE_S", 0.05)
+    yield
+    while Near.made:  # Their threads would try for ever, and print that into other tests.
+        Near.made.pop().sender.close()
 
 
 @pytest.fixture
@@ -76,6 +80,21 @@ def an_offer() -> om.Offer:
         job="job", uid="uid", snapshot=a_snapshot(), share=1, shares=2, epoch=3,
         layout=PLAN.layout, header=None,
     )  # fmt: skip
+
+
+def test_keeper_that_has_ended_sends_and_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its thread ends."""
+    near = Near(tmp_path, PLAN)
+    with socket.create_server((HOST, 0)) as closed:
+        port = closed.getsockname()[1]
+    near.sender.close()
+    near.sender.use(WORKER, Door(host=HOST, port=port, token=""))
+    near.snapshot(a_snapshot(1))
+    until(lambda: not any(thread.name == "mirror" for thread in enumerate_threads()), str)
+    assert near.counts.failures == 0 and not near.notes
+    assert capfd.readouterr().out == ""
 
 
 def test_share_arrives_bit_for_bit(near: Near, far: Far) -> None:
