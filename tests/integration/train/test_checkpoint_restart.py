@@ -110,6 +110,6 @@ def test_what_is_saved_last_is_durable_when_the_run_ends(tmp_path: Path) -> None
 def test_script_without_a_url_is_told(tmp_path: Path) -> None:
     """One sentence that names the flag."""
     place = LocalRun(tmp_path)
-    ended = place.run("--job", "job", SCRIPT)
+    ended = place.run("--job", "job", "--max-restarts", "0", SCRIPT)
     assert ended.code != 0
     assert "start the script with `elasticd run --checkpoint URL`" in ended.err

@@ -28,6 +28,8 @@ from tests.fixtures.scripted_s3 import Answer, ScriptedS3
 EPOCHS = 12
 STEPS = EPOCHS * STEPS_PER_EPOCH
 WORKERS = ("--nproc-per-node", "2")
+FOUR_WORKERS = ("--nproc-per-node", "4")
+"""As many on one node, where nothing happens to nodes: each agent imports torch."""
 SAVED = re.compile(r"^\[elasticd\] state: saved at step (\d+), nothing is lost$", re.MULTILINE)
 LOST = re.compile(
     r"^\[elasticd\] state: stopped at step (\d+) without saving it; step (\d+) is durable, "
@@ -42,7 +44,7 @@ GATE = 5
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Weights of four workers that nothing happened to."""
     runs = SavedRuns(tmp_path_factory.mktemp("reference") / "run")
-    ended = runs.run("--epochs", str(EPOCHS), every="1h", flags=WORKERS)
+    ended = runs.run("--epochs", str(EPOCHS), every="1h", agents=1, flags=FOUR_WORKERS)
     assert ended.code == 0, ended.err
     return runs.weights()
 
@@ -75,7 +77,7 @@ def test_stop_loses_nothing(runs: SavedRuns, reference: list[float], how: str) -
     assert [entry.snapshot.step for entry in assert_whole(runs.url)] == [step]
     listed = runs.place.command("checkpoint", "ls", runs.url)
     assert re.search(rf"^ *\d+ +{step} ", listed.out, re.MULTILINE), listed.out
-    again = runs.run("--epochs", str(EPOCHS), every="1h", flags=WORKERS)
+    again = runs.run("--epochs", str(EPOCHS), every="1h", agents=1, flags=FOUR_WORKERS)
     assert again.code == 0, again.err
     assert f"Restored step {step} (run 1, generation 1)" in runs.said()
     assert f"trained: {STEPS} steps, {EPOCHS} epochs" in again.err
@@ -107,9 +109,9 @@ def test_rank_that_hangs_is_ended_in_time(runs: SavedRuns, trick: str) -> None:
 
 def test_second_ctrl_c_does_not_wait(runs: SavedRuns) -> None:
     """The grace would be longer than the patience of this test."""
-    call = wait_at_gate(runs, flags=("--shutdown-timeout", "600"))
+    call = wait_at_gate(runs, agents=1, flags=(*WORKERS, "--shutdown-timeout", "600"))
     call.send(signal.SIGINT)
-    until(lambda: logs(runs).count('"phase": "stopped"') == 2, lambda: logs(runs))
+    until(lambda: '"phase": "stopped"' in logs(runs), lambda: logs(runs))
     assert call.process.poll() is None, "it waits for a step"
     call.send(signal.SIGINT)
     ended = call.wait()
@@ -126,7 +128,8 @@ def test_storage_that_hangs_costs_the_time_that_there_is(
     with ScriptedS3() as s3:
         options = f'{{"endpoint_url": "{s3.place.endpoint_url}"}}'
         runs = SavedRuns(tmp_path / "run", s3.place.url, options=options)
-        call = wait_at_gate(runs, flags=("--shutdown-timeout", "5"), env=KEYS)
+        flags = (*WORKERS, "--shutdown-timeout", "5")
+        call = wait_at_gate(runs, agents=1, flags=flags, env=KEYS)
         s3.add(Answer.HANG, "PUT", times=1000)
         call.send(signal.SIGINT)
         open_gate(runs)
@@ -140,8 +143,7 @@ def test_storage_that_hangs_costs_the_time_that_there_is(
 def test_job_without_checkpoint_ends_at_once(runs: SavedRuns) -> None:
     """It has nothing to wait for: its ranks never come to another step."""
     call = runs.place.call(
-        "--job", "job", "--local-agents", "2", "--shutdown-timeout", "600", runs.script,
-        "--gates", str(GATE),
+        "--job", "job", *WORKERS, "--shutdown-timeout", "600", runs.script, "--gates", str(GATE),
     )  # fmt: skip
     wait_trains(runs, call)
     call.send(signal.SIGINT)
@@ -198,13 +200,15 @@ def wait_trains(runs: SavedRuns, call: Call) -> None:
 def wait_at_gate(
     runs: SavedRuns,
     *args: str,
+    agents: int = 2,
     flags: tuple[str, ...],
     env: dict[str, str] | None = None,
 ) -> Call:
     """Have a checkpoint of step 4, none on its way, and the ranks before step 6."""
     call = runs.start(
-        "--epochs", "100", "--gates", str(GATE), *args, every="4steps", flags=flags, env=env
-    )
+        "--epochs", "100", "--gates", str(GATE), *args, agents=agents, every="4steps", flags=flags,
+        env=env,
+    )  # fmt: skip
     bucket = open_bucket(runs.url, json.loads(runs.options or "{}"))
     until(lambda: checkpoints(bucket), lambda: call.err)
     return call
