@@ -69,8 +69,8 @@ def compared(before: Sequence[Result], after: Sequence[Result]) -> list[tuple[st
                 *(f"{percentile(values, share):.4g} {unit}".strip() for share in (0.5, 0.99)),
             )
         ]
-        ratio = percentile(sides[1], 0.5) / percentile(sides[0], 0.5) if all(sides) else None
-        rows.append((name, *cells, f"{ratio:.2f}" if ratio is not None else ""))
+        base, own = (percentile(values, 0.5) for values in sides)
+        rows.append((name, *cells, f"{own / base:.2f}" if base > 0.0 and all(sides) else ""))
     return rows
 
 
