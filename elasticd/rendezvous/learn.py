@@ -161,7 +161,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
         alike_until_s=None,
         join_at_s=None,
         gone_s={},
-        dead=state.dead & _named(state, world),
+        dead=state.dead & _named(state, world) if state.dead else state.dead,
         # A world without us does not wait for us: what we saw before it is no part of the next one.
         timing=dataclasses.replace(state.timing, world_s=now_s)
         if world.has(state.me.node, state.me.incarnation)
