@@ -35,6 +35,9 @@ class Progress:
     is_paused: bool = False
     has_returned: bool = False
     epoch: int = 0
+    epochs: int = 0
+    consumed: int = 0
+    epoch_samples: int = 0
     step_s: float = 0.0
     committed_at_s: float | None = None
     """When we first saw its last step."""
@@ -238,6 +241,9 @@ def _further(known: _Known, beat: ch.Beat) -> Progress:
         before,
         step=max(before.step, beat.step),
         epoch=beat.epoch,
+        epochs=beat.epochs,
+        consumed=beat.consumed,
+        epoch_samples=beat.epoch_samples,
         step_s=beat.step_s,
         committed_at_s=now_s() if beat.step > before.step else before.committed_at_s,
         scalars={name: value for name, value in beat.scalars.items() if math.isfinite(value)},

@@ -81,13 +81,16 @@ def failure_of(
 
 def heard_of(process: Process, progress: Progress | None, now_s: float) -> RankHeard:
     """Say where it stands in its world, for people; `progress` is None in restart mode."""
-    told = RankProgress(rank=process.rank, generation=process.generation)
+    told = RankProgress(rank=process.rank, generation=process.generation, pid=process.pid or 0)
     if progress is not None:
         at_s = progress.committed_at_s
         told = replace(
             told,
             step=progress.step,
             epoch=progress.epoch,
+            epochs=progress.epochs,
+            consumed=progress.consumed,
+            epoch_samples=progress.epoch_samples,
             step_s=progress.step_s,
             committed_ago_s=now_s - at_s if at_s is not None else None,
             why_paused=progress.why_paused,

@@ -173,6 +173,10 @@ class Beat:
     epoch: int = 0
     consumed: int = 0
     """Samples of this epoch in applied steps, of all ranks."""
+    epochs: int = 0
+    """Epochs that `state.epochs` was asked for; 0: it was not called."""
+    epoch_samples: int = 0
+    """Samples of one epoch of the first loader; 0: there is no loader."""
     scalars: Mapping[str, float] = field(default_factory=dict)
     """What the script last gave to `commit`, where it is a number by now."""
 

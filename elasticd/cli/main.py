@@ -23,8 +23,8 @@ __all__ = ["main"]
 COMMANDS = {
     "run": ("elasticd.cli.run:run", "Run a training script; the flags of torchrun."),
     "agent": ("elasticd.cli.agent:agent", "Serve this machine's slots: the daemon of a node."),
-    "status": ("elasticd.cli.show:status", "Show jobs, or one job."),
-    "nodes": ("elasticd.cli.show:nodes", "Show the nodes of the cluster."),
+    "status": ("elasticd.cli.jobs.status:status", "Show jobs, or one job."),
+    "nodes": ("elasticd.cli.jobs.nodes:nodes", "Show the nodes of the cluster."),
     "logs": ("elasticd.cli.show:logs", "Print what a job's workers wrote."),
     "why": ("elasticd.cli.show:why", "Tell what changed in a job, why, and what it cost."),
     "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),

@@ -1,7 +1,8 @@
-"""What this machine has: GPUs, CPUs, an address that others reach. No torch."""
+"""What this machine has: GPUs, CPUs, an address that others reach, who calls. No torch."""
 
 import ipaddress
 import os
+import pwd
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 from elasticd.errors import EnvironmentProblem
 from elasticd_agent.gpus import visible_gpus
 
-__all__ = ["cpu_count", "gpu_count", "own_address", "sources_towards"]
+__all__ = ["cpu_count", "gpu_count", "own_address", "sources_towards", "submitter"]
 
 
 def gpu_count(
@@ -24,6 +25,16 @@ def gpu_count(
 def cpu_count() -> int:
     """CPUs that this process may use, as torchrun counts them."""
     return len(os.sched_getaffinity(0))
+
+
+def submitter() -> str:
+    """Say who calls, as `user@host`: by the user's number where the machine knows no name of it."""
+    number = os.getuid()
+    try:
+        user = pwd.getpwuid(number).pw_name
+    except KeyError:  # A container that runs under a number alone.
+        user = str(number)
+    return f"{user}@{socket.gethostname()}"
 
 
 def own_address(

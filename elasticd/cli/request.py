@@ -69,7 +69,9 @@ class RunRequest:
     notes: tuple[str, ...] = ()
     """One line for each flag that was given and has no effect."""
 
-    def spec(self, *, name: JobName, uid: str, here: str) -> JobSpec:
+    def spec(
+        self, *, name: JobName, uid: str, here: str, submitter: str = "", at_unix_s: float = 0.0
+    ) -> JobSpec:
         """Fix it for submission; `here` is the folder that the call was made in."""
         return JobSpec(
             name=name,
@@ -102,6 +104,8 @@ class RunRequest:
             compares_seldom=self.compare_every != 0,
             checkpoint=self.checkpoint,
             is_local=self.mode is not Mode.SUBMIT,
+            submitted_by=submitter,
+            submitted_at_unix_s=at_unix_s,
         )
 
 

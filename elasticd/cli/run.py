@@ -11,7 +11,7 @@ import click
 
 from elasticd.cli.agent import make_folder
 from elasticd.cli.flags import CONTEXT, parameters
-from elasticd.cli.place import cpu_count, gpu_count
+from elasticd.cli.place import cpu_count, gpu_count, submitter
 from elasticd.cli.request import Mode, read_request
 from elasticd.cli.script import check_entry, default_job_name
 from elasticd.records.codec import to_plain
@@ -40,7 +40,13 @@ def _run(**values: Any) -> int:
         folder if request.mode is not Mode.SUBMIT else None,
         secrets.token_hex(2) if request.mode is Mode.SUBMIT else "",
     )
-    spec = request.spec(name=name, uid=secrets.token_hex(8), here=str(here))
+    spec = request.spec(
+        name=name,
+        uid=secrets.token_hex(8),
+        here=str(here),
+        submitter=submitter(),
+        at_unix_s=round(time.time(), 3),
+    )
     if request.is_dry_run:
         click.echo(json.dumps(to_plain(spec), indent=2))
         for note in request.notes:

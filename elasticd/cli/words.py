@@ -1,5 +1,6 @@
 """Sentences about news, changes and failures: the same in `run`, `status` and `why`. Pure."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
@@ -45,6 +46,7 @@ CAUSES: Mapping[Cause, str] = {
     Cause.RESIZE: "resizes",
 }
 TRACEBACK_LINES = 15
+_LONG = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, ""))
 
 
 def news_line(news: Told) -> str:
@@ -184,19 +186,43 @@ def standing(ranks: Sequence[RankProgress]) -> list[str]:
     first = ranks[0]
     if first.step is None:
         ago = first.output_ago_s
-        wrote = f"last wrote {seconds(ago)} ago" if ago is not None else "has written nothing yet"
+        wrote = f"last wrote {duration(ago)} ago" if ago is not None else "has written nothing yet"
         return [f"training: steps are not known here; rank {first.rank} {wrote}"]
     text = f"training: step {first.step}"
     text += f", epoch {first.epoch}" if first.epoch else ""
     text += "".join(f", {name} {value:.6g}" for name, value in first.scalars.items())
     if first.step_s > 0.0:
-        text += f"; a step takes {seconds(first.step_s)}"
+        text += f"; {1.0 / first.step_s:.3g} steps/s"
     if first.committed_ago_s is not None:
         text += f"; the last commit was {seconds(first.committed_ago_s)} ago"
     if first.why_paused:
         text += f"; paused: {first.why_paused}"
     bad = {name: step for rank in reversed(ranks) for name, step in rank.not_finite.items()}
     return [text, *(f"{name} was not finite, first seen at step {at}" for name, at in bad.items())]
+
+
+def age_lines(report: JobReport, now_unix_s: float) -> list[str]:
+    """Say who submitted a job and when, and since when its world stands; both by others' clocks."""
+    spec, lines = report.spec, []
+    if spec.submitted_at_unix_s:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(spec.submitted_at_unix_s))
+        by = f" by {spec.submitted_by}" if spec.submitted_by else ""
+        ago = duration(now_unix_s - spec.submitted_at_unix_s)
+        lines.append(f"submitted{by} at {when}, {ago} ago")
+    if report.changes and report.status.phase is Phase.RUNNING:
+        up = duration(now_unix_s - report.changes[-1].at_unix_s)
+        lines.append(f"up: this world stands for {up}")
+    return lines
+
+
+def duration(value_s: float) -> str:
+    """Say a long time in one or two units, as in "3 h 20 min"; one below nought is none."""
+    whole_s = max(0, int(value_s))
+    for unit_s, name, part_s, part in _LONG:
+        if whole_s >= unit_s:
+            rest = whole_s % unit_s // part_s
+            return f"{whole_s // unit_s} {name}" + (f" {rest} {part}" if rest and part else "")
+    return f"{whole_s} s"
 
 
 def seconds(value: float) -> str:

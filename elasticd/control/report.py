@@ -160,8 +160,12 @@ class NodeReport:
     """The jobs on it, and their slots."""
 
     @property
+    def used_slots(self) -> int:
+        return sum(use.slots for use in self.uses)
+
+    @property
     def free_slots(self) -> int:
-        return max(0, self.node.slots - sum(use.slots for use in self.uses))
+        return max(0, self.node.slots - self.used_slots)
 
 
 def read_job(store: Store, keys: Keys, job: JobName) -> JobReport | None:

@@ -10,7 +10,10 @@ __all__ = ["check_same", "ignored_flags"]
 
 SAME = ("entry_kind", "entry", "args", "workers_per_node", "min_nodes", "max_nodes")
 """What must be equal, with the URL of checkpoints: else a host would train something else."""
-OWN = ("name", "uid", "cwd", "run_folder", "is_local", "failure_timeout_s", "unknown", "url")
+OWN = (
+    *("name", "uid", "cwd", "run_folder", "is_local", "failure_timeout_s", "unknown", "url"),
+    *("submitted_by", "submitted_at_unix_s"),
+)
 """What each host has for itself, or follows from something else."""
 PARTS = ("limits", "checkpoint")
 FLAGS = {

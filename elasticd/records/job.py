@@ -98,6 +98,10 @@ class JobSpec:
     """None: nothing is saved."""
     is_local: bool = False
     """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
+    submitted_by: str = ""
+    """`user@host` of who submitted it, as its machine says; empty where an older version did."""
+    submitted_at_unix_s: float = 0.0
+    """By the submitter's clock, for people; 0: not known."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property

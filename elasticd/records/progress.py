@@ -14,9 +14,17 @@ class RankProgress:
 
     rank: Rank
     generation: Generation
+    pid: int = 0
+    """Process number on its node; 0: an older agent that does not say."""
     step: int | None = None
     """Applied steps; None: not known (restart mode, or not in `train` yet)."""
     epoch: int = 0
+    epochs: int = 0
+    """Epochs that `state.epochs` was asked for; 0: not known."""
+    consumed: int = 0
+    """Samples of this epoch in applied steps, of all ranks."""
+    epoch_samples: int = 0
+    """Samples of one epoch; 0: not known."""
     step_s: float = 0.0
     """Smoothed duration of a step; 0: not known."""
     committed_ago_s: float | None = None

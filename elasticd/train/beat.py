@@ -13,6 +13,7 @@ from typing import Protocol
 from elasticd.channel.worker import Beat
 from elasticd.records.ids import Generation
 from elasticd.train.finite import FiniteCheck
+from elasticd.train.watch import EpochProgress
 
 __all__ = ["Beater", "Pulse", "Tempo"]
 
@@ -39,7 +40,7 @@ class Pulse(Protocol):
     @property
     def is_in_step(self) -> bool: ...
     def arrived(self) -> int: ...
-    def consumed(self) -> int: ...
+    def epoch_progress(self) -> EpochProgress: ...
     def scalars(self) -> Mapping[str, float]: ...
 
 
@@ -108,6 +109,7 @@ class Beater:
         pulse = self._pulse
         generation, step, scalars = pulse.training_generation, pulse.step, pulse.scalars()
         self._finite.look(scalars, step)
+        far = pulse.epoch_progress()
         return Beat(
             generation=Generation(generation),
             step=step,
@@ -119,6 +121,8 @@ class Beater:
             is_paused=pulse.why_paused is not None,
             why_paused=pulse.why_paused or "",
             epoch=pulse.epoch,
-            consumed=pulse.consumed(),
+            consumed=far.consumed,
+            epochs=far.epochs,
+            epoch_samples=far.epoch_samples,
             scalars=scalars,
         )

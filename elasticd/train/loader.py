@@ -130,6 +130,11 @@ class Loader:
         """Samples of that epoch that counted, over all ranks, as of the last commit."""
         return self._cursor.committed.consumed
 
+    @property
+    def epoch_samples(self) -> int:
+        """Samples that a whole epoch delivers, over all ranks."""
+        return len(self) * self._batch_size if self._drop_last else self._length
+
     def __len__(self) -> int:
         """Return the global batches in a whole epoch."""
         extra = 0 if self._drop_last else self._batch_size - 1

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from elasticd.train.ledger import Ledger
 from elasticd.train.loader import Loader
 from elasticd.train.totals import Totals
-from elasticd.train.watch import Watch
+from elasticd.train.watch import EpochProgress, Watch
 from elasticd.train.world import World
 
 __all__ = ["Loaders"]
@@ -21,6 +21,8 @@ class Loaders:
 
     def __init__(self) -> None:
         self.named: dict[str, Loader] = {}
+        self.epochs = 0
+        """As many as `state.epochs` was asked for; 0: it was not."""
         self._ledgers: dict[str, Ledger] = {}
         self._is_told = False
 
@@ -60,9 +62,12 @@ class Loaders:
         return Totals.of(self._ledgers.values()) if self._ledgers else None
 
     @property
-    def consumed(self) -> int:
-        """Samples of the present epoch in applied steps; of the first loader."""
-        return next((each.consumed for each in self.named.values()), 0)
+    def epoch_progress(self) -> EpochProgress:
+        """How far the first loader is; any thread."""
+        first = next(iter(self.named.values()), None)
+        if first is None:
+            return EpochProgress(epochs=self.epochs)
+        return EpochProgress(first.consumed, first.epoch_samples, self.epochs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the ledgers' counts; the positions are the loaders' own."""

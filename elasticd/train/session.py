@@ -37,7 +37,7 @@ from elasticd.train.departure import Departure
 from elasticd.train.group import GroupBroken
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.parting import Parting
-from elasticd.train.watch import Breakable, Observed, Wire
+from elasticd.train.watch import Breakable, EpochProgress, Observed, Wire
 
 __all__ = ["AgentSession"]
 
@@ -276,8 +276,8 @@ class AgentSession:
         group = self._group
         return group.arrived() if group is not None else 0
 
-    def consumed(self) -> int:
-        return self._observed._consumed if self._observed is not None else 0
+    def epoch_progress(self) -> EpochProgress:
+        return self._observed._epoch_progress if self._observed is not None else EpochProgress()
 
     def scalars(self) -> Mapping[str, float]:
         return self._observed._scalars() if self._observed is not None else {}

@@ -26,7 +26,7 @@ from elasticd.train.sharding import any_rank, is_sharded, make_room, meeting
 from elasticd.train.totals import Totals, summary
 from elasticd.train.transfer import described, load, saved
 from elasticd.train.tree import Tree
-from elasticd.train.watch import Watch
+from elasticd.train.watch import EpochProgress, Watch
 from elasticd.train.world import World
 
 __all__ = ["State", "Totals"]
@@ -69,8 +69,7 @@ class State:
         """State that came for what is not built yet."""
         self._is_prebuilt = False
         """`_build` was done ahead of `_enter`, so that a state can be loaded in its place."""
-        self._step = 0
-        self._epoch = 0
+        self._step = self._epoch = 0
         self._on_nan = "ignore"
         self._is_new = True
         self._is_checked = False
@@ -126,6 +125,7 @@ class State:
         if the world changes before that end.
         """
         self._inside("epochs()")
+        self._loaders.epochs = count
         return self._passes(count)
 
     @contextmanager
@@ -194,8 +194,8 @@ class State:
         return self._loaders.totals or Totals.of(())
 
     @property
-    def _consumed(self) -> int:
-        return self._loaders.consumed
+    def _epoch_progress(self) -> EpochProgress:
+        return self._loaders.epoch_progress
 
     def _scalars(self) -> dict[str, float]:
         """What the last commit was given, where it is known without waiting; any thread."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
 from elasticd.train.parting import Parting
 
-__all__ = ["Breakable", "Observed", "Session", "Watch", "Wire"]
+__all__ = ["Breakable", "EpochProgress", "Observed", "Session", "Watch", "Wire"]
 
 
 class Watch(Protocol):
@@ -43,13 +43,23 @@ class Breakable(Protocol):
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None: ...
 
 
+class EpochProgress(NamedTuple):
+    """How far an epoch is, and how many there are to be; 0 where that is not known."""
+
+    consumed: int = 0
+    """Samples of this epoch in applied steps, of all ranks."""
+    epoch_samples: int = 0
+    epochs: int = 0
+    """What `state.epochs` was asked for."""
+
+
 class Observed(Protocol):
     """What a session reads of the state, also from another thread than the one that changes it."""
 
     @property
     def _is_dirty(self) -> bool: ...
     @property
-    def _consumed(self) -> int: ...
+    def _epoch_progress(self) -> EpochProgress: ...
     def _scalars(self) -> dict[str, float]: ...
 
 

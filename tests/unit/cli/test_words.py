@@ -85,13 +85,13 @@ def test_running_job_says_how_far_it_is_and_how_long_ago() -> None:
     )
     assert words.standing([told]) == [
         (
-            "training: step 21, epoch 3, loss 0.25; a step takes 0.12 s; "
+            "training: step 21, epoch 3, loss 0.25; 8.33 steps/s; "
             "the last commit was 7.00 s ago; paused: test"
         ),
         "norm was not finite, first seen at step 4",
     ]
     assert words.standing([dataclasses.replace(plain, output_ago_s=300.0)]) == [
-        "training: steps are not known here; rank 0 last wrote 300 s ago"
+        "training: steps are not known here; rank 0 last wrote 5 min ago"
     ]
     assert words.standing([]) == []
 
@@ -108,6 +108,15 @@ def test_the_end_is_told_by_its_message() -> None:
 def test_durations_are_short(value: float, text: str) -> None:
     """Three digits say enough."""
     assert words.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value_s", "text"),
+    [(-3.0, "0 s"), (59.9, "59 s"), (300, "5 min"), (12_060, "3 h 21 min"), (172_800, "2 d")],
+)
+def test_long_times_are_said_in_units_of_a_day(value_s: float, text: str) -> None:
+    """A clock that is behind makes none of them negative."""
+    assert words.duration(value_s) == text
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """How far a running job is, as its agents say when they are asked."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from elasticd.control.progress import read_progress
+from elasticd.control.progress import read_progress, read_ranks
 from elasticd.control.report import JobReport
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.job import JobStatus
@@ -26,6 +26,8 @@ PLAIN = RankProgress(
     scalars={"loss": 0.25},
     not_finite={"norm": 4},
 )
+
+Read = Callable[..., tuple[RankProgress, ...]]
 
 
 class Node:
@@ -48,14 +50,16 @@ def agent(tmp_path: Path) -> Iterator[Node]:
     agent.server.close()
 
 
-def read(*ports: int, status: JobStatus = RUNNING) -> tuple[RankProgress, ...]:
+def read(
+    *ports: int, status: JobStatus = RUNNING, of: Read = read_progress
+) -> tuple[RankProgress, ...]:
     """Of a world of as many nodes, whose agents listen there."""
     store = MemoryStore()
     names = [f"n{number}" for number in range(len(ports))]
     for name, port in zip(names, ports, strict=True):
         put(store, KEYS.node(node(name).node), node(name, port))
     report = JobReport(spec=SPEC, status=status, world=world(2, *names))
-    return read_progress(store, KEYS, report, None)
+    return of(store, KEYS, report, None)
 
 
 def test_agent_of_rank_0_tells_where_its_ranks_stand(agent: Node, tmp_path: Path) -> None:
@@ -78,6 +82,20 @@ def test_another_node_is_asked_where_the_first_does_not_answer(agent: Node) -> N
     assert read(1, agent.server.port) == (PLAIN,)
     agent.found = None
     assert read(agent.server.port) == ()
+
+
+def test_ranks_of_every_node_are_told_in_order(agent: Node, tmp_path: Path) -> None:
+    """Process numbers are known on their own node alone; one that is gone is left out."""
+    other = Node(tmp_path)
+    agent.found = progress_answer(
+        [RankHeard(progress=dataclasses.replace(PLAIN, rank=Rank(1), pid=7), outputs=())]
+    )
+    other.found = progress_answer([RankHeard(progress=PLAIN, outputs=())])
+    try:
+        found = read(agent.server.port, 1, other.server.port, of=read_ranks)
+    finally:
+        other.server.close()
+    assert [(one.rank, one.pid) for one in found] == [(0, 0), (1, 7)]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[3]", b'[{"rank": "x"}]', b"\xff"])

@@ -12,6 +12,7 @@ from elasticd.channel.worker import Enter, Formed, FromWorker, ToWorker
 from elasticd.records.ids import Generation, Rank
 from elasticd.records.member import StoreAddress
 from elasticd.train.session import AgentSession
+from elasticd.train.watch import EpochProgress
 from tests.fixtures.patience import patience_s
 
 __all__ = ["PATIENCE_S", "Bench", "bench", "enter", "formed"]
@@ -130,8 +131,8 @@ class FakeState:
         return self.is_dirty
 
     @property
-    def _consumed(self) -> int:
-        return 99
+    def _epoch_progress(self) -> EpochProgress:
+        return EpochProgress(99, 1000, 3)
 
     def _scalars(self) -> dict[str, float]:
         return {"loss": 0.25}

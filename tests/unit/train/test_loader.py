@@ -17,6 +17,7 @@ from elasticd.errors import CallError
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.ledger import Ledger
 from elasticd.train.loader import Loader
+from elasticd.train.loaders import Loaders
 from tests.unit.train.loader_case import Numbers, Watch, loader_of, world_of
 
 torch.set_num_threads(1)
@@ -398,3 +399,19 @@ def test_world_that_outgrows_the_batch_goes_on() -> None:
     assert sorted(weights)[:2] == [0.0, 0.0]
     counted = [x for share, weight in zip(shares, weights, strict=True) if weight for x in share]
     assert len(set(map(int, counted))) == 4
+
+
+@pytest.mark.parametrize(("drop_last", "samples"), [(False, 65), (True, 64)])
+def test_state_says_how_far_an_epoch_is_and_how_many_there_are(
+    drop_last: bool, samples: int
+) -> None:
+    """From that the end of a job is estimated; a tail that is dropped is not waited for."""
+    loaders = Loaders()
+    assert loaders.epoch_progress == (0, 0, 0)
+    loader = Loader(Numbers(65), batch_size=8, drop_last=drop_last)
+    loaders.add("data", loader)
+    loaders.epochs = 3
+    assert loaders.epoch_progress == (0, samples, 3)
+    next(iter(loader))
+    loaders.commit(None)
+    assert loaders.epoch_progress == (8, samples, 3)

@@ -1,0 +1,100 @@
+"""`elasticd nodes`: the machines with their slots and jobs, and those that were lost lately."""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from elasticd.cli import words
+from elasticd.cli.jobs.options import json_options
+from elasticd.cli.source import sources
+from elasticd.cli.table import show_table
+from elasticd.control.lost_nodes import LostNode, lost_nodes
+from elasticd.control.occupancy import read_cluster
+from elasticd.control.report import NodeReport, job_reports, node_reports
+from elasticd.records.codec import to_plain
+
+__all__ = ["nodes"]
+
+
+@click.command()
+@click.option("--lost", "is_lost", is_flag=True, help="Those alone that were lost lately.")
+@json_options
+def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
+    """Show the nodes: of a cluster (--etcd), else of the local runs in --log-dir.
+
+    Below them those that jobs lost in the last day and that have not come back.
+    """
+    found: list[NodeReport] = []
+    lost: list[LostNode] = []
+    with sources(values) as opened:
+        for source in opened:
+            if not source.is_archive:
+                store, keys = source.store, source.keys
+                here = node_reports(
+                    store.list(keys.nodes).items,
+                    store.list(keys.drains).items,
+                    keys,
+                    read_cluster(store, keys).uses,
+                )
+                found += here
+                reports = job_reports(store.list(keys.jobs).items, keys)
+                names = {report.node.node for report in here}
+                lost += lost_nodes(reports, names, now_unix_s=time.time())
+    if is_json:
+        plain = to_plain(lost) if is_lost else [_plain(report) for report in found]
+        click.echo(json.dumps(plain, indent=2))
+        return 0
+    if is_lost:
+        found = []
+    elif not found:
+        click.echo("There are no nodes: `elasticd agent --etcd ...` on a machine makes it one.")
+    if found:
+        show_table(
+            ("NODE", "HOST", "ADDRESS", "SLOTS", "USED", "FREE", "JOBS", "STATE", *_MORE),
+            [_row(report) for report in found],
+        )
+        click.echo(_sum(found))
+    for each in lost:
+        ago = words.duration(time.time() - each.at_unix_s)
+        click.echo(f"lost: {each.node}, {ago} ago, by job {each.job}: {words.because(each.reason)}")
+    if is_lost and not lost:
+        click.echo("No job lost a node in the last day.")
+    return 0
+
+
+_MORE = ("VERSION", "LABELS")
+
+
+def _sum(found: Sequence[NodeReport]) -> str:
+    slots, free = sum(r.node.slots for r in found), sum(r.free_slots for r in found)
+    jobs = {use.job for report in found for use in report.uses}
+    return (
+        f"{words.counted(len(found), 'node')}, {words.counted(slots, 'slot')}: {slots - free} used "
+        f"by {words.counted(len(jobs), 'job')}, {free} free"
+    )
+
+
+def _plain(report: NodeReport) -> object:
+    plain = to_plain(report)
+    assert isinstance(plain, dict)
+    return {**plain, "free_slots": report.free_slots, "used_slots": report.used_slots}
+
+
+def _row(report: NodeReport) -> tuple[str, ...]:
+    node = report.node
+    is_draining = report.is_drained or node.is_draining
+    return (
+        node.node,
+        node.host,
+        node.address,
+        str(node.slots),
+        str(report.used_slots),
+        str(report.free_slots),
+        ", ".join(use.job if use.is_training else f"{use.job} (waits)" for use in report.uses),
+        "draining" if is_draining else "ready",
+        node.version,
+        ", ".join(f"{key}={value}" for key, value in node.labels.items()),
+    )

@@ -1,0 +1,37 @@
+"""What the commands of this room have in common: flags, and the report of a job that must exist."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from elasticd.cli.connect import where_options
+from elasticd.cli.source import Source
+from elasticd.control import jobs
+from elasticd.control.report import JobReport, read_job
+from elasticd.records.ids import JobName
+
+__all__ = ["json_options", "report_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_options(command: F) -> F:
+    """Add --json and the flags that say where the records are."""
+    command = click.option(
+        "--json", "is_json", is_flag=True, help="For programs: one JSON document."
+    )(command)
+    return where_options(command)
+
+
+def report_of(source: Source, name: JobName) -> JobReport:
+    """Read a job.
+
+    Raises:
+        NotFound: there is none of that name; says which are near.
+    """
+    report = read_job(source.store, source.keys, name)
+    if report is None:
+        jobs.find_spec(source.store, source.keys, name)  # raises
+        raise AssertionError("a spec without a report")
+    return report

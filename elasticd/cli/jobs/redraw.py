@@ -1,0 +1,43 @@
+"""Draw something again and again in a terminal, as `watch` does; programs get a line each time."""
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from elasticd.cli.main import complain
+from elasticd.errors import CallError, Unavailable
+
+__all__ = ["redraw"]
+
+REDRAW_S = 2.0
+_HOME_AND_CLEAR = "\x1b[H\x1b[2J"
+
+
+def redraw(
+    show: Callable[[], bool], *, is_json: bool, pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Call `show` every two seconds until it returns False, on a cleared screen.
+
+    An etcd that does not answer is said and asked again: whoever watches a cluster wants to see
+    that, and what comes after it.
+
+    Raises:
+        CallError: there is no terminal, and no program reads JSON lines either.
+    """
+    if not is_json and not sys.stdout.isatty():
+        raise CallError(
+            "--watch draws on a terminal, and there is none: leave it out, or add --json for one "
+            "document a line."
+        )
+    while True:
+        if not is_json:
+            click.echo(_HOME_AND_CLEAR + time.strftime("%H:%M:%S"), nl=True)
+        try:
+            if not show():
+                return
+        except Unavailable as exc:
+            complain(str(exc))
+        sys.stdout.flush()
+        pause(REDRAW_S)

@@ -1,0 +1,202 @@
+"""`elasticd status`: where the jobs stand, or one of them with its ranks."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from elasticd.cli import words
+from elasticd.cli.jobs.options import json_options, report_of
+from elasticd.cli.jobs.redraw import redraw
+from elasticd.cli.source import Source, job_source, sources
+from elasticd.cli.table import show_table
+from elasticd.control.progress import read_ranks
+from elasticd.control.report import JobReport, job_reports, with_elsewhere
+from elasticd.records.codec import decode, to_plain
+from elasticd.records.ids import Rank
+from elasticd.records.member import Node
+from elasticd.records.progress import RankProgress
+from elasticd.records.reason import Phase
+
+__all__ = ["status"]
+
+PROPOSERS = 3
+TROUBLE_TIMEOUT_S = 1.0
+"""A node that does not answer is not in that trouble."""
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--running", "is_running", is_flag=True, help="Without JOB: those that are not over.")
+@click.option(
+    "-w", "--watch", "is_watch", is_flag=True, help="Draw it anew every two seconds, until Ctrl-C."
+)
+@json_options
+def status(job: str | None, is_running: bool, is_watch: bool, is_json: bool, **values: Any) -> int:
+    """Show all jobs, or one; of a cluster (--etcd), else of the local runs in --log-dir.
+
+    With --watch and JOB until the job is over; with --watch and --json one document a line.
+    """
+    if job is not None and is_running:
+        raise click.UsageError("--running is for the list of all jobs: leave JOB out, or the flag")
+    indent = None if is_watch else 2
+
+    def show() -> bool:
+        if job is None:
+            return _show_list(values, is_running=is_running, is_json=is_json, indent=indent)
+        return _show_one(values, job, is_json=is_json, indent=indent)
+
+    if is_watch:
+        redraw(show, is_json=is_json)
+    else:
+        show()
+    return 0
+
+
+def _show_list(
+    values: dict[str, Any], *, is_running: bool, is_json: bool, indent: int | None
+) -> bool:
+    """Print the list; return whether it may change."""
+    found: list[JobReport] = []
+    with sources(values) as opened:
+        for source in opened:
+            store, keys = source.store, source.keys
+            found += with_elsewhere(store, keys, job_reports(store.list(keys.jobs).items, keys))
+    if is_running:
+        found = [report for report in found if not report.status.phase.is_final]
+    if is_json:
+        click.echo(json.dumps([_plain(report) for report in found], indent=indent))
+    elif not found:
+        click.echo("No job is running." if is_running else "There are no jobs.")
+    else:
+        show_table(
+            ("JOB", "PHASE", "GENERATION", "NODES", "WORKERS", "RESTARTS", "AGE", "BY", "MESSAGE"),
+            [_job_row(report) for report in found],
+        )
+    return True
+
+
+def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | None) -> bool:
+    """Print one job; return whether it may change."""
+    with job_source(values, job) as (source, name):
+        (report,) = with_elsewhere(source.store, source.keys, [report_of(source, name)])
+        ranks = read_ranks(source.store, source.keys, report, source.settings)
+        trouble = _trouble(source, report)
+    if is_json:
+        more = {"progress": to_plain(ranks), "trouble": trouble}
+        click.echo(json.dumps({**_plain(report), **more}, indent=indent))
+    else:
+        _show_job(report, ranks)
+        if trouble:
+            click.echo(trouble)
+    return not report.status.phase.is_final
+
+
+def _trouble(source: Source, report: JobReport) -> str:
+    """Ask those who would propose the next world what etcd refuses to take from them."""
+    from elasticd.control.output import HttpFetch
+
+    if source.is_archive or report.status.phase.is_final or report.world is None:
+        return ""
+    fetch = HttpFetch(source.settings, timeout_s=TROUBLE_TIMEOUT_S)
+    for place in report.world.nodes[:PROPOSERS]:
+        item = source.store.get(source.keys.node(place.node))
+        if item is not None and (sentence := fetch.trouble(decode(Node, item.value))):
+            return f"node {place.node} cannot write to etcd: {sentence}"
+    return ""
+
+
+def _plain(report: JobReport) -> dict[str, object]:
+    return {
+        "job": report.spec.name,
+        "spec": to_plain(report.spec),
+        "status": to_plain(report.status),
+        "world": to_plain(report.world),
+        "members": to_plain(report.members),
+        "wants": to_plain(report.wants),
+        "results": to_plain(report.results),
+        "target_nodes": report.target_nodes,
+        "message": report.message,
+    }
+
+
+def _job_row(report: JobReport) -> tuple[str, ...]:
+    at_unix_s = report.spec.submitted_at_unix_s
+    world = report.world if report.status.phase is Phase.RUNNING else None
+    return (
+        report.spec.name,
+        report.status.phase.value,
+        str(report.status.generation),
+        f"{len(world.nodes) if world else 0}/{report.target_nodes}",
+        str(world.size if world else 0),
+        str(report.status.restarts),
+        words.duration(time.time() - at_unix_s) if at_unix_s else "",
+        report.spec.submitted_by,
+        report.message,
+    )
+
+
+def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
+    spec, current = report.spec, report.status
+    command = " ".join((spec.entry, *spec.args))
+    click.echo(f"job {spec.name}: {current.phase}, generation {current.generation}")
+    if report.message:
+        click.echo(report.message)
+    click.echo(f"runs: {command}")
+    for line in words.age_lines(report, time.time()):
+        click.echo(line)
+    click.echo(
+        f"nodes: {spec.min_nodes}:{spec.max_nodes}, wanted {report.target_nodes}; "
+        f"workers on each: {spec.workers_per_node or 'as many as it has slots'}"
+    )
+    used, limits = current.budget, spec.limits
+    click.echo(
+        f"restarts: {current.restarts}; of the budget: script errors {used.user_error}/"
+        f"{limits.user_error}, losses {used.node_loss}/{limits.node_loss}; "
+        "a world that lasts gives them back"
+    )
+    for line in words.standing(ranks):
+        click.echo(line)
+    if report.world is not None and not current.phase.is_final:
+        ready = {member.node: member for member in report.members}
+        pids = {rank.rank: rank.pid for rank in ranks if rank.pid}
+        show_table(
+            ("NODE", "HOST", "RANKS", "PROCESSES", "STATE"),
+            [
+                (
+                    node.node,
+                    node.host,
+                    _span(node.first_rank, len(node.workers)),
+                    _numbers(pids, range(node.first_rank, node.first_rank + len(node.workers))),
+                    _state(node.node in ready, report, node.node),
+                )
+                for node in report.world.nodes
+            ],
+        )
+    if current.failure is not None and current.phase is not Phase.SUCCEEDED:
+        for line in words.failure_lines(current.failure):
+            click.echo(line)
+
+
+def _span(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"
+
+
+def _numbers(pids: Mapping[Rank, int], ranks: range) -> str:
+    """Give the process numbers in the order of the ranks; empty where the node did not answer."""
+    known = [str(pids.get(Rank(rank), "?")) for rank in ranks]
+    return " ".join(known) if set(known) != {"?"} else ""
+
+
+def _state(is_member: bool, report: JobReport, node: str) -> str:
+    if not is_member:
+        return "gone"
+    if report.status.phase is not Phase.RUNNING:
+        return "waiting"
+    assert report.world is not None
+    member = next(m for m in report.members if m.node == node)
+    if member.arrived < report.world.generation:
+        return "starting"
+    return "stands still" if member.standstill is not None else "training"

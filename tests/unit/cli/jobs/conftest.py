@@ -1,0 +1,41 @@
+"""A cluster in memory, at which the commands of this folder look."""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli.source import Source
+from elasticd.control import jobs
+from elasticd.records.ids import JobName, checked_name
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import KEYS, SPEC, node, put
+
+ROOM = "elasticd.cli.jobs"
+OPENERS = ("status", "nodes")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
+    """One job, two nodes, and every command of the room opened on them."""
+    made = MemoryStore()
+    jobs.submit(made, KEYS, SPEC)
+    for name in "ab":
+        put(made, KEYS.node(node(name).node), node(name))
+    source = Source(store=made, keys=KEYS, run_folder=tmp_path)
+
+    @contextmanager
+    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+        yield source, JobName(checked_name("job", job))
+
+    @contextmanager
+    def all_of_them(values: object) -> Iterator[list[Source]]:
+        yield [source]
+
+    for name in OPENERS:
+        module = importlib.import_module(f"{ROOM}.{name}")
+        monkeypatch.setattr(module, "job_source", one, raising=False)
+        monkeypatch.setattr(module, "sources", all_of_them, raising=False)
+    return made

@@ -1,0 +1,87 @@
+"""`elasticd nodes`: what is there, what is used, and what was lost lately."""
+
+import json
+import time
+
+import pytest
+
+from elasticd.cli.main import main
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Slot
+from elasticd.records.incident import Incident
+from elasticd.records.job import JobStatus
+from elasticd.records.member import Member, SlotOffer
+from elasticd.records.reason import Phase, Reason
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, put, world
+
+
+def incident(generation: int, lost: str, ago_s: float) -> Incident:
+    return Incident(
+        generation=Generation(generation),
+        node=NodeId("a"),
+        host="host-a",
+        reason=Reason.NODE_LOST,
+        nodes=1,
+        world_size=1,
+        phases_s={},
+        at_unix_s=time.time() - ago_s,
+        lost=(NodeId(lost),),
+    )
+
+
+def member(name: str) -> Member:
+    return Member(
+        node=NodeId(name),
+        incarnation=Incarnation("i"),
+        host=name,
+        address="127.0.0.1",
+        port=1,
+        slots=(SlotOffer(slot=Slot(0), nonce=Nonce(1)),),
+    )
+
+
+def test_used_and_free_slots_are_shown_and_summed(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The question of who wants to submit something."""
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(1)))
+    put(store, KEYS.world(JOB), world(1, "a"))
+    put(store, KEYS.member(JOB, NodeId("a")), member("a"))
+    assert main(["nodes"]) == 0
+    shown = capfd.readouterr().out
+    rows = {line.split()[0]: line.split() for line in shown.splitlines() if "host-" in line}
+    assert rows["a"][3:7] == ["1", "1", "0", JOB]
+    assert rows["b"][3:6] == ["1", "0", "1"]
+    assert "2 nodes, 2 slots: 1 used by 1 job, 1 free\n" in shown
+    assert main(["nodes", "--json"]) == 0
+    told = {each["node"]["node"]: each for each in json.loads(capfd.readouterr().out)}
+    assert (told["a"]["used_slots"], told["b"]["free_slots"]) == (1, 1)
+
+
+def test_nodes_lost_lately_are_named_once_until_they_are_back(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Newest first; not those of last week, nor those that are registered again."""
+    told = [("gone", 7_200), ("gone", 120), ("older", 300), ("ancient", 200_000), ("b", 60)]
+    for number, (name, ago_s) in enumerate(told, 2):
+        put(
+            store,
+            KEYS.incident(JOB, Generation(number), NodeId("a")),
+            incident(number, name, ago_s),
+        )
+    assert main(["nodes"]) == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("lost: ")]
+    assert lines == [
+        f"lost: gone, 2 min ago, by job {JOB}: a node was lost: its lease ran out",
+        f"lost: older, 5 min ago, by job {JOB}: a node was lost: its lease ran out",
+    ]
+    assert main(["nodes", "--lost", "--json"]) == 0
+    assert [each["node"] for each in json.loads(capfd.readouterr().out)] == ["gone", "older"]
+    assert main(["nodes", "--lost"]) == 0
+    assert "host-a" not in capfd.readouterr().out
+
+
+def test_no_lost_node_is_said(store: MemoryStore, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where only those were asked for."""
+    assert main(["nodes", "--lost"]) == 0
+    assert capfd.readouterr().out == "No job lost a node in the last day.\n"

@@ -1,0 +1,109 @@
+"""`elasticd status`: all jobs, one of them, drawn once or again and again."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from elasticd.cli.jobs import status as command
+from elasticd.cli.jobs.redraw import redraw
+from elasticd.cli.main import main
+from elasticd.errors import Unavailable
+from elasticd.records.ids import Generation, JobName, Rank
+from elasticd.records.job import JobStatus
+from elasticd.records.progress import RankProgress
+from elasticd.records.reason import Phase
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, put, world
+
+RUNNING = JobStatus(phase=Phase.RUNNING, generation=Generation(2))
+
+
+def run_it(store: MemoryStore) -> None:
+    """The job runs on both nodes, submitted two hours ago."""
+    put(store, KEYS.status(JOB), RUNNING)
+    put(store, KEYS.world(JOB), world(2, "a", "b"))
+    at_s = time.time() - 7_260.0
+    put(store, KEYS.spec(JOB), replace(SPEC, submitted_by="ada@x1", submitted_at_unix_s=at_s))
+
+
+def test_job_is_shown_with_who_submitted_it_and_its_processes(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And how fast it is; a node that did not answer has no numbers."""
+    run_it(store)
+    rank = RankProgress(rank=Rank(0), generation=Generation(2), pid=4711, step=20, step_s=0.125)
+    monkeypatch.setattr(command, "read_ranks", lambda *args: (rank,))
+    assert main(["status", JOB]) == 0
+    shown = capfd.readouterr().out
+    assert "submitted by ada@x1 at " in shown and ", 2 h 1 min ago\n" in shown
+    assert "training: step 20; 8 steps/s\n" in shown
+    rows = {line.split()[0]: line.split() for line in shown.splitlines() if "host-" in line}
+    assert rows["a"][1:4] == ["host-a", "0", "4711"]
+    assert rows["b"][1:3] == ["host-b", "1"]
+
+
+def test_job_of_an_older_version_is_shown_without_its_submitter(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It did not say."""
+    assert main(["status", JOB]) == 0
+    assert "submitted" not in capfd.readouterr().out
+
+
+def test_running_leaves_out_what_is_over(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A cluster keeps hundreds of those."""
+    put(store, KEYS.spec(JobName("live")), replace(SPEC, name=JobName("live"), uid="v"))
+    put(store, KEYS.status(JobName("live")), RUNNING)
+    end(store)
+    assert main(["status", "--running", "--json"]) == 0
+    assert [each["job"] for each in json.loads(capfd.readouterr().out)] == ["live"]
+    put(store, KEYS.status(JobName("live")), JobStatus(phase=Phase.FAILED))
+    assert main(["status", "--running"]) == 0
+    assert capfd.readouterr().out == "No job is running.\n"
+    assert main(["status", JOB, "--running"]) == 2
+    assert "--running is for the list" in capfd.readouterr().err
+
+
+def test_watch_without_a_terminal_is_refused(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What clears a screen is of no use in a file."""
+    assert main(["status", "-w"]) == 2
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("elasticd: --watch draws on a terminal, and there is none: ")
+
+
+def test_watch_ends_with_the_job_and_gives_programs_a_document_a_line(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a script can wait for a phase."""
+    run_it(store)
+    monkeypatch.setattr(command, "read_ranks", lambda *args: ())
+    monkeypatch.setattr(
+        command,
+        "redraw",
+        lambda show, is_json: redraw(show, is_json=is_json, pause=lambda s: end(store)),
+    )
+    assert main(["status", JOB, "-w", "--json"]) == 0
+    phases = [json.loads(line)["status"]["phase"] for line in capfd.readouterr().out.splitlines()]
+    assert phases == ["running", "succeeded"]
+
+
+def test_watch_goes_on_while_etcd_does_not_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever watches a cluster wants to see that, and what comes after it."""
+    answers: list[bool | Unavailable] = [True, Unavailable("etcd does not answer."), False]
+
+    def show() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Unavailable):
+            raise answer
+        return answer
+
+    redraw(show, is_json=True, pause=lambda s: None)
+    assert answers == []
+    assert capfd.readouterr().err == "elasticd: etcd does not answer.\n"
