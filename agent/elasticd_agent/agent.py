@@ -18,12 +18,13 @@ from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import Changed, KeyRange, Snapshot
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.allotment import Claim, allot, claim_of, rivals
 from elasticd_agent.clock import now_s
 from elasticd_agent.closing import Closings
 from elasticd_agent.comeback import Comebacks
 from elasticd_agent.demand import Demands
-from elasticd_agent.host import Host
+from elasticd_agent.host import host_of
 from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
@@ -52,10 +53,11 @@ class Agent:
     """One node's daemon. `run` blocks until it is told to end, or its only job is over."""
 
     def __init__(self, presence: Presence) -> None:
+        self._presence = presence
         self._settings, self._store = presence.settings, presence.store
         self._inbox, self._courier = presence.inbox, presence.courier
         self._peers, self._registration = presence.peers, presence.registration
-        self._life, self._run_folder_of = presence.life, presence.run_folder_of
+        self._life = presence.life
         presence.on_peer_died = self._peer_died
         presence.on_peer_broke = self._peer_broke
         presence.on_lease_lost = self._lease_lost
@@ -72,6 +74,8 @@ class Agent:
         self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._children = Children()
+        self.accounts = AccountBook()
+        """Where the time of each job's slots went; may be read on any thread."""
         self._kept: dict[JobName, Workers] = {}
         self._closings = Closings(self._inbox.put, self._mark_dirty)
         self._listings: tuple[Listing, ...] = ()
@@ -329,22 +333,14 @@ class Agent:
         self._incarnations += 1
         incarnation = incarnation_of(self._life, self._incarnations)
         log.info("job.joined", job=spec.name, incarnation=incarnation, slots=len(slots))
-        host = Host(
-            node=self._settings.node,
-            host=self._settings.host,
-            address=self._settings.address,
-            port=self._peers.port,
-            store=self._store,
+        host = host_of(
+            self._presence,
+            spec,
             keys=self._keys,
-            courier=self._courier,
-            lease=lambda: self._registration.lease,
-            post=self._guard.post_for(spec.name),
-            guard=partial(self._guard.run, spec.name),
+            guard=self._guard,
             children=self._children,
             lookout=self._lookout,
-            run_folder=self._run_folder_of(spec),
-            event_log=self._settings.event_log,
-            is_for_one_job=self._settings.job is not None,
+            accounts=self.accounts,
         )
         kept, past = self._kept.pop(spec.name, None), self._past.pop(spec.uid, Generation(0))
         try:

@@ -67,6 +67,8 @@ class Attached:
         self._known: dict[int, _Known] = {}
         self.left: Callable[[int, ch.Left], None] = lambda pid, message: None
         """Called with each goodbye before it is an event."""
+        self.heard: Callable[[Slot, Nonce, ch.Beat], None] = lambda slot, nonce, beat: None
+        """Called with each heartbeat before it is an event."""
 
     def expect(self, pid: int, slot: Slot, nonce: Nonce) -> None:
         """A process of ours that may attach."""
@@ -190,11 +192,13 @@ class Attached:
                 phases_s=message.phases_s,
                 lost_steps=message.lost_steps,
                 received_bytes=formed.received_bytes if formed is not None else 0,
+                place=message.place,
                 note=message.note,
             )
         )
 
     def _beat(self, known: _Known, beat: ch.Beat) -> None:
+        self.heard(known.slot, known.nonce, beat)
         before = known.progress
         if beat.generation:
             known.progress = _further(known, beat)

@@ -2,16 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import Lease, Store
+from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.courier import Courier
+from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.orphans import Children
+from elasticd_agent.presence import Presence
 
-__all__ = ["Host"]
+__all__ = ["Host", "host_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +37,41 @@ class Host:
     """Run something of this job: a bug of ours there ends it here, and nothing else."""
     children: Children
     lookout: Lookout
+    accounts: AccountBook
     run_folder: Path
     """Of this job."""
     event_log: Path | None
     is_for_one_job: bool
     """The agent ends if this job cannot be served."""
+
+
+def host_of(
+    presence: Presence,
+    spec: JobSpec,
+    *,
+    keys: Keys,
+    guard: JobGuard,
+    children: Children,
+    lookout: Lookout,
+    accounts: AccountBook,
+) -> Host:
+    """Put together what this agent gives to one job."""
+    settings, registration = presence.settings, presence.registration
+    return Host(
+        node=settings.node,
+        host=settings.host,
+        address=settings.address,
+        port=presence.peers.port,
+        store=presence.store,
+        keys=keys,
+        courier=presence.courier,
+        lease=lambda: registration.lease,
+        post=guard.post_for(spec.name),
+        guard=partial(guard.run, spec.name),
+        children=children,
+        lookout=lookout,
+        accounts=accounts,
+        run_folder=presence.run_folder_of(spec),
+        event_log=settings.event_log,
+        is_for_one_job=settings.job is not None,
+    )

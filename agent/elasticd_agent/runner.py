@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TextIO
 
-from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Slot, life_of
+from elasticd.channel.worker import Beat
+from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.member import Peer, peer_of
 from elasticd.records.reason import Phase, Reason
@@ -102,6 +103,8 @@ class Runner:
             lookout=host.lookout,
             post=host.post,
         )
+        self.account = host.accounts.of(spec, now_s())
+        self.workers.attached.heard = self._beat
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
@@ -138,6 +141,7 @@ class Runner:
         before, at_s = self.state, now_s()
         standing = before.stage, is_working(before), before.next_generation
         self.state, effects = decide(before, event, now_s=at_s)
+        self.account.follow(event, self.state, at_s)
         self._record(lambda: journal.line(at_s, event, effects))
         self._tell_changes(before)
         self._explain_hang(before)
@@ -180,6 +184,9 @@ class Runner:
 
     def close(self) -> None:
         """Forget the job; its workers are somebody else's to end, or to keep."""
+        keeps_workers = self.retired is not None and self.retired.keeps_workers
+        self.account.leave(now_s(), keeps_workers=keeps_workers)
+        self._host.accounts.left(self.spec.name, now_s())
         self._watches.close()
         self._host.courier.failed_writes.forget(self.spec.name)
         if self._journal is not None:
@@ -257,6 +264,9 @@ class Runner:
         end_s = end_share_s(effect.grace_s)
         self._gentle.append((now_s() + effect.grace_s - end_s, replace(effect, grace_s=end_s)))
         return True
+
+    def _beat(self, slot: Slot, nonce: Nonce, beat: Beat) -> None:
+        self.account.beat(slot, nonce, beat, now_s())
 
     def _post_event(self, event: ev.Event) -> None:
         self._host.post(lambda: self.feed(event))

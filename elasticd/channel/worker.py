@@ -106,6 +106,8 @@ class Formed:
     """Applied steps that all ranks now have."""
     source: int = -1
     """Lowest rank whose state was copied; -1: nobody needed it."""
+    place: str = ""
+    """From where a state that no rank had was restored: ranks, memory or storage."""
     received_bytes: int = 0
     phases_s: Mapping[str, float] = field(default_factory=dict)
     """abort, form, compare, copy: seconds on this worker's clock."""
@@ -122,6 +124,8 @@ class Stepped:
     """Those of Formed, and step: from there to this commit."""
     lost_steps: int = 0
     """Steps applied here or begun in the generation before and done again."""
+    place: str = ""
+    """That of Formed."""
     note: str = ""
     """What a person should know of this recovery, if anything."""
 
@@ -179,6 +183,14 @@ class Beat:
     """Samples of one epoch of the first loader; 0: there is no loader."""
     scalars: Mapping[str, float] = field(default_factory=dict)
     """What the script last gave to `commit`, where it is a number by now."""
+    committed_ago_s: float = 0.0
+    """Age of the newest commit."""
+    samples: int = 0
+    """In applied steps of the whole job, of all ranks; 0: there is no loader."""
+    data_s: float = 0.0
+    """Seconds that this process has spent in its loaders, which had no batch ready or made one."""
+    save_s: float = 0.0
+    """Seconds for which steps of this process have waited for copies of the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

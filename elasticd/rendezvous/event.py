@@ -256,6 +256,8 @@ class WorkerStepped(_OfWorker):
     phases_s: Mapping[str, float] = field(default_factory=dict)
     lost_steps: int = 0
     received_bytes: int = 0
+    place: str = ""
+    """From where a state that no rank had was restored: ranks, memory or storage."""
     note: str = ""
 
 

@@ -206,6 +206,7 @@ class _Run:
             step=state.step,
             source=min(decision.sources) if decision.targets else -1,
             received_bytes=healed.received_bytes,
+            place=restored.place if restored is not None else "",
             phases_s=phases_s,
         )
         note = restored.sentence if restored is not None else decision.note

@@ -219,6 +219,7 @@ class AgentSession:
             step=formed.step,
             phases_s=formed.phases_s,
             lost_steps=max(0, begun - formed.step),
+            place=formed.place,
             note=note,
         )
         self._formed_at_s = time.monotonic()

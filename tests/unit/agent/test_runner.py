@@ -14,6 +14,8 @@ from elasticd.rendezvous import event as ev
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import runner as module
+from elasticd_agent.account.account_book import AccountBook
+from elasticd_agent.attached import Attached
 from elasticd_agent.courier import Courier
 from elasticd_agent.host import Host
 from elasticd_agent.inbox import Item
@@ -31,7 +33,9 @@ JOB = JobName("job")
 class NoWorkers:
     """There are none; the pool is up."""
 
-    def __init__(self, **given: object) -> None: ...
+    def __init__(self, **given: object) -> None:
+        self.attached = Attached(lambda pid, message: None, lambda event: None)
+
     def serve(self, incarnation: Incarnation, feed: object, broke: object) -> None: ...
 
 
@@ -60,6 +64,7 @@ class Scene:
             guard=guarded,
             children=Children(),
             lookout=None,  # type: ignore[arg-type]
+            accounts=AccountBook(),
             run_folder=Path("/nowhere"),
             event_log=None,
             is_for_one_job=False,

@@ -1,0 +1,206 @@
+"""The account of one job on one node, told of each decision and of each heartbeat.
+
+Time in `train` is settled by the commits that workers tell of. So where a fault becomes known, what
+is open reaches back to the last commit: the work on the step that was lost, for as long as a step
+takes, and then time in which nobody knew yet.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticd.channel.worker import Beat
+from elasticd.goodput.account import Account, Parts
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.records.job import JobSpec
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.state import JobState
+from elasticd_agent.account.slot_cause import cause_of, is_planned_end
+
+__all__ = ["JobAccount"]
+
+MEASURED = (TimeCause.DATA, TimeCause.SAVE)
+"""What workers measure within their steps, in the order in which it is believed."""
+READ_BACK = frozenset({"memory", "storage"})
+"""Places from which a state is restored; other ranks' memory is a copy, and part of the recovery.
+"""
+PAUSE_NEWS_S = 0.2
+"""A pause is told of with the next heartbeat."""
+UNSURE_S = 300.0
+"""A script may come to `elasticd.run` after it has run for so long: then it was starting."""
+_NO_COST = frozenset({TimeCause.TRAIN, TimeCause.SPARE, TimeCause.PAUSE})
+_BEFORE_COMMIT = frozenset({TimeCause.START, TimeCause.RECOVER, TimeCause.RESIZE})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Track:
+    """What is known of the worker in a slot."""
+
+    nonce: Nonce = Nonce(0)
+    generation: Generation = Generation(0)
+    step: int = 0
+    """Applied steps up to which its time is settled."""
+    is_recovering: bool = False
+    """It has not committed since a fault."""
+    is_running: bool = False
+    """Its `train` means that the worker runs: no steps are seen, or not yet."""
+    measured: dict[TimeCause, float] = field(default_factory=dict)
+    """Its sums as they were last counted."""
+
+
+class JobAccount:
+    """All methods run on the owner's thread; `account` may be read on any, as it never changes."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.account = Account()
+        self.is_in_process = False
+        """Steps are seen; else `train` means that workers run."""
+        self._tracks: dict[Slot, _Track] = {}
+        self._seen: tuple[object, ...] = ()
+        self._furthest = 0
+        """The newest step that any generation committed, as far as known here."""
+        self._redo_until = 0
+        """Steps of the generation up to here were done before."""
+        self._redo_in = Generation(0)
+        self._change: dict[TimeCause, float] = {}
+
+    def follow(self, event: ev.Event, state: JobState, now_s: float) -> None:
+        """Take note of how things stand after a decision, before its effects are carried out."""
+        seen = (
+            state.slots,
+            state.workers,
+            state.world,
+            state.status,
+            state.stage,
+            state.is_pool_ready,
+            state.failure,
+            state.broken,
+            state.dead,
+            state.is_replaced,
+            state.is_in_process,
+        )
+        is_same = len(seen) == len(self._seen) and all(
+            now is before for now, before in zip(seen, self._seen, strict=True)
+        )
+        if is_same:
+            return
+        self._seen = seen
+        self.is_in_process = state.is_in_process
+        if isinstance(event, ev.WorkerStepped):
+            self._begin_generation(event.generation)
+        for slot in {*state.slots, *state.workers, *self.account.slots}:
+            self._turn(slot, event, state, now_s)
+        if isinstance(event, ev.WorkerStepped) and event.slot in self._tracks:
+            self._tracks[event.slot].step = event.step
+            self._furthest = max(self._furthest, event.step)
+
+    def beat(self, slot: Slot, nonce: Nonce, beat: Beat, now_s: float) -> None:
+        """Settle the slot's time up to the last commit that this heartbeat tells of."""
+        track, held = self._tracks.get(slot), self.account.slots.get(slot)
+        if track is None or held is None:
+            return
+        if track.nonce != nonce:
+            track.nonce, track.measured = nonce, {}  # Another process, which counts from 0.
+        sums = {TimeCause.DATA: beat.data_s, TimeCause.SAVE: beat.save_s}
+        if held.cause is not TimeCause.TRAIN:
+            track.measured = sums  # Of a time that goes to something else.
+            return
+        until_s = now_s - max(0.0, beat.committed_ago_s)
+        if not beat.generation or beat.step <= track.step or until_s <= held.since_s:
+            return
+        parts = [(each, sums[each] - track.measured.get(each, 0.0)) for each in MEASURED]
+        left_s = until_s - held.since_s - sum(max(0.0, seconds) for _, seconds in parts)
+        share = self._redone_share(track.step, beat.step)
+        parts.append((TimeCause.REDONE, share * left_s))
+        self.account = self.account.settle(slot, until_s=until_s, parts=parts)
+        track.measured, track.step = sums, beat.step
+        self._furthest = max(self._furthest, beat.step)
+
+    def know_furthest(self, step: int) -> None:
+        """Take note that the job had come so far before this node had any part in it."""
+        self._furthest = max(self._furthest, step)
+
+    def settle(self, now_s: float) -> None:
+        """Count that workers run where no steps are seen, and none will be."""
+        for slot, held in self.account.slots.items():
+            if held.cause is TimeCause.TRAIN and self._tracks[slot].is_running:
+                self.account = self.account.settle(slot, until_s=now_s - UNSURE_S)
+
+    def leave(self, now_s: float, *, keeps_workers: bool) -> None:
+        """The membership is over; workers that are kept wait with their slots for the next one."""
+        self._seen = ()
+        for slot in list(self.account.slots):
+            if keeps_workers:
+                self._tracks.setdefault(slot, _Track()).is_recovering = True
+                self.account = self.account.hold(slot, TimeCause.RECOVER, now_s=now_s)
+            else:
+                self.account = self.account.release(slot, now_s=now_s)
+
+    def change_s(self) -> Mapping[TimeCause, float]:
+        """Return what the change cost that ends now, in slot-seconds, and begin with the next."""
+        cost, self._change = self._change, {}
+        return cost
+
+    # --- private ----------------------------------------------------------------------------------
+
+    def _turn(self, slot: Slot, event: ev.Event, state: JobState, now_s: float) -> None:
+        cause = cause_of(state, slot)
+        held = self.account.slots.get(slot)
+        if cause is None:
+            self.account = self.account.release(slot, now_s=now_s)
+            self._tracks.pop(slot, None)
+            return
+        track = self._tracks.setdefault(slot, _Track())
+        if cause is TimeCause.RECOVER:
+            track.is_recovering = True
+        elif cause in (TimeCause.TRAIN, TimeCause.PAUSE, TimeCause.SPARE):
+            track.is_recovering = False
+        elif cause in _BEFORE_COMMIT and track.is_recovering and not state.is_over:
+            cause = TimeCause.RECOVER
+        parts: Parts = ()
+        if held is not None and held.cause is not cause:
+            parts = self._parts(held.cause, cause, event, state, is_running=track.is_running)
+        track.is_running = cause is TimeCause.TRAIN and not state.is_in_process
+        before, self.account = (
+            self.account,
+            self.account.hold(slot, cause, now_s=now_s, parts=parts),
+        )
+        for each, seconds in self.account.settled.items():
+            cost_s = seconds - before.settled.get(each, 0.0)
+            if cost_s and each not in _NO_COST:
+                self._change[each] = self._change.get(each, 0.0) + cost_s
+
+    def _parts(
+        self,
+        before: TimeCause,
+        now: TimeCause,
+        event: ev.Event,
+        state: JobState,
+        *,
+        is_running: bool,
+    ) -> Parts:
+        """Say what the time went to that ends now."""
+        if isinstance(event, ev.WorkerStepped) and event.place in READ_BACK:
+            return ((TimeCause.RESTORE, event.phases_s.get("copy", 0.0)),)
+        if before is not TimeCause.TRAIN or not state.is_in_process:
+            return ()
+        if is_running:
+            return ((now, math.inf),)  # It was on its way to `elasticd.run`, as it turns out.
+        if now is TimeCause.RECOVER or (now is TimeCause.WAIT and not is_planned_end(state)):
+            step_s = state.pace.step_s if state.pace is not None else 0.0
+            return ((TimeCause.REDONE, step_s), (TimeCause.NOTICE, math.inf))
+        if now is TimeCause.PAUSE:
+            return ((TimeCause.PAUSE, PAUSE_NEWS_S),)
+        if now is TimeCause.START and state.spec.checkpoint is not None:
+            return ((TimeCause.SAVE, math.inf),)  # Its training is over, and was saved.
+        return ()
+
+    def _begin_generation(self, generation: Generation) -> None:
+        """What was committed before is done again, as far as the generation began before it."""
+        if generation > self._redo_in:
+            self._redo_in, self._redo_until = generation, self._furthest
+
+    def _redone_share(self, before: int, now: int) -> float:
+        return max(0, min(self._redo_until, now) - before) / (now - before)

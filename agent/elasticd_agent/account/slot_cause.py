@@ -1,0 +1,127 @@
+"""What a slot's time goes to, read off the core's state after a decision. Pure.
+
+Level-triggered like the core itself: the state is looked at as it is, so it does not matter which
+events led there, nor whether one was missed.
+"""
+
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.ids import Generation, Slot
+from elasticd.records.reason import Phase, Reason
+from elasticd.records.world import World
+from elasticd.rendezvous.member import desired_generation, is_shut_out, my_node
+from elasticd.rendezvous.state import JobState, Stage, Worker, WorkerStage
+
+__all__ = ["cause_of", "is_planned_end"]
+
+
+def cause_of(state: JobState, slot: Slot) -> TimeCause | None:
+    """Return the cause for which the slot is held; None: it is not this job's."""
+    worker = state.workers.get(slot)
+    if slot not in state.slots and worker is None:
+        return None
+    if state.is_over:
+        return _at_end(state, worker)
+    if state.is_world_ended:
+        return TimeCause.WAIT
+    if state.stage is not Stage.MEMBER:
+        return _while_leaving(state, worker)
+    world, mine = state.world, my_node(state)
+    if world is None:
+        return TimeCause.WAIT if _is_ready(state, worker) else TimeCause.START
+    if mine is None:
+        if is_shut_out(state):
+            return TimeCause.RECOVER
+        return TimeCause.SPARE if _is_ready(state, worker) else TimeCause.START
+    if all(named.slot != slot for named in mine.workers):
+        return _beside_world(state, slot)
+    return _in_process(state, world, worker) if state.is_in_process else _restart(state, slot)
+
+
+def is_planned_end(state: JobState) -> bool:
+    """True if the job waits for nodes since nodes left in order: no fault came before."""
+    status = state.status
+    if status is None:
+        return False
+    return status.reason.is_planned or status.reason is Reason.NODE_LEFT
+
+
+def _at_end(state: JobState, worker: Worker | None) -> TimeCause:
+    """The last checkpoint of a job that is stopped is what its workers still live for."""
+    is_stopped = state.status is not None and state.status.phase is Phase.STOPPED
+    if is_stopped and worker is not None and worker.is_attached and state.spec.checkpoint:
+        return TimeCause.SAVE
+    return TimeCause.START
+
+
+def _while_leaving(state: JobState, worker: Worker | None) -> TimeCause:
+    if state.leaving is None:
+        return TimeCause.RECOVER  # The lease is lost, or others shut us out.
+    if worker is None:
+        return TimeCause.RESIZE
+    if not state.is_in_process:
+        is_training = worker.stage is WorkerStage.RUNNING and not worker.stop_sent
+    else:
+        is_training = worker.entered != 0 and worker.stepped == worker.entered
+    return TimeCause.TRAIN if is_training else TimeCause.RESIZE
+
+
+def _beside_world(state: JobState, slot: Slot) -> TimeCause:
+    """The world names other slots of ours: this one was lost, or is to come."""
+    mishap = state.mishaps.get(slot)
+    return TimeCause.RECOVER if mishap is not None and mishap.is_given_up else TimeCause.START
+
+
+def _in_process(state: JobState, world: World, worker: Worker | None) -> TimeCause:
+    if worker is None or worker.stage is WorkerStage.FAILED:
+        return TimeCause.START if _has_finished(worker, state) else TimeCause.RECOVER
+    if worker.is_finished:
+        return TimeCause.START
+    stepped, entered = worker.stepped, worker.entered
+    if entered == world.generation and stepped == entered:
+        if _is_fault_known(state, world.generation):
+            return TimeCause.RECOVER
+        return TimeCause.PAUSE if worker.is_paused else TimeCause.TRAIN
+    if world.at_step is not None and entered not in (0, world.generation) and stepped == entered:
+        # Until the step that was agreed on.
+        return TimeCause.PAUSE if worker.is_paused else TimeCause.TRAIN
+    return _changing(world)
+
+
+def _restart(state: JobState, slot: Slot) -> TimeCause:
+    world, worker = state.world, state.workers.get(slot)
+    assert world is not None
+    if worker is None:
+        return TimeCause.START if slot in state.done else _changing(world)
+    is_of_it = worker.generation == world.generation == desired_generation(state)
+    if is_of_it and worker.stage is WorkerStage.RUNNING:
+        is_broken = _is_fault_known(state, world.generation)
+        return TimeCause.RECOVER if is_broken else TimeCause.TRAIN
+    return TimeCause.RECOVER if worker.stage is WorkerStage.FAILED else _changing(world)
+
+
+def _is_fault_known(state: JobState, generation: Generation) -> bool:
+    """True if this node knows that the generation cannot go on as it is."""
+    failure = state.failure
+    if failure is not None and failure.generation == generation:
+        return True
+    if state.broken == generation:
+        return True
+    world, dead = state.world, state.dead
+    return bool(dead) and world is not None and any(n.incarnation in dead for n in world.nodes)
+
+
+def _has_finished(worker: Worker | None, state: JobState) -> bool:
+    return worker is None and any(exit_.code == 0 for exit_ in state.exits)
+
+
+def _changing(world: World) -> TimeCause:
+    if world.reason is Reason.FIRST_WORLD:
+        return TimeCause.START
+    return TimeCause.RESIZE if world.reason.is_planned else TimeCause.RECOVER
+
+
+def _is_ready(state: JobState, worker: Worker | None) -> bool:
+    """It could be in a world at once."""
+    if not state.is_pool_ready:
+        return False
+    return not state.is_in_process or (worker is not None and worker.is_attached)

@@ -1,0 +1,105 @@
+"""The seconds of a job's slots on one node, by cause.
+
+Each slot is held for one cause since some time; what was learnt meanwhile divides that time when it
+is settled. So the account adds up by construction: the seconds of all causes together are exactly
+the time for which slots were held, whatever came in which order, however wrong what was measured
+elsewhere.
+
+What is settled is never taken back. Time in `train` is settled by a commit, and not by going by:
+until then it may turn out to be time in which a fault was not known yet. That is what makes
+`counted` fit for a counter, which must not fall.
+
+Rejected: to add up what everybody measures. Two that measure the same second, or none, would make
+110 % or 90 % of a job's time, and nobody could tell which of them is wrong.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from elasticd.goodput.cause import WHOLE, TimeCause
+from elasticd.records.ids import Slot
+
+__all__ = ["Account", "Held", "Parts"]
+
+Parts = Iterable[tuple[TimeCause, float]]
+"""What is known of some time, in the order in which it is believed: seconds by cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A slot, and what its time goes to."""
+
+    cause: TimeCause
+    since_s: float
+    """Up to here all is settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Never changed: each method returns the account that follows. `now_s` is one agent's clock.
+
+    A time before what is settled already counts as that moment.
+    """
+
+    settled: Mapping[TimeCause, float] = field(default_factory=dict)
+    """Slot-seconds; they only grow."""
+    slots: Mapping[Slot, Held] = field(default_factory=dict)
+
+    def hold(self, slot: Slot, cause: TimeCause, *, now_s: float, parts: Parts = ()) -> "Account":
+        """Have the slot's time go to `cause` from now on; what went by is settled.
+
+        `parts` says what that went to, as far as it lasts; the rest is what the slot was held for.
+        """
+        before = self.slots.get(slot)
+        if before is not None and before.cause is cause:
+            return self
+        at_s = now_s if before is None else max(now_s, before.since_s)
+        account = self.settle(slot, until_s=at_s, parts=parts)
+        return replace(account, slots={**account.slots, slot: Held(cause=cause, since_s=at_s)})
+
+    def settle(
+        self, slot: Slot, *, until_s: float, parts: Parts = (), rest: TimeCause | None = None
+    ) -> "Account":
+        """Divide the slot's time up to `until_s`: `parts` first, then `rest`.
+
+        `rest` is by default what the slot is held for. Time that is whole by its nature has none.
+        """
+        held = self.slots.get(slot)
+        if held is None or until_s <= held.since_s:
+            return self
+        left_s = until_s - held.since_s
+        settled = dict(self.settled)
+        if held.cause not in WHOLE:
+            for cause, seconds in parts:
+                part_s = min(max(0.0, seconds), left_s)
+                if part_s:
+                    settled[cause] = settled.get(cause, 0.0) + part_s
+                    left_s -= part_s
+        cause = held.cause if rest is None or held.cause in WHOLE else rest
+        if left_s > 0.0:
+            settled[cause] = settled.get(cause, 0.0) + left_s
+        slots = {**self.slots, slot: replace(held, since_s=until_s)}
+        return Account(settled=settled, slots=slots)
+
+    def release(self, slot: Slot, *, now_s: float, parts: Parts = ()) -> "Account":
+        """Give the slot back: its time is this job's no longer."""
+        if slot not in self.slots:
+            return self
+        account = self.settle(slot, until_s=now_s, parts=parts)
+        slots = {other: held for other, held in account.slots.items() if other != slot}
+        return replace(account, slots=slots)
+
+    def seconds(self, now_s: float) -> Mapping[TimeCause, float]:
+        """Return the slot-seconds of each cause up to now: all of them, as far as is known."""
+        return self._with_open(now_s, frozenset(TimeCause))
+
+    def counted(self, now_s: float) -> Mapping[TimeCause, float]:
+        """Return what will never be taken back: it only grows, and lags by a step or a recovery."""
+        return self._with_open(now_s, WHOLE)
+
+    def _with_open(self, now_s: float, causes: frozenset[TimeCause]) -> Mapping[TimeCause, float]:
+        found = dict(self.settled)
+        for held in self.slots.values():
+            if held.cause in causes and now_s > held.since_s:
+                found[held.cause] = found.get(held.cause, 0.0) + now_s - held.since_s
+        return found

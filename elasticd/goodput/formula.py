@@ -1,0 +1,42 @@
+"""What is made of an account: the one formula of goodput, for all who show or use it."""
+
+from collections.abc import Iterable, Mapping
+
+from elasticd.goodput.cause import TimeCause
+
+__all__ = ["attainment", "causes_of", "goodput", "total"]
+
+_CAUSES = {cause.value: cause for cause in TimeCause}
+
+
+def goodput(seconds: Mapping[TimeCause, float]) -> float | None:
+    """Return the share of the slots' time that went to steps which counted; None: of no time.
+
+    Spare slots wait for others' misfortune and are no part of it.
+    """
+    spare_s = seconds.get(TimeCause.SPARE, 0.0)
+    used_s = sum(seconds.values()) - spare_s
+    return seconds.get(TimeCause.TRAIN, 0.0) / used_s if used_s > 0.0 else None
+
+
+def attainment(seconds: Mapping[TimeCause, float], wanted_s: float) -> float | None:
+    """Return training time against what was wished for; None: nothing was.
+
+    `wanted_s`: wanted slots times the time that went by, in slot-seconds.
+    """
+    return seconds.get(TimeCause.TRAIN, 0.0) / wanted_s if wanted_s > 0.0 else None
+
+
+def total(accounts: Iterable[Mapping[TimeCause, float]]) -> Mapping[TimeCause, float]:
+    """Add up accounts of several nodes, or of parts of the time."""
+    found: dict[TimeCause, float] = {}
+    for account in accounts:
+        for cause, seconds in account.items():
+            found[cause] = found.get(cause, 0.0) + seconds
+    return found
+
+
+def causes_of(plain: Mapping[str, float]) -> Mapping[TimeCause, float]:
+    """Read what stands in a record; a word that a newer elasticd wrote is unexplained here."""
+    named = ((_CAUSES.get(name, TimeCause.UNEXPLAINED), value) for name, value in plain.items())
+    return total({cause: max(0.0, float(value))} for cause, value in named)
