@@ -13,6 +13,7 @@ __all__ = [
     "NotFound",
     "NotSupported",
     "Refused",
+    "TimedOut",
     "Unavailable",
 ]
 
@@ -49,6 +50,13 @@ class Unavailable(ElasticdError):
     """A service does not answer: the caller may try again, with a limit."""
 
     exit_code = 2
+
+
+class TimedOut(ElasticdError):
+    """What was waited for has not come in the time that the user gave; it may still come."""
+
+    exit_code = 124
+    """As `timeout` of coreutils."""
 
 
 class Fenced(ElasticdError):

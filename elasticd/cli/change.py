@@ -1,6 +1,8 @@
 """`scale`, `drain`, `stop`, `prune`: what a person changes. Each has `--dry-run`."""
 
 import json
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,20 +12,22 @@ import click
 
 from elasticd.cli import words
 from elasticd.cli.connect import Values, where_options
+from elasticd.cli.jobs.wait import end_of
 from elasticd.cli.main import complain
-from elasticd.cli.number import at_least
+from elasticd.cli.number import at_least, duration_option
 from elasticd.cli.source import Source, job_source, sources
 from elasticd.control import jobs
 from elasticd.control import prune as pruning
+from elasticd.control.ended import wait_node_free
 from elasticd.control.report import JobReport, read_job
 from elasticd.control.session import STOP_SLACK_S
 from elasticd.control.state_loss import check_drain, check_stop
-from elasticd.errors import ElasticdError, NotFound, Refused, Unavailable
+from elasticd.errors import CallError, ElasticdError, NotFound, Refused, TimedOut, Unavailable
 from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.records.job import JobSpec
 
-__all__ = ["drain", "prune", "scale", "stop"]
+__all__ = ["Said", "change_options", "drain", "each_of", "prune", "scale", "stop"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +37,23 @@ _force = click.option(
 )
 
 
-def _options(command: F) -> F:
+def _wait(command: F) -> F:
+    command = click.option(
+        "--wait", "is_waiting", is_flag=True, help="Return when it is done, not when it is asked."
+    )(command)
+    return duration_option("--timeout", "timeout_s", "With --wait: no longer than this.")(command)
+
+
+def _until(is_waiting: bool, timeout_s: float | None) -> float | None:
+    """Say until when to wait; None: not at all."""
+    if timeout_s is not None and not is_waiting:
+        raise CallError("--timeout says how long to wait: add --wait, or leave it out.")
+    if not is_waiting:
+        return None
+    return math.inf if timeout_s is None else time.monotonic() + timeout_s
+
+
+def change_options(command: F) -> F:
     command = click.option(
         "--dry-run", "is_dry_run", is_flag=True, help="Check and say what would be done."
     )(command)
@@ -62,7 +82,7 @@ class Said:
 @click.command()
 @click.argument("job")
 @click.argument("nodes", type=at_least(1))
-@_options
+@change_options
 def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Wish for this many nodes, within what the job was submitted with."""
     with job_source(values, job) as (source, name):
@@ -82,12 +102,15 @@ def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) 
 @click.option("--undo", is_flag=True, help="Take it back: the node may work again.")
 @click.option("--why", "reason", default="", metavar="TEXT", help="Kept with the node.")
 @_force
-@_options
+@_wait
+@change_options
 def drain(
     nodes: tuple[str, ...],
     undo: bool,
     reason: str,
     force: bool,
+    is_waiting: bool,
+    timeout_s: float | None,
     is_dry_run: bool,
     is_json: bool,
     **values: Any,
@@ -95,11 +118,22 @@ def drain(
     """Take nodes out of service: their jobs go on without them, and they get no others.
 
     Refused if one has the only copy of what a job has trained, and nobody could take that over.
+    With --wait until no job holds a slot there: then the machine may be switched off.
     """
     said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    until_s = _until(is_waiting and not undo, timeout_s)
     if undo:
-        return _each(nodes, lambda node: _undrain(node, said, values))
-    return _each(nodes, lambda node: _drain(node, reason, said, values, is_forced=force))
+        return each_of(nodes, lambda node: _undrain(node, said, values))
+    asked: list[str] = []
+
+    def ask(node: str) -> None:
+        _drain(node, reason, said, values, is_forced=force)
+        asked.append(node)
+
+    code = each_of(nodes, ask)
+    if until_s is None or is_dry_run:
+        return code
+    return each_of(asked, lambda node: _await_free(node, until_s, said, values)) or code
 
 
 def _drain(node: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> None:
@@ -108,6 +142,17 @@ def _drain(node: str, reason: str, said: Said, values: Values, *, is_forced: boo
             check_drain(source.store, source.keys, name)
         jobs.drain(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
     said(f"node {node} is being drained", node=node, is_drained=True)
+
+
+def _await_free(node: str, until_s: float, said: Said, values: Values) -> None:
+    with _serving(node, values) as (source, name):
+        busy = wait_node_free(source.store, source.keys, name, until_s=until_s)
+    if busy:
+        raise TimedOut(
+            f"Node {node!r} is still used by {', '.join(busy)}: it is being drained, `elasticd "
+            "nodes` shows when it is free."
+        )
+    said(f"node {node} is free of jobs", node=node, is_free=True)
 
 
 def _undrain(node: str, said: Said, values: Values) -> None:
@@ -138,12 +183,15 @@ def _serving(node: str, values: Values) -> Iterator[tuple[Source, NodeId]]:
     "--forget", is_flag=True, help="The job is served by no node any more: free its name."
 )
 @_force
-@_options
+@_wait
+@change_options
 def stop(
     names: tuple[str, ...],
     reason: str,
     forget: bool,
     force: bool,
+    is_waiting: bool,
+    timeout_s: float | None,
     is_dry_run: bool,
     is_json: bool,
     **values: Any,
@@ -151,21 +199,38 @@ def stop(
     """End jobs: their workers get SIGTERM and the shutdown timeout.
 
     Those that call `elasticd.run` under --checkpoint save their state first; then this waits, and
-    tells what came of it. Without --checkpoint it is refused once they have trained.
+    tells what came of it. Without --checkpoint it is refused once they have trained. With --wait
+    until the jobs are over, whatever their workers do before.
     """
     said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    until_s = _until(is_waiting and not forget, timeout_s)
     if forget:
-        return _each(names, lambda job: _forget(job, said, values))
+        return each_of(names, lambda job: _forget(job, said, values))
     asked: list[tuple[str, JobSpec]] = []
 
     def ask(job: str) -> None:
         asked.append((job, _ask_to_stop(job, reason, said, values, is_forced=force)))
 
-    code = _each(names, ask)
+    code = each_of(names, ask)
     for job, spec in asked:  # All of them save at the same time.
         if not is_dry_run and spec.checkpoint is not None:
             _tell_saved(job, spec, said, values)
-    return code
+    if until_s is None or is_dry_run:
+        return code
+    return (
+        each_of([job for job, _ in asked], lambda job: _await_end(job, until_s, said, values))
+        or code
+    )
+
+
+def _await_end(job: str, until_s: float, said: Said, values: Values) -> None:
+    status = end_of(values, job, until_s=until_s)
+    if status is None:
+        raise TimedOut(
+            f"Job {job!r} was asked to stop and is not over: `elasticd status {job}` shows for "
+            "what it waits."
+        )
+    said(f"job {job} is over ({status.phase})", job=job, phase=status.phase.value)
 
 
 def _forget(job: str, said: Said, values: Values) -> None:
@@ -198,7 +263,7 @@ def _tell_saved(job: str, spec: JobSpec, said: Said, values: Values) -> None:
         said(f"job {job} was {saved.sentence}", job=job, saved=to_plain(saved))
 
 
-def _each(names: Sequence[str], do: Callable[[str], None]) -> int:
+def each_of(names: Sequence[str], do: Callable[[str], None]) -> int:
     """Do it for each name: one that is wrong does not keep the others from it."""
     code = 0
     for name in names:
@@ -214,7 +279,7 @@ def _each(names: Sequence[str], do: Callable[[str], None]) -> int:
 
 @click.command()
 @click.argument("job", nargs=-1)
-@_options
+@change_options
 def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Remove the records of jobs that are over from etcd: of these, or of all.
 

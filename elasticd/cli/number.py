@@ -2,12 +2,16 @@
 
 import signal
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from elasticd.errors import CallError
 
-__all__ = ["at_least", "is_signal", "not_empty", "seconds", "whole"]
+__all__ = ["at_least", "duration", "duration_option", "is_signal", "not_empty", "seconds", "whole"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -68,3 +72,20 @@ def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0
 
 def is_signal(name: str) -> bool:
     return name.startswith("SIG") and name in signal.Signals.__members__
+
+
+def duration(text: str) -> float:
+    """Read a duration for click: "90", "90s", "1.5m", "2h" or "1d", in seconds."""
+    number, unit_s = (text[:-1], UNITS_S[text[-1]]) if text[-1:] in UNITS_S else (text, 1.0)
+    try:
+        value_s = float(number) * unit_s
+    except ValueError as exc:
+        raise click.BadParameter(f"{text!r} is no duration: write 90s, 5m, 2h or 1d") from exc
+    if not 0.0 <= value_s < float("inf"):
+        raise click.BadParameter(f"{text!r} is no duration of 0 s or more: write 90s, 5m, 2h or 1d")
+    return value_s
+
+
+def duration_option(flag: str, name: str, help: str) -> Callable[[F], F]:
+    """Add a flag that takes a duration; None where it is not given."""
+    return click.option(flag, name, type=duration, metavar="TIME", help=help)

@@ -1,4 +1,4 @@
-"""`logs`, `why`: what was written, and what happened."""
+"""`elasticd why`: what happened to a job."""
 
 import json
 import time
@@ -8,7 +8,6 @@ import click
 
 from elasticd.cli import words
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.number import at_least
 from elasticd.cli.source import job_source
 from elasticd.control.progress import read_progress
 from elasticd.control.report import (
@@ -16,7 +15,7 @@ from elasticd.control.report import (
 )
 from elasticd.records.codec import to_plain
 
-__all__ = ["logs", "why"]
+__all__ = ["why"]
 
 
 @click.command()
@@ -62,36 +61,6 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
     if words.is_failed(report.status) and report.status.failure is not None:
         for line in words.failure_lines(report.status.failure):
             click.echo(line)
-    return 0
-
-
-@click.command()
-@click.argument("job", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
-@click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
-@click.option("--generation", type=at_least(1), help="[with -f the current, else all]")
-@json_options
-def logs(
-    job: str | None,
-    follow: bool,
-    rank: tuple[int, ...],
-    generation: int | None,
-    is_json: bool,
-    **values: Any,
-) -> int:
-    """Print what a job's workers wrote: stdout to stdout, stderr to stderr.
-
-    Without JOB: of the newest local run.
-    """
-    from elasticd.cli.show_logs import follow_logs, print_logs
-
-    ranks = rank or (0,)
-    with job_source(values, job) as (source, name):
-        report = report_of(source, name)
-        if follow and not report.status.phase.is_final:
-            follow_logs(source, report, ranks)
-        else:
-            print_logs(source, report, ranks, generation, is_json=is_json)
     return 0
 
 

@@ -14,6 +14,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from elasticd.errors import CallError, Refused
@@ -25,7 +26,8 @@ __all__ = ["OF_WORKERS", "JobFolder", "local_jobs", "make_private", "move_aside"
 OF_WORKERS = ("gen-*", "prepared", "incidents")
 """What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
 OURS = (*OF_WORKERS, "agents", "records.json")
-
+RECORDS = ("records.json", "endpoint", ".endpoint", "etcd")
+LOGS = (*OF_WORKERS, "agents", "uid", "earlier-*")
 MARKS = ("endpoint", "records.json", "lock")
 
 
@@ -56,6 +58,11 @@ class JobFolder:
         except FileNotFoundError:
             return None
 
+    @property
+    def has_logs(self) -> bool:
+        """Whether anything stands here that workers or agents wrote."""
+        return any(path for pattern in LOGS for path in self.path.glob(pattern))
+
     def is_live(self) -> bool:
         """Whether a run holds the folder now; a run that was killed may have left an endpoint."""
         try:
@@ -76,19 +83,14 @@ class JobFolder:
         """
         try:
             make_private(self.path)
-            # A lock, not a file with a number: the kernel lets it go however the owner ends.
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_locked = self._take_lock()
         except OSError as exc:
             raise self._not_written(exc) from exc
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(self._lock)
-            self._lock = None
+        if not is_locked:
             raise Refused(
                 f"The job name {self.job!r} is in use by a run in progress in {self.run_folder}: "
                 f"choose another --job, or end that one with `elasticd stop {self.job}`."
-            ) from exc
+            )
         # A run that was killed leaves these; their owner is gone, since the lock was free.
         try:
             self._remove_sockets()
@@ -116,6 +118,62 @@ class JobFolder:
     def remove_endpoint(self) -> None:
         (self.path / "endpoint").unlink(missing_ok=True)
 
+    def remove(self, *, has_logs: bool, is_dry_run: bool = False) -> None:
+        """Forget the run: its records, and with `has_logs` all that elasticd keeps here.
+
+        A script's own files stay, and with them the folder.
+
+        Raises:
+            Refused: it is in progress.
+            CallError: something cannot be removed.
+        """
+        try:
+            if not self._take_lock():
+                raise Refused(
+                    f"The run {self.job!r} is in progress: end it with `elasticd stop {self.job}` "
+                    "first."
+                )
+            if is_dry_run:
+                return
+            self._remove_sockets()
+            for pattern in (*RECORDS, *(LOGS if has_logs else ())):
+                for path in self.path.glob(pattern):
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
+            # While it is ours: who opened it just now sees that it is no longer in its place.
+            (self.path / "lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.rmdir()
+        except OSError as exc:
+            raise CallError(
+                f"{exc.filename or self.path} cannot be removed ({exc.strerror}): see who owns it."
+            ) from exc
+        finally:
+            self.release()
+
+    def _take_lock(self) -> bool:
+        """Lock the file that stands there now; False: somebody else has it.
+
+        Raises:
+            OSError: it cannot be opened or created.
+        """
+        path = self.path / "lock"
+        while True:
+            # A lock, not a file with a number: the kernel lets it go however the owner ends.
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(fd)
+                return False
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), path.stat()):
+                    self._lock = fd
+                    return True
+            os.close(fd)  # `remove` took it away in between.
+
     def _remove_sockets(self) -> None:
         """Remove the folder of sockets that a killed run left where temporary files are."""
         path = Path((self.endpoint or "").removeprefix("unix://"))
@@ -124,7 +182,7 @@ class JobFolder:
 
     def release(self) -> None:
         if self._lock is not None:
-            # The file stays: to unlink it could hit the one that somebody else just locked.
+            # The file stays; only `remove` unlinks it, and only while it is locked.
             os.close(self._lock)
             self._lock = None
 

@@ -7,16 +7,19 @@ they are being stopped.
 """
 
 import http.client
+import os
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from elasticd.control.console import ERR, OUT, Choice
+from elasticd.control.log_tail import tail_offset
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd.records.member import Node
 from elasticd.records.world import World, WorldNode
@@ -27,6 +30,8 @@ __all__ = ["TROUBLE", "Fetch", "HttpFetch", "LogName", "Tail", "log_path"]
 LOCAL_POLL_S = 0.05
 REMOTE_POLL_S = 0.5
 REMOTE_TIMEOUT_S = 5.0
+FAR_BEHIND = 10**15 - 1
+"""An offset behind the end of any log: an agent answers with the size alone."""
 CHUNK_BYTES = 1 << 20
 """As much as an agent gives in one answer."""
 LINE_LIMIT_BYTES = 1 << 16
@@ -61,6 +66,9 @@ class Fetch(Protocol):
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
         """Give the bytes from there on; None if there is no such file or no answer."""
 
+    def size(self, node: Node, name: LogName) -> int | None:
+        """Give the log's size in bytes, 0 if there is no such file; None: no answer."""
+
     def close(self) -> None: ...
 
 
@@ -85,6 +93,17 @@ class HttpFetch:
         path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
         return self.get(node, path, CHUNK_BYTES + 1)
 
+    def size(self, node: Node, name: LogName) -> int | None:
+        """Return how much stands there; 0: nothing. None: the node did not answer."""
+        path = (
+            f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={FAR_BEHIND}"
+        )
+        answer = self._ask(node, path, CHUNK_BYTES + 1)
+        if answer is None:
+            return None
+        size = answer[1].get("X-Elasticd-Size", "")
+        return int(size) if size.isdecimal() else 0
+
     def trouble(self, node: Node) -> str:
         """Say what etcd refuses to take from this node; empty if all is well, or nobody answers."""
         body = self.get(node, "/healthz", TROUBLE_LIMIT_BYTES) or b""
@@ -92,6 +111,10 @@ class HttpFetch:
 
     def get(self, node: Node, path: str, limit_bytes: int) -> bytes | None:
         """Give what the node's agent answers: nothing if it has no such thing; None: no answer."""
+        answer = self._ask(node, path, limit_bytes)
+        return answer[0] if answer is not None else None
+
+    def _ask(self, node: Node, path: str, limit_bytes: int) -> tuple[bytes, Message] | None:
         where = (node.address, node.http_port)
         if not node.http_port:
             return None
@@ -104,7 +127,7 @@ class HttpFetch:
         except (OSError, http.client.HTTPException):
             connection.close()
             return None
-        return body if answer.status == http.client.OK else b""
+        return (body, answer.headers) if answer.status == http.client.OK else (b"", Message())
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -129,6 +152,8 @@ class _Reading:
     file: BinaryIO | None = None
     rest: bytes = b""
     """The begin of a line whose end was not seen."""
+    last_lines: int | None = None
+    """Of what is there already, only so many are shown; None: all."""
 
 
 @dataclass(slots=True)
@@ -157,10 +182,13 @@ class Tail:
         own_nodes: frozenset[NodeId] = frozenset(),
         fetch: Fetch | None = None,
         own_host: str = "",
+        last_lines: int | None = None,
     ) -> None:
+        """Begin; `last_lines`: only so many are shown of what the first world has written."""
         self._job, self._run_folder, self._choice = job, run_folder, choice
         self._write, self._fetch, self.own_nodes = write, fetch, own_nodes
         self._own_host = own_host or socket.gethostname()
+        self._last_lines = last_lines
         self._lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._ending = threading.Event()
@@ -179,6 +207,7 @@ class Tail:
                     )
                     self._add(name, place.node, nodes.get(place.node.node))
         self._oldest = world.generation - GENERATIONS_KEPT + 1
+        self._last_lines = None
 
     def finish(self, timeout_s: float) -> None:
         """Read all to its end and stop; for when the workers are gone."""
@@ -200,7 +229,13 @@ class Tail:
         is_local = is_own or is_here
         lane = self._local if is_local else self._remote
         with self._lock:
-            lane.readings.append(_Reading(name=name, node=None if is_local else node))
+            lane.readings.append(
+                _Reading(
+                    name=name,
+                    node=None if is_local else node,
+                    last_lines=self._last_lines,
+                )
+            )
         if lane.thread is None:
             lane.thread = threading.Thread(
                 target=self._read_lane, args=(lane,), name="output", daemon=True
@@ -224,18 +259,31 @@ class Tail:
     def _read_some(self, reading: _Reading) -> bool:
         """Read one chunk; return whether there may be more at once."""
         if reading.node is not None:
-            assert self._fetch is not None
-            data = self._fetch(reading.node, reading.name, reading.offset)
+            data = self._fetched(reading, reading.node)
         else:
             if reading.file is None:
                 with suppress(OSError):
                     reading.file = log_path(self._run_folder, reading.name).open("rb")
+                    _skip(reading, reading.file)
             data = reading.file.read(CHUNK_BYTES) if reading.file is not None else None
         if not data:
             return False
         reading.offset += len(data)
         self._emit(reading, data)
         return len(data) >= CHUNK_BYTES
+
+    def _fetched(self, reading: _Reading, node: Node) -> bytes | None:
+        assert self._fetch is not None
+        fetch, name = self._fetch, reading.name
+        if reading.last_lines is not None:
+            size = fetch.size(node, name)
+            if size is None:
+                return None
+            lines, reading.last_lines = reading.last_lines, None
+            reading.offset = tail_offset(
+                lambda at, count: (fetch(node, name, at) or b"")[:count], size, lines
+            )
+        return fetch(node, name, reading.offset)
 
     def _emit(self, reading: _Reading, data: bytes) -> None:
         if self._choice.has_prefix:
@@ -253,3 +301,16 @@ class Tail:
             self._emit(reading, b"\n")
         if reading.file is not None:
             reading.file.close()
+
+
+def _skip(reading: _Reading, file: BinaryIO) -> None:
+    """Go to where the last lines begin, if only those are wanted."""
+    if reading.last_lines is not None:
+        lines, reading.last_lines = reading.last_lines, None
+        size = file.seek(0, os.SEEK_END)
+
+        def read(offset: int, count: int) -> bytes:
+            file.seek(offset)
+            return file.read(count)
+
+        reading.offset = file.seek(tail_offset(read, size, lines))

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli import change
+from elasticd.cli.jobs import wait
 from elasticd.cli.main import main
 from elasticd.cli.source import Source
 from elasticd.control import jobs
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
 from elasticd.records.job import Want
+from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put
+from tests.unit.control.world_case import JOB, KEYS, SPEC, member, node, put
 
 
 @pytest.fixture
@@ -35,7 +37,8 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     def all_of_them(values: object) -> Iterator[list[Source]]:
         yield [source]
 
-    monkeypatch.setattr(change, "job_source", one)
+    for module in (change, wait):
+        monkeypatch.setattr(module, "job_source", one)
     monkeypatch.setattr(change, "sources", all_of_them)
     return made
 
@@ -68,3 +71,39 @@ def test_programs_get_one_object_a_line(
     assert json.loads(capfd.readouterr().out)["message"] == f"job {JOB} is asked to stop"
     (want,) = store.list(KEYS.wants(JOB)).items
     assert decode(Want, want.value).is_stop
+
+
+def test_stop_waits_for_the_end_of_all_jobs(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What only asks is over too soon for who wants the slots."""
+    # No node serves it: the wish alone ends it.
+    assert main(["stop", JOB, "--wait"]) == 0
+    assert capfd.readouterr().out == f"job {JOB} is asked to stop\njob {JOB} is over (stopped)\n"
+
+
+def test_stop_says_what_is_not_over_in_time(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wish stands; --timeout alone has no meaning."""
+    put(store, KEYS.member(JOB, node("a").node), member("a"))
+    assert main(["stop", JOB, "--wait", "--timeout", "0"]) == 124
+    assert "was asked to stop and is not over" in capfd.readouterr().err
+    assert store.list(KEYS.wants(JOB)).items
+    assert main(["stop", JOB, "--timeout", "5"]) == 2
+    assert "add --wait" in capfd.readouterr().err
+
+
+def test_drain_waits_until_no_job_holds_the_node(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Then the machine may be switched off; until then it is said who is there."""
+    put(store, KEYS.member(JOB, node("a").node), member("a"))
+    assert main(["drain", "a", "b", "--wait", "--timeout", "0"]) == 124
+    shown = capfd.readouterr()
+    assert shown.out.endswith("node b is free of jobs\n")
+    assert f"Node 'a' is still used by {JOB}" in shown.err
+    store.commit(Txn(then=(Delete(key=KEYS.member(JOB, node("a").node)),)))
+    assert main(["drain", "a", "--wait", "--json"]) == 0
+    told = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert told[-1]["is_free"] is True

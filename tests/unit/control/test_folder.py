@@ -31,6 +31,29 @@ def test_a_name_in_use_is_refused_while_its_run_lasts(tmp_path: Path) -> None:
     second.release()
 
 
+def test_a_lock_that_was_removed_meanwhile_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who opened it just before must not own a run that nobody else can see to be in progress."""
+    first, second = JobFolder(tmp_path, JOB), JobFolder(tmp_path, JOB)
+    first.take()
+    first.records.write_text("{}")
+    first.release()
+    real, opened = os.open, []
+
+    def open_then_lose(path: os.PathLike[str], *args: int) -> int:
+        opened.append(real(path, *args))
+        if len(opened) == 1:
+            monkeypatch.setattr(os, "open", real)
+            first.remove(has_logs=False)
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", open_then_lose)
+    second.take()
+    assert first.is_live()
+    second.release()
+
+
 def test_a_second_run_keeps_the_logs_of_the_first(tmp_path: Path) -> None:
     """They are moved aside; a script's own files stay where they are."""
     for number in range(3):

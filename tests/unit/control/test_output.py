@@ -123,6 +123,33 @@ def test_another_hosts_output_comes_from_its_agent(tmp_path: Path, server: LogSe
     assert screen.shown[OUT] == text.encode()
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_last_lines_alone_are_shown_of_what_is_there(
+    is_here: bool, tmp_path: Path, server: LogServer
+) -> None:
+    """Then all that is written, and of the next world everything."""
+    screen, folder = Screen(), tmp_path / "there"
+    tail = Tail(
+        job=JOB,
+        run_folder=folder if is_here else tmp_path / "here",
+        choice=ConsoleChoice(),
+        write=screen.write,
+        own_nodes=frozenset({NodeId("a")} if is_here else ()),
+        fetch=None if is_here else HttpFetch(),
+        last_lines=1,
+    )
+    log(folder, 1, 0, "old\n" * 50_000 + "one\n")
+    nodes = {NodeId("a"): node("a", server.port)}
+    tail.show(world(1, "a"), nodes)
+    screen.wait(OUT, b"one\n")
+    log(folder, 1, 0, "two\n")
+    screen.wait(OUT, b"one\ntwo\n")
+    log(folder, 2, 0, "three\nfour\n")
+    tail.show(world(2, "a"), nodes)
+    tail.finish(10.0)
+    assert screen.shown[OUT] == b"one\ntwo\nthree\nfour\n"
+
+
 def test_an_agent_that_is_gone_is_no_error() -> None:
     """Its output is, as far as it was not read."""
     fetch = HttpFetch()

@@ -4,7 +4,7 @@ from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.keys import Keys
-from elasticd.records.member import Node, StoreAddress
+from elasticd.records.member import Member, Node, SlotOffer, StoreAddress
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
 from elasticd.store.api import Delete, Put, Txn
@@ -44,6 +44,18 @@ def node(name: str, http_port: int = 0) -> Node:
         port=1,
         slots=1,
         http_port=http_port,
+    )
+
+
+def member(name: str) -> Member:
+    """A node that offers one slot to the job."""
+    return Member(
+        node=NodeId(name),
+        incarnation=Incarnation("i"),
+        host=f"host-{name}",
+        address="127.0.0.1",
+        port=1,
+        slots=(SlotOffer(slot=Slot(0), nonce=Nonce(1)),),
     )
 
 

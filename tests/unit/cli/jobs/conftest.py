@@ -14,7 +14,7 @@ from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import KEYS, SPEC, node, put
 
 ROOM = "elasticd.cli.jobs"
-OPENERS = ("status", "nodes")
+OPENERS = ("status", "nodes", "wait", "attach", "logs")
 
 
 @pytest.fixture

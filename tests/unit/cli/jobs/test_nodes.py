@@ -6,13 +6,12 @@ import time
 import pytest
 
 from elasticd.cli.main import main
-from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Slot
+from elasticd.records.ids import Generation, NodeId
 from elasticd.records.incident import Incident
 from elasticd.records.job import JobStatus
-from elasticd.records.member import Member, SlotOffer
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, put, world
+from tests.unit.control.world_case import JOB, KEYS, member, put, world
 
 
 def incident(generation: int, lost: str, ago_s: float) -> Incident:
@@ -26,17 +25,6 @@ def incident(generation: int, lost: str, ago_s: float) -> Incident:
         phases_s={},
         at_unix_s=time.time() - ago_s,
         lost=(NodeId(lost),),
-    )
-
-
-def member(name: str) -> Member:
-    return Member(
-        node=NodeId(name),
-        incarnation=Incarnation("i"),
-        host=name,
-        address="127.0.0.1",
-        port=1,
-        slots=(SlotOffer(slot=Slot(0), nonce=Nonce(1)),),
     )
 
 

@@ -1,25 +1,21 @@
-"""`elasticd logs`: what the workers wrote, from this machine's files or the nodes' log servers."""
+"""Output of workers as it stands, from this machine's files or from the nodes' log servers."""
 
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Protocol
 
-from elasticd.cli.screen import Screen
+from elasticd.cli.jobs.follow import run_folder_of
 from elasticd.cli.source import Source
-from elasticd.control.console import ERR, OUT, RankChoice
-from elasticd.control.follow import Ended, Follower, Formed
-from elasticd.control.output import CHUNK_BYTES, HttpFetch, LogName, Tail, log_path
+from elasticd.control.console import ERR, OUT
+from elasticd.control.output import CHUNK_BYTES, HttpFetch, LogName, log_path
 from elasticd.control.report import JobReport
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import Node
 
-__all__ = ["Fetch", "RemoteLogs", "follow_logs", "print_logs"]
-
-OUTPUT_END_S = 3.0
+__all__ = ["Fetch", "RemoteLogs", "print_logs"]
 
 
 class Fetch(Protocol):
@@ -27,32 +23,6 @@ class Fetch(Protocol):
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None: ...
     def close(self) -> None: ...
-
-
-def follow_logs(source: Source, report: JobReport, ranks: Sequence[int]) -> None:
-    """Show the ranks' output from its begin in the current generation to the end of the job."""
-    screen = Screen()
-    tail = Tail(
-        job=report.spec.name,
-        run_folder=_run_folder(source, report),
-        choice=RankChoice(ranks=frozenset(ranks)),
-        write=screen.output,
-        own_nodes=_local_nodes(source, report),
-        fetch=HttpFetch(source.settings) if source.settings is not None else None,
-    )
-    follower = Follower(source.store, source.keys, report.spec)
-    try:
-        while True:
-            news = follower.next(1.0)
-            if isinstance(news, Formed):
-                if source.settings is None:
-                    tail.own_nodes |= {node.node for node in news.world.nodes}
-                tail.show(news.world, news.nodes)
-            if isinstance(news, Ended):
-                return
-    finally:
-        follower.close()
-        tail.finish(OUTPUT_END_S)
 
 
 def print_logs(
@@ -138,7 +108,7 @@ class RemoteLogs:
 
 
 def _read(source: Source, report: JobReport, name: LogName, remote: RemoteLogs) -> Iterator[bytes]:
-    path = log_path(_run_folder(source, report), name)
+    path = log_path(run_folder_of(source, report), name)
     if not path.is_file():
         yield from remote.read(name)
         return
@@ -159,13 +129,3 @@ def _print(name: LogName, data: bytes, *, is_json: bool) -> None:
     target = sys.stdout if is_json or name.stream == OUT else sys.stderr
     target.buffer.write(data)
     target.buffer.flush()
-
-
-def _run_folder(source: Source, report: JobReport) -> Path:
-    return Path(report.spec.run_folder or source.run_folder)
-
-
-def _local_nodes(source: Source, report: JobReport) -> frozenset[NodeId]:
-    if source.settings is not None or report.world is None:
-        return frozenset()
-    return frozenset(node.node for node in report.world.nodes)

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from elasticd.cli.show_logs import RemoteLogs
+from elasticd.cli.jobs.log_reader import RemoteLogs
 from elasticd.control.console import OUT
 from elasticd.control.output import LogName
 from elasticd.records.ids import Generation, JobName, Rank

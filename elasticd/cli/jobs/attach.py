@@ -1,0 +1,72 @@
+"""`elasticd attach`: follows a job that runs already, as the `elasticd run` that submitted it."""
+
+import signal
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from elasticd.cli.connect import where_options
+from elasticd.cli.jobs.follow import follow_job, run_folder_of
+from elasticd.cli.jobs.options import report_of
+from elasticd.cli.jobs.wait import final_report
+from elasticd.cli.number import at_least
+from elasticd.cli.screen import Screen
+from elasticd.cli.source import job_source
+from elasticd.control.console import RankChoice
+from elasticd.control.session import exit_code
+
+__all__ = ["attach"]
+
+LAST_LINES = 10
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
+@click.option(
+    "--tail", "lines", type=at_least(0), help=f"Lines of what is there already.  [{LAST_LINES}]"
+)
+@click.option("--json", "is_json", is_flag=True, help="State changes and summary as JSON lines.")
+@click.option("--quiet", "is_quiet", is_flag=True, help="No state changes, only the output.")
+@where_options
+def attach(
+    job: str | None,
+    rank: tuple[int, ...],
+    lines: int | None,
+    is_json: bool,
+    is_quiet: bool,
+    **values: Any,
+) -> int:
+    """Follow a job that runs already: its output, its changes, its summary and its exit code.
+
+    Ctrl-C detaches: the job goes on. Without JOB: the newest local run. Of a job that is over the
+    summary alone is shown.
+    """
+    screen = Screen(is_json=is_json, is_quiet=is_quiet)
+    with job_source(values, job) as (source, name):
+        report = report_of(source, name)
+        status = report.status
+        if not status.phase.is_final:
+            screen.note(f"attached to job {name}; Ctrl-C detaches, the job goes on")
+            choice = RankChoice(ranks=frozenset(rank or (0,)))
+            try:
+                status = follow_job(
+                    values,
+                    source,
+                    report,
+                    choice,
+                    screen,
+                    last_lines=LAST_LINES if lines is None else lines,
+                    told=screen.tell,
+                )
+            except KeyboardInterrupt:
+                screen.note(f"detached; job {name} goes on, `elasticd attach {name}` comes back")
+                return 128 + signal.SIGINT
+        is_here = source.settings is None
+        folder = str(run_folder_of(source, report) / name)
+    report = final_report(values, name)  # With what was measured meanwhile.
+    logs = folder if is_here else f"on the nodes; `elasticd logs {name}` reads them"
+    screen.summary(replace(report, status=status), logs)
+    screen.failure(status)
+    return exit_code(status)

@@ -1,0 +1,75 @@
+"""Follow a job that is under way, as `logs -f` and `attach` do: its output, its news, its end."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from elasticd.cli.connect import Values
+from elasticd.cli.jobs.wait import end_of
+from elasticd.cli.screen import Screen
+from elasticd.cli.source import Source
+from elasticd.control.console import RankChoice
+from elasticd.control.follow import Formed, News
+from elasticd.control.output import HttpFetch, Tail
+from elasticd.control.report import JobReport
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobStatus
+
+__all__ = ["follow_job", "run_folder_of"]
+
+OUTPUT_END_S = 3.0
+
+
+def follow_job(
+    values: Values,
+    source: Source,
+    report: JobReport,
+    choice: RankChoice,
+    screen: Screen,
+    *,
+    last_lines: int | None = None,
+    told: Callable[[News], None] = lambda news: None,
+) -> JobStatus:
+    """Show the output that `choice` picks until the job ends, and return how it did.
+
+    Of the generation that stands now the last lines are shown, or with None all of it; of later
+    ones everything.
+
+    Raises:
+        KeyboardInterrupt: the user had enough; the job does not notice.
+        NotFound: the job's records were removed, or its run was killed.
+    """
+    tail = Tail(
+        job=report.spec.name,
+        run_folder=run_folder_of(source, report),
+        choice=choice,
+        write=screen.output,
+        own_nodes=_local_nodes(source, report),
+        fetch=HttpFetch(source.settings) if source.settings is not None else None,
+        last_lines=last_lines,
+    )
+
+    def take(news: News) -> None:
+        if isinstance(news, Formed):
+            if source.settings is None:
+                tail.own_nodes |= {node.node for node in news.world.nodes}
+            tail.show(news.world, news.nodes)
+        told(news)
+
+    try:
+        status = end_of(values, report.spec.name, until_s=math.inf, told=take)
+    finally:
+        tail.finish(OUTPUT_END_S)
+    assert status is not None, "without a limit it returns when the job is over"
+    return status
+
+
+def run_folder_of(source: Source, report: JobReport) -> Path:
+    """Say where the workers of a job write, if that is on this machine."""
+    return Path(report.spec.run_folder or source.run_folder)
+
+
+def _local_nodes(source: Source, report: JobReport) -> frozenset[NodeId]:
+    if source.settings is not None or report.world is None:
+        return frozenset()
+    return frozenset(node.node for node in report.world.nodes)

@@ -1,0 +1,137 @@
+"""`elasticd wait`: returns when jobs are over, with their exit code."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from elasticd.cli import words
+from elasticd.cli.connect import Values, where_options
+from elasticd.cli.jobs.options import report_of
+from elasticd.cli.number import duration_option
+from elasticd.cli.source import job_source
+from elasticd.control.ended import follow_to_end
+from elasticd.control.follow import News
+from elasticd.control.report import JobReport
+from elasticd.control.session import exit_code
+from elasticd.errors import TimedOut, Unavailable
+from elasticd.records.codec import decode
+from elasticd.records.job import JobStatus
+
+__all__ = ["end_of", "final_report", "wait"]
+
+REOPEN_S = 0.2
+"""Between a private etcd's end and the archive of its run."""
+ARCHIVE_S = 30.0
+"""For an `elasticd run` whose job is over to end its etcd, its agents and itself."""
+
+
+@click.command()
+@click.argument("names", metavar="JOB...", nargs=-1, required=True)
+@duration_option(
+    "--timeout", "timeout_s", f"Give up after this, with exit code {TimedOut.exit_code}."
+)
+@click.option("--json", "is_json", is_flag=True, help="For programs: one JSON object a line.")
+@where_options
+def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **values: Any) -> int:
+    """Wait until jobs are over; the exit code is the job's own, as that of `elasticd run`.
+
+    Of several jobs: that of the first one named that did not succeed. A job that is over already
+    counts with its end.
+    """
+    until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    code = 0
+    for name in names:
+        status = end_of(values, name, until_s=until_s)
+        if status is None:
+            raise TimedOut(
+                f"Job {name!r} is not over after {timeout_s:g} s: it goes on, `elasticd status "
+                f"{name}` shows it."
+            )
+        _tell(name, status, is_json=is_json)
+        code = code or exit_code(status)
+    return code
+
+
+def end_of(
+    values: Values,
+    job: str,
+    *,
+    until_s: float,
+    told: Callable[[News], None] = lambda news: None,
+    now_s: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> JobStatus | None:
+    """Return how the job ended, or None if it has not at `until_s`.
+
+    Raises:
+        NotFound: there is no such job; or its records were removed, or its run killed, meanwhile.
+        Unavailable: etcd does not answer, at the first call.
+    """
+    is_known = False
+    while True:
+        try:
+            with job_source(values, job) as (source, name):
+                is_known = True
+                if source.is_archive:
+                    item = source.store.get(source.keys.status(name))
+                    return decode(JobStatus, item.value) if item is not None else JobStatus()
+                is_private = source.settings is None
+                status = follow_to_end(
+                    source.store,
+                    source.keys,
+                    name,
+                    is_private=is_private,
+                    until_s=until_s,
+                    told=told,
+                    now_s=now_s,
+                )
+                if status is not None:
+                    return status
+        except Unavailable:
+            if not is_known:
+                raise
+        if now_s() >= until_s:
+            return None
+        pause(REOPEN_S)
+
+
+def final_report(
+    values: Values,
+    job: str,
+    *,
+    now_s: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> JobReport:
+    """Read a job that is over; of a local run, when its archive stands in the private etcd's place.
+
+    Raises:
+        NotFound: its records are gone.
+        Unavailable: etcd does not answer for long.
+    """
+    until_s = now_s() + ARCHIVE_S
+    while True:
+        try:
+            with job_source(values, job) as (source, name):
+                return report_of(source, name)
+        except Unavailable:
+            if now_s() >= until_s:
+                raise
+        pause(REOPEN_S)
+
+
+def _tell(name: str, status: JobStatus, *, is_json: bool) -> None:
+    if is_json:
+        plain = {
+            "job": name,
+            "phase": status.phase.value,
+            "reason": status.reason.value,
+            "message": status.message,
+            "exit_code": exit_code(status),
+        }
+        click.echo(json.dumps(plain))
+    else:
+        click.echo(words.ending(status).replace("job ", f"job {name} ", 1))

@@ -1,0 +1,35 @@
+"""Where the last lines of a log begin, found from its end; the log may be on another node."""
+
+from collections.abc import Callable
+
+__all__ = ["tail_offset"]
+
+BLOCK_BYTES = 1 << 16
+
+Read = Callable[[int, int], bytes]
+"""Gives the bytes from an offset on, as many as asked for or fewer; none: it cannot be read."""
+
+
+def tail_offset(read: Read, size: int, lines: int) -> int:
+    """Return the offset of the last `lines` lines of `size` bytes; 0 if there are no more.
+
+    What stands behind the last line end is a line too. Where the log cannot be read any more, the
+    place is returned that was come to.
+    """
+    if lines <= 0:
+        return size
+    end, wanted = size, lines
+    while end > 0:
+        begin = max(0, end - BLOCK_BYTES)
+        block = read(begin, end - begin)
+        if len(block) < end - begin:
+            return end
+        at = len(block)
+        if end == size and block.endswith(b"\n"):
+            at -= 1  # It ends the last line, and begins none.
+        while (at := block.rfind(b"\n", 0, at)) >= 0:
+            wanted -= 1
+            if wanted == 0:
+                return begin + at + 1
+        end = begin
+    return 0
