@@ -13,6 +13,7 @@ from typing import Protocol
 from elasticd.channel.worker import Beat
 from elasticd.records.ids import Generation
 from elasticd.train.finite import FiniteCheck
+from elasticd.train.spent import Spent
 from elasticd.train.watch import EpochProgress
 
 __all__ = ["Beater", "Pulse", "Tempo"]
@@ -34,6 +35,7 @@ class Pulse(Protocol):
     why_paused: str | None
     has_returned: bool
     committed_at_s: float
+    spent: Spent
 
     @property
     def training_generation(self) -> int: ...
@@ -109,11 +111,11 @@ class Beater:
         pulse = self._pulse
         generation, step, scalars = pulse.training_generation, pulse.step, pulse.scalars()
         self._finite.look(scalars, step)
-        far = pulse.epoch_progress()
+        far, committed_at_s = pulse.epoch_progress(), pulse.committed_at_s
         return Beat(
             generation=Generation(generation),
             step=step,
-            step_s=self._tempo.take(generation, step, pulse.committed_at_s),
+            step_s=self._tempo.take(generation, step, committed_at_s),
             batches=pulse.batches,
             sequence=pulse.arrived(),
             is_in_step=pulse.is_in_step,
@@ -125,4 +127,8 @@ class Beater:
             epochs=far.epochs,
             epoch_samples=far.epoch_samples,
             scalars=scalars,
+            committed_ago_s=time.monotonic() - committed_at_s if committed_at_s else 0.0,
+            samples=far.samples,
+            data_s=pulse.spent.data_s,
+            save_s=pulse.spent.save_s,
         )

@@ -14,6 +14,7 @@ samples twice, and it resumes by fetching and dropping what was read before.
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.context import BaseContext
+from time import monotonic
 from typing import Any, Protocol, cast
 
 from torch.utils.data import Dataset, IterableDataset
@@ -25,6 +26,7 @@ from elasticd.train.ledger import Span
 from elasticd.train.lookahead import Lookahead
 from elasticd.train.reader import Fetching, Reader
 from elasticd.train.share import Course, Share
+from elasticd.train.spent import Spent
 
 __all__ = ["Loader"]
 
@@ -112,6 +114,7 @@ class Loader:
         self._is_over = False  # a loop has come to the end of the epoch
         self._rank, self._size, self._least = 0, 1, 1
         self._watch: _Deliveries | None = None
+        self._spent = Spent()
         self._placements = 0
         self._course = self._cut()
 
@@ -213,6 +216,7 @@ class Loader:
             )
         _require_length(now=_length(self._dataset), then=self._length)
         self._rank, self._size, self._least, self._watch = rank, size, least, watch
+        self._spent = getattr(watch, "spent", self._spent)
         self._go_back()
 
     def _commit(self) -> tuple[Span, ...]:
@@ -253,10 +257,12 @@ class Loader:
             self._reader.rest()
             raise StopIteration
         self._ahead.check()
+        asked_s = monotonic()
         if self._read_position != start:
             self._reader.open(self._course, start)
         self._read_position = None  # until all went well, it may have read what is not delivered
         batch = self._reader.next()
+        self._spent.data_s += monotonic() - asked_s
         if self._watch is not None:
             self._watch.delivered()
         self._read_position = share.batch_stop

@@ -67,7 +67,8 @@ class Loaders:
         first = next(iter(self.named.values()), None)
         if first is None:
             return EpochProgress(epochs=self.epochs)
-        return EpochProgress(first.consumed, first.epoch_samples, self.epochs)
+        samples = sum(each.samples for each in self._ledgers.values())
+        return EpochProgress(first.consumed, first.epoch_samples, self.epochs, samples)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the ledgers' counts; the positions are the loaders' own."""

@@ -18,6 +18,7 @@ from elasticd.train.remnant import Remnant, Remnants
 from elasticd.train.restoring import Alive, Restored, restore
 from elasticd.train.saving import Saving
 from elasticd.train.setting import Setting
+from elasticd.train.spent import Spent
 from elasticd.train.state import State
 from elasticd.train.survey import survey
 from elasticd.train.surviving import Survivors
@@ -35,6 +36,8 @@ class KeeperMissing(Unavailable):
 
 class Session(Protocol):
     """What is used of a session."""
+
+    spent: Spent
 
     def pause(self, why: str | None) -> None: ...
     def is_stale(self, generation: int) -> bool: ...
@@ -70,6 +73,7 @@ class Persistence:
         self._keeper = Keeper(setting.keeper)
         if setting.keeper:
             self._saving = Saving(self._keeper.connect, setting.every, setting.copy)
+            self._saving.spent = session.spent
 
     @property
     def report(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from elasticd.train.mirroring import Mirroring
 from elasticd.train.schedule import Schedule
 from elasticd.train.shard import Local, local_part, memory_of
 from elasticd.train.shares import Address, Parts, addresses
+from elasticd.train.spent import Spent
 from elasticd.train.tree import Tree
 
 __all__ = ["Saving"]
@@ -55,6 +56,7 @@ class Saving:
     ) -> None:
         """`connect` reaches the keeper or raises Unavailable."""
         self._connect, self._every, self.say = connect, every, say
+        self.spent = Spent()
         self._client: Client | None = None
         self._retry_s = 0.0
         self._choice = Choice(mode, lambda sentence: self._say_once(sentence))
@@ -153,11 +155,14 @@ class Saving:
         self._measure()
         if self._schedule is None:
             return
+        began_s, is_look = self._stepped_s, self._schedule.is_look(step)
         if not self._schedule.is_due(step):
             self._take_memory()
         elif step > self.saved_step:
             self.take(step)
         self.mirror()
+        if is_look:
+            self.spent.save_s += time.monotonic() - began_s
 
     def mirror(self) -> None:
         """Have the next node hold what only this one has; called on all ranks, waits for none."""
@@ -345,6 +350,7 @@ class Saving:
     def _finish_copy(self) -> None:
         if self._overlap is not None:
             self._overlap.finish()
+            self.spent.save_s += self._overlap.waited_s
             error, self._overlap = self._overlap.error, None
             if error is not None:
                 self.saved_step -= 1

@@ -60,13 +60,17 @@ class Schedule:
         self._look_at = next_look(every, step, 0.0, 0.0)
         self._looked_s, self._looked_step = time.monotonic(), step
 
+    def is_look(self, step: int) -> bool:
+        """True if `is_due` asks rank 0, which takes a while."""
+        return step >= self._look_at
+
     def is_due(self, step: int) -> bool:
         """True if all ranks take a snapshot after this step.
 
         Raises:
             Interrupted: the generation ended meanwhile.
         """
-        if step < self._look_at:
+        if not self.is_look(step):
             return False
         key = f"elasticd/save/{step}"
 

@@ -37,6 +37,7 @@ from elasticd.train.departure import Departure
 from elasticd.train.group import GroupBroken
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.parting import Parting
+from elasticd.train.spent import Spent
 from elasticd.train.watch import Breakable, EpochProgress, Observed, Wire
 
 __all__ = ["AgentSession"]
@@ -65,6 +66,7 @@ class AgentSession:
         self.has_returned = False
         self.committed_at_s = 0.0
         self.on_commit: Callable[[int], None] | None = None
+        self.spent = Spent()
         self._wire = wire
         self._changed = Condition()
         self._wanted: Enter | Leave | None = None
@@ -78,9 +80,8 @@ class AgentSession:
         self._is_closing = False
         self._is_training = False
         self._group: Breakable | None = None
-        self._is_formed = False
-        self._is_urgent = False
-        """The group is over, whatever later worlds are planned."""
+        self._is_formed = self._is_urgent = False
+        """Urgent: the group is over, whatever later worlds are planned."""
         self._departure: Departure | None = None
         self._observed: Observed | None = None
         self._batches_applied = 0
@@ -274,8 +275,7 @@ class AgentSession:
         return self._group.sequence() if self._group is not None else 0
 
     def arrived(self) -> int:
-        group = self._group
-        return group.arrived() if group is not None else 0
+        return group.arrived() if (group := self._group) is not None else 0
 
     def epoch_progress(self) -> EpochProgress:
         return self._observed._epoch_progress if self._observed is not None else EpochProgress()

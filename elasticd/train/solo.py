@@ -10,6 +10,7 @@ from types import FrameType
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import StoreAddress
+from elasticd.train.spent import Spent
 from elasticd.train.watch import Breakable, Observed
 
 __all__ = ["Solo"]
@@ -25,6 +26,7 @@ class Solo:
         self.generation = 0
         self.has_returned = False
         self.on_commit: Callable[[int], None] | None = None
+        self.spent = Spent()
         self._group: Breakable | None = None
 
     @property

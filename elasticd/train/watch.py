@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
 from elasticd.train.parting import Parting
+from elasticd.train.spent import Spent
 
 __all__ = ["Breakable", "EpochProgress", "Observed", "Session", "Watch", "Wire"]
 
@@ -51,6 +52,8 @@ class EpochProgress(NamedTuple):
     epoch_samples: int = 0
     epochs: int = 0
     """What `state.epochs` was asked for."""
+    samples: int = 0
+    """In applied steps of the whole run, of all ranks."""
 
 
 class Observed(Protocol):
@@ -77,6 +80,8 @@ class Session(Watch, Protocol):
     def parting(self) -> Parting | None:
         """The end of the job, where that is what this generation is left for."""
 
+    spent: Spent
+    """What loaders and copies take of the steps; they add to it themselves."""
     has_returned: bool
     """`train` returned, and the other ranks are waited for."""
 

@@ -45,6 +45,8 @@ class _Track:
     """It has not committed since a fault."""
     is_running: bool = False
     """Its `train` means that the worker runs: no steps are seen, or not yet."""
+    has_returned: bool = False
+    """It waits for the other ranks' end, and for the last checkpoint."""
     measured: dict[TimeCause, float] = field(default_factory=dict)
     """Its sums as they were last counted."""
 
@@ -103,6 +105,7 @@ class JobAccount:
             return
         if track.nonce != nonce:
             track.nonce, track.measured = nonce, {}  # Another process, which counts from 0.
+        track.has_returned = beat.has_returned
         sums = {TimeCause.DATA: beat.data_s, TimeCause.SAVE: beat.save_s}
         if held.cause is not TimeCause.TRAIN:
             track.measured = sums  # Of a time that goes to something else.
@@ -153,6 +156,8 @@ class JobAccount:
             self._tracks.pop(slot, None)
             return
         track = self._tracks.setdefault(slot, _Track())
+        if cause is TimeCause.PAUSE and track.has_returned:
+            cause = TimeCause.SAVE  # That is what `elasticd.run` pauses for itself.
         if cause is TimeCause.RECOVER:
             track.is_recovering = True
         elif cause in (TimeCause.TRAIN, TimeCause.PAUSE, TimeCause.SPARE):

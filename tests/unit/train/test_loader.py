@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
 from elasticd.errors import CallError
+from elasticd.train import loader as loader_module
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.ledger import Ledger
 from elasticd.train.loader import Loader
 from elasticd.train.loaders import Loaders
+from elasticd.train.spent import Spent
+from elasticd.train.watch import EpochProgress
 from tests.unit.train.loader_case import Numbers, Watch, loader_of, world_of
 
 torch.set_num_threads(1)
@@ -407,11 +410,27 @@ def test_state_says_how_far_an_epoch_is_and_how_many_there_are(
 ) -> None:
     """From that the end of a job is estimated; a tail that is dropped is not waited for."""
     loaders = Loaders()
-    assert loaders.epoch_progress == (0, 0, 0)
+    assert loaders.epoch_progress == EpochProgress()
     loader = Loader(Numbers(65), batch_size=8, drop_last=drop_last)
     loaders.add("data", loader)
     loaders.epochs = 3
-    assert loaders.epoch_progress == (0, samples, 3)
+    assert loaders.epoch_progress == EpochProgress(0, samples, 3)
     next(iter(loader))
     loaders.commit(None)
-    assert loaders.epoch_progress == (8, samples, 3)
+    assert loaders.epoch_progress == EpochProgress(8, samples, 3, samples=8)
+
+
+def test_the_time_in_a_loader_is_measured_for_whoever_watches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch that could not be fetched is no time of a step: what comes of it is a failure."""
+    times = iter([10.0, 12.5, 20.0, 20.25, 30.0])
+    monkeypatch.setattr(loader_module, "monotonic", lambda: next(times))
+    watch = Watch()
+    watch.spent = Spent()  # type: ignore[attr-defined]
+    loader = loader_of(Numbers(20), 10)
+    loader._place(0, 1, watch)
+    batches = iter(loader)
+    next(batches), next(batches)
+    assert watch.spent.data_s == 2.75  # type: ignore[attr-defined]
+    assert next(batches, None) is None, "the end of an epoch reads no clock"

@@ -155,6 +155,22 @@ def test_snapshots_are_taken_when_they_are_due(case: Make) -> None:
     assert one.steps == [3, 6]
 
 
+def test_what_a_step_waits_for_a_copy_is_measured(case: Make, clock: Clock) -> None:
+    """Also the question whether one is due; a step that does not look costs nothing."""
+    one = case(every=2)
+
+    def slowly(question: object) -> ms.Standing:
+        clock.now_s += 3.0
+        return ms.Standing(is_busy=False, durable_step=-1, notes=())
+
+    one.keeper.answers[ms.Ask] = slowly
+    one.step()
+    assert one.saving.spent.save_s == 0.0
+    one.step()
+    assert one.steps == [2]
+    assert one.saving.spent.save_s == 3.0
+
+
 def test_busy_keeper_is_left_alone(case: Make) -> None:
     """One snapshot at a time is on its way to storage."""
     one = case()

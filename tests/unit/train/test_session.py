@@ -58,6 +58,17 @@ def test_loss_that_is_not_finite_is_said_by_the_thread_that_beats(
     assert capsys.readouterr().err.count("commit(loss=nan)") == 1
 
 
+def test_beats_carry_what_was_spent_on_other_things_than_training(bench: Bench) -> None:
+    """Sums since the process began, and the age of the newest commit."""
+    bench.begin()
+    bench.session.spent.data_s, bench.session.spent.save_s = 2.5, 1.5
+    beat = bench.wire.wait_for(Beat, lambda b: b.data_s > 0.0)
+    assert (beat.data_s, beat.save_s, beat.committed_ago_s) == (2.5, 1.5, 0.0)
+    bench.step(1)
+    later = bench.wire.wait_for(Beat, lambda b: b.step == 1)
+    assert later.committed_ago_s > 0.0
+
+
 def test_world_is_entered_and_its_first_commit_told(bench: Bench) -> None:
     """Entered, Formed, Stepped once, with the seconds of each phase."""
     bench.begin(step=5)

@@ -6,7 +6,7 @@ from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd_agent.account.job_account import JobAccount
-from tests.unit.rendezvous.facts import Told, member, running, store, world
+from tests.unit.rendezvous.facts import Told, member, running, world
 from tests.unit.rendezvous.trainers import attach, entered, stepped, trainer
 
 __all__ = ["Accounted", "beat", "running_job", "seconds", "training_job"]
@@ -38,7 +38,7 @@ def seconds(told: Accounted, cause: TimeCause) -> float:
 
 
 def beat(
-    told: Accounted, step: int, *, generation: int = 1, ago_s: float = 0.0, **more: float
+    told: Accounted, step: int, *, generation: int = 1, ago_s: float = 0.0, **more: float | bool
 ) -> None:
     """A heartbeat of slot 0's worker, now."""
     found = Beat(
@@ -58,6 +58,7 @@ def beat(
             generation=Generation(generation),
             step=step,
             step_s=1.0,
+            is_paused=found.is_paused,
         )
     )
 
@@ -95,7 +96,3 @@ def running_job(*others: int, **spec: object) -> Accounted:
     told.tell(ev.ResultsListed(results=()))
     told.members(*(member(i, arrived=1) for i in (0, *others)))
     return told
-
-
-def fresh_store(port: int) -> object:
-    return store(0, port)

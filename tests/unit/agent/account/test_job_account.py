@@ -218,6 +218,17 @@ def test_the_end_of_training_is_saved_and_then_the_processes_end() -> None:
     assert told.spent() == {T.START: 13.0, T.TRAIN: 2.0}
 
 
+def test_the_end_of_a_job_waits_for_its_last_checkpoint() -> None:
+    told = training_job()
+    told.now_s += 2.0
+    beat(told, 7)
+    beat(told, 7, has_returned=True, is_paused=True)
+    told.now_s += 5.0
+    finished(told)
+    told.now_s += 1.0
+    assert told.spent() == {T.START: 11.0, T.TRAIN: 2.0, T.SAVE: 5.0}
+
+
 def test_in_restart_mode_a_worker_that_runs_trains() -> None:
     told = running_job(1)
     told.now_s += 50.0
