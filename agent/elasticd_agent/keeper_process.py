@@ -72,6 +72,15 @@ class KeeperProcess:
             "ELASTICD_CHECKPOINT_COPY": wanted.copy,
         }
 
+    @property
+    def _log_path(self) -> Path:
+        return self._folder / "agents" / f"{self._node}.keeper.log"
+
+    @property
+    def metrics_path(self) -> Path | None:
+        """Where it writes its metrics; None: the job saves nothing."""
+        return self._log_path.with_suffix(".prom") if self._spec.checkpoint is not None else None
+
     def open(self) -> None:
         """Start it, unless it has been; waits for the disk on which its log stands.
 
@@ -93,7 +102,7 @@ class KeeperProcess:
         wanted = self._spec.checkpoint
         assert wanted is not None
         self._begun_s = monotonic()
-        path = self._folder / "agents" / f"{self._node}.keeper.log"
+        path = self._log_path
         with open_log(path) as out:
             process = self._children.start(
                 lambda: subprocess.Popen(
@@ -116,7 +125,7 @@ class KeeperProcess:
             "parallel": wanted.parallel,
             "timeout_s": wanted.timeout_s,
             "linger_s": AWAITED_LINGER_S if self._spec.is_local else LINGER_S,
-            "metrics_path": str(path.with_suffix(".prom")),
+            "metrics_path": str(self.metrics_path),
             "retention": {"last": wanted.keep_last, "every_steps": wanted.keep_every_steps},
         }
         assert process.stdin is not None

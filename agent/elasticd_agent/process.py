@@ -79,7 +79,9 @@ def failure_of(
     )
 
 
-def heard_of(process: Process, progress: Progress | None, now_s: float) -> RankHeard:
+def heard_of(
+    process: Process, progress: Progress | None, now_s: float, keeper_metrics: Path | None = None
+) -> RankHeard:
     """Say where it stands in its world, for people; `progress` is None in restart mode."""
     told = RankProgress(rank=process.rank, generation=process.generation, pid=process.pid or 0)
     if progress is not None:
@@ -97,7 +99,11 @@ def heard_of(process: Process, progress: Progress | None, now_s: float) -> RankH
             scalars=progress.scalars,
             not_finite=progress.not_finite,
         )
-    return RankHeard(progress=told, outputs=(process.files.out, process.files.err))
+    return RankHeard(
+        progress=told,
+        outputs=(process.files.out, process.files.err),
+        keeper_metrics=keeper_metrics,
+    )
 
 
 def not_started(entry: str, why: str) -> Told:

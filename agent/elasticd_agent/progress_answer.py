@@ -6,7 +6,7 @@ here, on the thread of who asks, as the run folder may be on a file system that 
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,8 @@ from elasticd.records.progress import RankProgress
 
 __all__ = ["RankHeard", "progress_answer"]
 
+_DURABLE = "elasticd_checkpoint_durable_timestamp_seconds"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankHeard:
@@ -23,11 +25,21 @@ class RankHeard:
 
     progress: RankProgress
     outputs: tuple[Path, ...]
+    keeper_metrics: Path | None = None
+    """Where this node's keeper of checkpoints writes its metrics; None: the job saves nothing."""
 
 
-def progress_answer(ranks: Iterable[RankHeard]) -> bytes:
+def progress_answer(ranks: Collection[RankHeard]) -> bytes:
     """Write them down as JSON, in the order of their ranks."""
-    found = [replace(r.progress, output_ago_s=_newest_age_s(r.outputs)) for r in ranks]
+    ages = {path: _checkpoint_age_s(path) for path in {rank.keeper_metrics for rank in ranks}}
+    found = [
+        replace(
+            rank.progress,
+            output_ago_s=_newest_age_s(rank.outputs),
+            checkpoint_ago_s=ages[rank.keeper_metrics],
+        )
+        for rank in ranks
+    ]
     return json.dumps(to_plain(sorted(found, key=lambda one: one.rank))).encode()
 
 
@@ -40,3 +52,14 @@ def _newest_age_s(paths: Iterable[Path]) -> float | None:
             if stat.st_size:
                 times.append(stat.st_mtime)
     return max(0.0, time.time() - max(times)) if times else None
+
+
+def _checkpoint_age_s(path: Path | None) -> float | None:
+    """Both times are of this machine's clock; the file is some seconds behind."""
+    if path is None:
+        return None
+    with suppress(OSError, ValueError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(_DURABLE) and (at_s := float(line.rpartition(" ")[2])) > 0.0:
+                return max(0.0, time.time() - at_s)
+    return None

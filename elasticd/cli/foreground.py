@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticd.cli.agent import default_node_id
 from elasticd.cli.connect import open_store
+from elasticd.cli.progress.reporter import Reporter
 from elasticd.cli.request import RunRequest
 from elasticd.cli.screen import Screen
 from elasticd.cli.secrecy import hide_from_user
@@ -19,9 +20,10 @@ from elasticd.control.folder import JobFolder
 from elasticd.control.last_checkpoint import wait_for_keepers
 from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants
 from elasticd.control.output import HttpFetch, Tail
+from elasticd.control.progress import AskRanks
 from elasticd.control.report import JobReport, job_report, read_job
 from elasticd.control.same_job import ignored_flags
-from elasticd.control.session import Interrupt, Session, exit_code
+from elasticd.control.session import Interrupt, Session, Told, exit_code
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.records.codec import encode
 from elasticd.records.ids import NodeId
@@ -51,7 +53,9 @@ class Foreground:
         self._request, self._spec, self._run_folder = request, spec, run_folder
         self._environ = environ
         self._keys = Keys(cluster=request.cluster)
-        self._screen = Screen(is_json=request.is_json, is_quiet=request.is_quiet)
+        self._screen = Screen(
+            is_json=request.is_json, is_quiet=request.is_quiet, term=environ.get("TERM", "")
+        )
         self._interrupt = Interrupt()
         self._agents = Agents()
         self._awaits_checkpoint = spec.checkpoint is not None
@@ -149,6 +153,15 @@ class Foreground:
             own_nodes=self._agents.nodes,
             fetch=fetch,
         )
+        ask = AskRanks(self._spec.name, self._request.store)
+        reporter = Reporter(
+            ask, self._screen.progress, self._screen.hide_progress, is_live=self._screen.is_live
+        )
+
+        def tell(news: Told) -> None:
+            reporter.tell(news)
+            self._screen.tell(news)
+
         guard = EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None
         session = Session(
             store,
@@ -158,17 +171,19 @@ class Foreground:
             is_private=etcd is not None,
             tail=tail,
             interrupt=self._interrupt,
-            tell=self._screen.tell,
+            tell=tell,
             look_after=guard,
             trouble=HttpFetch(self._request.store, timeout_s=TROUBLE_TIMEOUT_S).trouble,
         )
         items: Mapping[str, KeyValue] = {}
         status: JobStatus | None = None
+        reporter.start()
         try:
             status = session.run()
             # In in-process mode the script itself has waited, and has said what was not saved.
             self._awaits_checkpoint &= not status.is_in_process
         finally:
+            reporter.stop()
             tail.finish(OUTPUT_END_S)
             if folder is not None and etcd is not None:
                 items = self._keep(store, session.nodes, status, guard)

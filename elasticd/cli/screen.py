@@ -8,9 +8,13 @@ workers wrote stands in their files anyway.
 import json
 import select
 import sys
+from contextlib import suppress
 from typing import Any, TextIO
 
 from elasticd.cli import words
+from elasticd.cli.progress.pace import Speed
+from elasticd.cli.progress.sentence import fitted
+from elasticd.cli.progress.terminal_line import TerminalLine, can_draw, width_of
 from elasticd.control.console import OUT
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
 from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
@@ -18,6 +22,7 @@ from elasticd.control.report import JobReport
 from elasticd.control.session import AgentEnded, Stopping, Told
 from elasticd.records.codec import to_plain
 from elasticd.records.job import JobStatus
+from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 
 __all__ = ["Screen"]
@@ -39,8 +44,16 @@ URGENT = (Stopping, CheckpointLost)
 
 
 class Screen:
-    def __init__(self, *, is_json: bool = False, is_quiet: bool = False) -> None:
+    """All that is printed goes through it; `output` may be called by other threads."""
+
+    def __init__(self, *, is_json: bool = False, is_quiet: bool = False, term: str = "") -> None:
+        """`term`: the variable TERM, without which no line is drawn in place."""
         self._is_json, self._is_quiet = is_json, is_quiet
+        self.is_live = not (is_json or is_quiet) and can_draw(sys.stderr, term)
+        """Whether progress is one line that is drawn again and again."""
+        self._line = TerminalLine(
+            lambda data: _write(sys.stderr, data), lambda: width_of(sys.stderr)
+        )
 
     def tell(self, news: Told) -> None:
         """Print one state change; the end is told by `summary`."""
@@ -55,11 +68,25 @@ class Screen:
 
     def line(self, text: str) -> None:
         # What a script raised may hold a file's name that is no text.
-        _write(sys.stderr, f"[elasticd] {text}\n".encode(errors="backslashreplace"))
+        self._put(sys.stderr, f"[elasticd] {text}\n".encode(errors="backslashreplace"))
 
     def output(self, stream: int, data: bytes) -> None:
         """Pass on what a worker wrote."""
-        _write(sys.stdout if stream == OUT else sys.stderr, data)
+        self._put(sys.stdout if stream == OUT else sys.stderr, data)
+
+    def progress(self, parts: list[str], rank: RankProgress | None, speed: Speed) -> None:
+        """Show how far the training is: in a terminal below everything, else as a line."""
+        if self._is_json:
+            plain = {"rank": to_plain(rank), "speed": to_plain(speed)}
+            self._json("job.progressed", plain)
+        elif self.is_live:
+            self._line.show(lambda width: fitted(parts, width))
+        elif not self._is_quiet:
+            self.line(", ".join(parts))
+
+    def hide_progress(self) -> None:
+        """Take the line away, until there is progress again."""
+        self._line.clear()
 
     def summary(self, report: JobReport, log_folder: str) -> None:
         if self._is_json:
@@ -79,7 +106,20 @@ class Screen:
                 self.line(text)
 
     def _json(self, event: str, plain: object) -> None:
-        _write(sys.stderr, json.dumps({"event": event, "data": plain}).encode() + b"\n")
+        self._put(sys.stderr, json.dumps({"event": event, "data": plain}).encode() + b"\n")
+
+    def _put(self, stream: TextIO | None, data: bytes) -> None:
+        if not self.is_live:
+            _write(stream, data)
+            return
+        with self._line.above(data, is_terminal=_is_terminal(stream)):
+            _write(stream, data)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    with suppress(OSError, ValueError):
+        return stream is not None and stream.isatty()
+    return False
 
 
 def _write(stream: TextIO | None, data: bytes) -> None:

@@ -5,19 +5,22 @@ process a rank is, only its own node knows.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 from elasticd.control.output import CHUNK_BYTES, HttpFetch
 from elasticd.control.report import JobReport
 from elasticd.records.codec import decode, from_plain
+from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
+from elasticd.records.world import World
 from elasticd.store.api import Store, StoreSettings
 
-__all__ = ["read_progress", "read_ranks"]
+__all__ = ["AskRanks", "read_progress", "read_ranks"]
 
 ASKED_NODES = 3
 """An agent that does not answer must not make `status` slow."""
@@ -27,20 +30,39 @@ NODES_LIMIT = 64
 CALLS_AT_ONCE = 16
 
 
+class AskRanks:
+    """Asks the agents of one job again and again, over connections that stay; a thread a node."""
+
+    def __init__(self, job: JobName, settings: StoreSettings | None) -> None:
+        self._job = job
+        self._fetch = HttpFetch(settings, ANSWER_TIMEOUT_S)
+
+    def __call__(self, world: World, nodes: Mapping[NodeId, Node]) -> tuple[RankProgress, ...]:
+        """Return the ranks of the first of a world's nodes that answers; empty: none does."""
+        first = (nodes.get(place.node) for place in world.nodes[:ASKED_NODES])
+        return self.first_of(node for node in first if node is not None)
+
+    def first_of(self, nodes: Iterable[Node]) -> tuple[RankProgress, ...]:
+        """Return the ranks of the first node that answers; empty: none does."""
+        return next(filter(None, map(self.of, nodes)), ())
+
+    def of(self, node: Node) -> tuple[RankProgress, ...]:
+        """Return the ranks of a node; empty: it does not answer."""
+        body = self._fetch.get(node, f"/v1/progress/{self._job}", CHUNK_BYTES)
+        return _parsed(body) if body else ()
+
+    def close(self) -> None:
+        self._fetch.close()
+
+
 def read_progress(
     store: Store, keys: Keys, report: JobReport, settings: StoreSettings | None
 ) -> tuple[RankProgress, ...]:
     """Return the ranks of the first node that answers; empty if the job does not run, or none."""
     if report.status.phase is not Phase.RUNNING:
         return ()
-    fetch = HttpFetch(settings, ANSWER_TIMEOUT_S)
-    try:
-        for node in _nodes(store, keys, report, ASKED_NODES):
-            if found := _ask(fetch, node, report):
-                return found
-    finally:
-        fetch.close()
-    return ()
+    with closing(AskRanks(report.spec.name, settings)) as ask:
+        return ask.first_of(_nodes(store, keys, report, ASKED_NODES))
 
 
 def read_ranks(
@@ -49,17 +71,13 @@ def read_ranks(
     """Return the ranks of all nodes that answer, in their order; empty if the job does not run."""
     if report.status.phase is not Phase.RUNNING:
         return ()
-    fetch = HttpFetch(settings, ANSWER_TIMEOUT_S)
     nodes = list(_nodes(store, keys, report, NODES_LIMIT))
-    with ThreadPoolExecutor(CALLS_AT_ONCE) as threads:
-        found = list(threads.map(lambda node: _ask(fetch, node, report), nodes))
-    fetch.close()
+    with (
+        closing(AskRanks(report.spec.name, settings)) as ask,
+        ThreadPoolExecutor(CALLS_AT_ONCE) as threads,
+    ):
+        found = list(threads.map(ask.of, nodes))  # Each node has a connection of its own.
     return tuple(sorted((rank for ranks in found for rank in ranks), key=lambda one: one.rank))
-
-
-def _ask(fetch: HttpFetch, node: Node, report: JobReport) -> tuple[RankProgress, ...]:
-    body = fetch.get(node, f"/v1/progress/{report.spec.name}", CHUNK_BYTES)
-    return _parsed(body) if body else ()
 
 
 def _nodes(store: Store, keys: Keys, report: JobReport, limit: int) -> Iterator[Node]:

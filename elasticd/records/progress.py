@@ -35,5 +35,7 @@ class RankProgress:
     """What the last commit was given, where that is finite."""
     not_finite: Mapping[str, int] = field(default_factory=dict)
     """The step at which a number given to `commit` was first seen not to be finite, by name."""
+    checkpoint_ago_s: float | None = None
+    """Age of the newest durable checkpoint, as this node's keeper says; None: there is none."""
     output_ago_s: float | None = None
     """Age of the last line that the rank wrote; None: it wrote none in this generation."""

@@ -1,5 +1,6 @@
 """`elasticd attach`: follows a job that runs already, as the `elasticd run` that submitted it."""
 
+import os
 import signal
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,12 @@ from elasticd.cli.jobs.follow import follow_job, run_folder_of
 from elasticd.cli.jobs.options import report_of
 from elasticd.cli.jobs.wait import final_report
 from elasticd.cli.number import at_least
+from elasticd.cli.progress.reporter import Reporter
 from elasticd.cli.screen import Screen
 from elasticd.cli.source import job_source
 from elasticd.control.console import RankChoice
+from elasticd.control.follow import News
+from elasticd.control.progress import AskRanks
 from elasticd.control.session import exit_code
 
 __all__ = ["attach"]
@@ -43,13 +47,21 @@ def attach(
     Ctrl-C detaches: the job goes on. Without JOB: the newest local run. Of a job that is over the
     summary alone is shown.
     """
-    screen = Screen(is_json=is_json, is_quiet=is_quiet)
+    screen = Screen(is_json=is_json, is_quiet=is_quiet, term=os.environ.get("TERM", ""))
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
         status = report.status
         if not status.phase.is_final:
             screen.note(f"attached to job {name}; Ctrl-C detaches, the job goes on")
             choice = RankChoice(ranks=frozenset(rank or (0,)))
+            ask = AskRanks(name, source.settings)
+            reporter = Reporter(ask, screen.progress, screen.hide_progress, is_live=screen.is_live)
+
+            def tell(news: News) -> None:
+                reporter.tell(news)
+                screen.tell(news)
+
+            reporter.start()
             try:
                 status = follow_job(
                     values,
@@ -58,11 +70,13 @@ def attach(
                     choice,
                     screen,
                     last_lines=LAST_LINES if lines is None else lines,
-                    told=screen.tell,
+                    told=tell,
                 )
             except KeyboardInterrupt:
                 screen.note(f"detached; job {name} goes on, `elasticd attach {name}` comes back")
                 return 128 + signal.SIGINT
+            finally:
+                reporter.stop()
         is_here = source.settings is None
         folder = str(run_folder_of(source, report) / name)
     report = final_report(values, name)  # With what was measured meanwhile.

@@ -1,12 +1,19 @@
 """Whatever cannot be printed costs its line, never the run."""
 
+import contextlib
+import fcntl
+import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from dataclasses import replace
 
 import pytest
 
+from elasticd.cli.progress.pace import Speed
 from elasticd.cli.screen import Screen
 from elasticd.control.console import ERR, OUT
 from elasticd.control.follow import Formed
@@ -78,3 +85,41 @@ def test_output_goes_where_it_belongs(capfd: pytest.CaptureFixture[str]) -> None
     shown = capfd.readouterr()
     assert shown.out.startswith("first\n") and shown.out.endswith("10 %")
     assert shown.err == "oh"
+
+
+def test_progress_is_a_line_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """An event for programs, and nothing for who wants quiet."""
+    for screen in (Screen(), Screen(is_json=True), Screen(is_quiet=True)):
+        screen.progress(["step 7", "1 node, 1 worker"], None, Speed(steps_s=2.0))
+        screen.hide_progress()
+    first, second = capfd.readouterr().err.splitlines()
+    assert first == "[elasticd] step 7, 1 node, 1 worker"
+    told = json.loads(second)
+    assert told["event"] == "job.progressed" and told["data"]["speed"]["steps_s"] == 2.0
+
+
+def test_progress_is_drawn_below_what_is_printed_in_a_terminal() -> None:
+    """Of 40 columns, and taken away in the end; nothing is left of it in what was printed."""
+    program = (
+        "from elasticd.cli.screen import Screen\n"
+        "from elasticd.cli.progress.pace import Speed\n"
+        "from elasticd.control.console import OUT\n"
+        "screen = Screen(term='xterm')\n"
+        "screen.progress(['step 7', 'x' * 50], None, Speed())\n"
+        "screen.output(OUT, b'hello\\n')\n"
+        "screen.hide_progress()\n"
+        "screen.line('done')\n"
+    )
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    subprocess.run(
+        [sys.executable, "-c", program], stdout=theirs, stderr=theirs, timeout=60, check=True
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # Nobody writes to it any more.
+        while data := os.read(ours, 4096):
+            shown += data
+    os.close(ours)
+    erase = b"\r\x1b[K"
+    assert shown == b"step 7" + erase + b"hello\r\nstep 7" + erase + b"[elasticd] done\r\n"

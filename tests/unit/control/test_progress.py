@@ -1,6 +1,7 @@
 """How far a running job is, as its agents say when they are asked."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,6 +75,24 @@ def test_agent_of_rank_0_tells_where_its_ranks_stand(agent: Node, tmp_path: Path
     assert [one.rank for one in found] == [0, 1]
     assert found[0].output_ago_s is not None and found[0].output_ago_s >= 0.0
     assert dataclasses.replace(found[0], output_ago_s=None) == PLAIN
+
+
+def test_agent_tells_how_old_the_newest_checkpoint_is(agent: Node, tmp_path: Path) -> None:
+    """By what its keeper writes for Prometheus; nothing where that makes no sense."""
+    metrics = tmp_path / "a.keeper.prom"
+    ages = []
+    for text in (
+        f'x 1\nelasticd_checkpoint_durable_timestamp_seconds{{job="j"}} {time.time() - 60.0}\n',
+        'elasticd_checkpoint_durable_timestamp_seconds{job="j"} 0.0\n',
+        "elasticd_checkpoint_durable_timestamp_seconds soon\n",
+    ):
+        metrics.write_text(text)
+        agent.found = progress_answer(
+            [RankHeard(progress=PLAIN, outputs=(), keeper_metrics=metrics)]
+        )
+        ages.append(read(agent.server.port)[0].checkpoint_ago_s)
+    assert ages[0] is not None and 60.0 <= ages[0] < 100.0
+    assert ages[1:] == [None, None]
 
 
 def test_another_node_is_asked_where_the_first_does_not_answer(agent: Node) -> None:

@@ -1,0 +1,68 @@
+"""How fast a training goes, and when it will be over, from what its agents say now and then. Pure.
+
+The rate is that of the last half minute, so that a pause for a checkpoint or a change of world is
+in it, and the end that is estimated from it is not too early by those.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from elasticd.records.ids import Generation
+from elasticd.records.progress import RankProgress
+
+__all__ = ["Pace", "Speed"]
+
+WINDOW_S = 30.0
+LEAST_S = 1.0
+"""Two answers that are closer together say little of a rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """None: not known, or not known yet."""
+
+    steps_s: float | None = None
+    """Committed steps per second."""
+    samples_s: float | None = None
+    """Samples per second, of all ranks."""
+    rest_s: float | None = None
+    """Seconds to the end of the last epoch that `state.epochs` was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    at_s: float
+    generation: Generation
+    step: int
+    samples: int
+
+
+class Pace:
+    """Takes what a rank says, in the order of time; a step that was undone begins it anew."""
+
+    def __init__(self) -> None:
+        self._points: deque[_Point] = deque()
+
+    def take(self, rank: RankProgress, now_s: float) -> Speed:
+        """Return how fast it is as of this answer."""
+        if rank.step is None:
+            return Speed()
+        samples = rank.epoch * rank.epoch_samples + rank.consumed
+        point = _Point(now_s, rank.generation, rank.step, samples)
+        if self._points and (point.step, samples) < (self._points[-1].step, 0):
+            self._points.clear()
+        while self._points and now_s - self._points[0].at_s > WINDOW_S and len(self._points) > 1:
+            self._points.popleft()
+        self._points.append(point)
+        first = self._points[0]
+        passed_s = now_s - first.at_s
+        if passed_s < LEAST_S:
+            known = 1.0 / rank.step_s if rank.step_s > 0.0 else None
+            return Speed(steps_s=known)
+        samples_s = (samples - first.samples) / passed_s if rank.epoch_samples else None
+        rest = (rank.epochs - rank.epoch) * rank.epoch_samples - rank.consumed
+        return Speed(
+            steps_s=(point.step - first.step) / passed_s,
+            samples_s=samples_s,
+            rest_s=rest / samples_s if samples_s and rank.epochs and rest >= 0 else None,
+        )

@@ -1,0 +1,94 @@
+"""Asks the agents of a job how far it is, and has the screen show it; on a thread of its own.
+
+So that nothing that follows the job waits for an agent. In a terminal every two seconds, which
+costs the agent asked less than a thousandth of a core; else a line a minute.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from threading import Event, Lock, Thread
+
+from elasticd.cli.progress.pace import Pace, Speed
+from elasticd.cli.progress.sentence import progress_parts
+from elasticd.control.follow import Ended, Formed, Waiting
+from elasticd.control.session import Told
+from elasticd.records.ids import NodeId
+from elasticd.records.member import Node
+from elasticd.records.progress import RankProgress
+from elasticd.records.world import World
+
+__all__ = ["Reporter"]
+
+LIVE_S = 2.0
+ASK_S = 10.0
+"""Without a terminal: often enough that a rate is known when a line is due."""
+LINE_S = 60.0
+JOIN_S = 0.2
+
+AskRanks = Callable[[World, Mapping[NodeId, Node]], tuple[RankProgress, ...]]
+"""Gives the ranks of the first node that answers; `elasticd.control.progress` has it."""
+Show = Callable[[list[str], RankProgress | None, Speed], None]
+
+
+class Reporter:
+    """`tell` is given the news of the job; `show` gets the parts of the line."""
+
+    def __init__(
+        self,
+        ask: AskRanks,
+        show: Show,
+        hide: Callable[[], None],
+        *,
+        is_live: bool,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask, self._show, self._hide = ask, show, hide
+        self._is_live, self._now_s = is_live, now_s
+        self._lock = Lock()
+        self._formed: Formed | None = None
+        self._pace = Pace()
+        self._due_s = now_s() + LINE_S
+        self._is_over = Event()
+        self._thread = Thread(target=self._run, name="progress", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def tell(self, news: Told) -> None:
+        """Take in what became of the job."""
+        if isinstance(news, Formed | Waiting | Ended):
+            with self._lock:
+                self._formed = news if isinstance(news, Formed) else None
+            if not isinstance(news, Formed):
+                self._hide()
+
+    def stop(self) -> None:
+        """Show nothing more; an agent that is being asked is not waited for."""
+        self._is_over.set()
+        with self._lock:
+            self._formed = None
+        self._hide()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+
+    def turn(self) -> None:
+        """Ask once, and show it if it is time."""
+        with self._lock:
+            formed = self._formed
+        if formed is None:
+            return
+        ranks = self._ask(formed.world, formed.nodes)
+        now_s = self._now_s()
+        first = ranks[0] if ranks else None
+        speed = self._pace.take(first, now_s) if first is not None else Speed()
+        with self._lock:
+            is_current = self._formed is formed and not self._is_over.is_set()
+            if not is_current or (not self._is_live and now_s < self._due_s):
+                return
+            self._due_s = now_s + LINE_S
+            self._show(progress_parts(formed.world, first, speed), first, speed)
+
+    def _run(self) -> None:
+        pause_s = LIVE_S if self._is_live else ASK_S
+        while not self._is_over.wait(pause_s):
+            self.turn()

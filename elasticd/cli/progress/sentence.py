@@ -1,0 +1,67 @@
+"""A run's progress in words, the most wanted first, so that a narrow terminal shows those. Pure."""
+
+from collections.abc import Sequence
+
+from elasticd.cli import words
+from elasticd.cli.progress.pace import Speed
+from elasticd.records.progress import RankProgress
+from elasticd.records.world import World
+
+__all__ = ["fitted", "progress_parts"]
+
+SCALARS_SHOWN = 2
+BETWEEN = " | "
+
+
+def progress_parts(world: World, rank: RankProgress | None, speed: Speed) -> list[str]:
+    """Say where the training stands; `rank` is what its lowest rank said, None: nobody answers."""
+    size = f"{words.counted(len(world.nodes), 'node')}, {words.counted(world.size, 'worker')}"
+    if rank is None:
+        return ["no word of the ranks yet", size]
+    if rank.generation < world.generation:
+        return [f"generation {world.generation} begins", size]
+    if rank.step is None:
+        ago = rank.output_ago_s
+        wrote = "no output yet" if ago is None else f"last output {words.duration(ago)} ago"
+        return [wrote, size, *_checkpoint(rank)]
+    parts = [f"step {rank.step}"]
+    if rank.why_paused:
+        parts.append(f"paused: {rank.why_paused}")
+    if rank.epoch or rank.epochs:
+        of = f"/{rank.epochs}" if rank.epochs else ""
+        # The first epoch is number 0 for the script, and the first of so many for a person.
+        parts.append(f"epoch {min(rank.epoch + 1, rank.epochs or rank.epoch + 1)}{of}")
+    if speed.samples_s is not None:
+        parts.append(f"{_rate(speed.samples_s)} samples/s")
+    elif speed.steps_s is not None:
+        parts.append(f"{_rate(speed.steps_s)} steps/s")
+    if speed.rest_s is not None:
+        parts.append(f"ends in {words.duration(speed.rest_s)}")
+    shown = list(rank.scalars.items())[:SCALARS_SHOWN]
+    parts += [f"{name} {value:.4g}" for name, value in shown]
+    parts += [size, *_checkpoint(rank)]
+    if rank.committed_ago_s is not None:
+        parts.append(f"commit {words.seconds(rank.committed_ago_s)} ago")
+    return parts
+
+
+def fitted(parts: Sequence[str], width: int) -> str:
+    """Join as many of them as fit into the width, at least the first, which is cut if need be."""
+    text = ""
+    for part in parts:
+        longer = text + BETWEEN + part if text else part
+        if text and len(longer) > width:
+            break
+        text = longer
+    return text[: max(0, width)]
+
+
+def _checkpoint(rank: RankProgress) -> list[str]:
+    if rank.checkpoint_ago_s is None:
+        return []
+    return [f"checkpoint {words.duration(rank.checkpoint_ago_s)} ago"]
+
+
+def _rate(value: float) -> str:
+    """Three digits, and no exponent that a large number gets from the g format."""
+    return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}".replace(",", " ")
