@@ -55,6 +55,7 @@ class Simulation:
         self.twins: list[Node] = []
         self.trace = trace
         self.agents: list[Agent] = []
+        self.by_life: dict[Life, Agent] = {}
         self.holders: dict[NodeId, dict[Agent, None]] = {}
         """Who holds a connection to a node; a dict as a set that keeps its order."""
         self.journal_of: NodeId | None = None
@@ -105,7 +106,7 @@ class Simulation:
 
     def is_refused(self, life: Life) -> bool:
         """At that agent's address nobody listens, and its machine says so."""
-        agent = next(agent for agent in self.agents if agent.life == life)
+        agent = self.by_life[life]
         return not agent.is_alive and not agent.node.is_off
 
     def twin(self, name: NodeId) -> Node:
@@ -139,6 +140,7 @@ class Simulation:
 
     def agent_born(self, agent: Agent) -> None:
         self.agents.append(agent)
+        self.by_life.setdefault(agent.life, agent)
         if agent.node.name == self.journal_of:
             agent.journal = []
 
