@@ -82,6 +82,8 @@ class StoreAddress:
 class StallLimit(StrEnum):
     """The longest of the limits without progress that a worker has passed; in this order."""
 
+    OTHER = "other"
+    """A word of a newer version; as good as STEP, which ends nobody by itself."""
     STEP = "step"
     """Twenty steps and five seconds at least: it waits for others, or others for it."""
     RECORD = "record"

@@ -63,7 +63,8 @@ def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:
 
 def _is_waited_for(last: Stall, stalls: list[Stall]) -> bool:
     """True if others wait in a step for this one for too long: what an agent asks on one node."""
-    if last.limit is StallLimit.STEP or last.place == max(stall.place for stall in stalls):
+    is_short = not last.limit.is_beyond(StallLimit.STEP)
+    if is_short or last.place == max(stall.place for stall in stalls):
         return False
     # Nobody commits a step that it did not take part in: behind in steps is within one.
     return last.is_in_step or any(stall.step > last.step for stall in stalls)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from elasticd.errors import NotSupported
 from elasticd.records.codec import decode, encode, from_plain, to_plain
 from elasticd.records.compression import RECORD_LIMIT_BYTES
-from elasticd.records.ids import JobName
+from elasticd.records.ids import Generation, JobName, Nonce, Slot
 from elasticd.records.incident import Incident
 from elasticd.records.job import Active, EndedJob, EntryKind, JobSpec, JobStatus, Want
-from elasticd.records.member import Drain, Member, Node, Result
+from elasticd.records.member import Drain, Member, Node, Result, Stall, StallLimit
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 
@@ -100,6 +100,14 @@ def test_word_that_a_newer_version_added_hides_no_record(field: str, word: objec
         value = json.dumps(plain | {field: nonsense}).encode()
         with pytest.raises(NotSupported, match="does not fit"):
             decode(JobStatus, value)
+
+
+def test_limit_of_a_newer_version_blames_nobody() -> None:
+    """It counts as the shortest, which is only ever told of who waits."""
+    stall = Stall(slot=Slot(0), nonce=Nonce(1), generation=Generation(1), step=1, sequence=1)
+    told = json.loads(json.dumps(to_plain(stall)).replace("progress", "of_tomorrow"))
+    assert from_plain(Stall, told).limit is StallLimit.OTHER
+    assert not StallLimit.OTHER.is_beyond(StallLimit.STEP)
 
 
 def test_word_without_which_nothing_can_be_done_is_refused() -> None:
