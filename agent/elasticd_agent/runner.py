@@ -18,6 +18,7 @@ from elasticd.rendezvous.decide import RACES_BEFORE_REREAD, decide, wake_at_s
 from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.account.recording import plain, recording_of
 from elasticd_agent.clock import now_s
 from elasticd_agent.host import Host
 from elasticd_agent.last_save import end_share_s
@@ -105,6 +106,7 @@ class Runner:
         )
         self.account = host.accounts.of(spec, now_s())
         self.workers.attached.heard = self._beat
+        self._recording = recording_of(self.account, host, incarnation)
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
@@ -166,7 +168,7 @@ class Runner:
 
     def wake_s(self) -> float | None:
         """When `tick` is wanted next."""
-        times = [wake_at_s(self.state), self._pool_retry_s]
+        times = [wake_at_s(self.state), self._pool_retry_s, self._recording.wake_s]
         times += [at_s for at_s, _ in self._gentle]
         return min((t for t in times if t is not None), default=None)
 
@@ -178,6 +180,7 @@ class Runner:
         for due in [item for item in self._gentle if item[0] <= at_s]:
             self._gentle.remove(due)
             self.workers.stop(due[1])
+        self._recording.take_due(self.state, at_s)
         wake = wake_at_s(self.state)
         if wake is not None and wake <= at_s:
             self.feed(ev.Ticked())
@@ -230,7 +233,12 @@ class Runner:
             case fx.Withdraw(result=result):
                 # A fact for people; nothing is decided by it.
                 result = replace(result, saved=self.workers.last_save.saved)
+                self._recording.write(self.state, now_s(), is_last=True)
                 self._performer.perform(replace(effect, result=result))
+            case fx.WriteIncident(incident=incident):
+                cost_s = plain(self.account.change_s())
+                self._performer.perform(replace(effect, incident=replace(incident, spent_s=cost_s)))
+                self._recording.write(self.state, now_s())
             case fx.Retire():
                 self.retired = Retired(
                     is_job_over=effect.is_job_over,

@@ -50,6 +50,11 @@ class Incident:
     lost_steps: int = 0
     received_bytes: int = 0
     """State that came from other ranks to this node's workers."""
+    restored_from: str = ""
+    """Where a state that no rank had came back from: ranks, memory or storage."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Slot-seconds of this node's slots by time cause, from its last commit before the change to
+    the first one after it; empty where an older version wrote it."""
     note: str = ""
     is_announced: bool = False
     """Written with the world, by its proposer, before anybody had arrived: nothing was measured."""

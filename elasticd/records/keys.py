@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.ids import Generation, JobName, Life, NodeId
 
 __all__ = ["Keys"]
 
@@ -84,6 +84,16 @@ class Keys:
     def incidents_of(self, job: JobName, generation: Generation) -> str:
         # Zero-padded, so that the order of the keys is the order of the generations.
         return f"{self.incidents(job)}{generation:08d}/"
+
+    def progress(self, job: JobName) -> str:
+        return f"{self.job(job)}progress"
+
+    def times_spent(self, job: JobName) -> str:
+        return f"{self.job(job)}time-spent/"
+
+    def time_spent(self, job: JobName, node: NodeId, life: Life) -> str:
+        """Of one agent: another process on the same node counts from 0."""
+        return f"{self.times_spent(job)}{node}/{life}"
 
     def results(self, job: JobName) -> str:
         return f"{self.job(job)}results/"

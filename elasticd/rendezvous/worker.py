@@ -213,6 +213,7 @@ def _stepped(state: JobState, worker: Worker, event: ev.WorkerStepped, now_s: fl
                 step=event.step,
                 lost_steps=max(incident.lost_steps, event.lost_steps),
                 received_bytes=incident.received_bytes + event.received_bytes,
+                restored_from=incident.restored_from or event.place,
                 note=incident.note or event.note,
             ),
         )

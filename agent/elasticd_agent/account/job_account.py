@@ -13,9 +13,11 @@ from elasticd.channel.worker import Beat
 from elasticd.goodput.account import Account, Parts
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Nonce, Slot
-from elasticd.records.job import JobSpec
+from elasticd.records.job import JobSpec, target_nodes
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import JobState
+from elasticd_agent.account.generations import Generations
+from elasticd_agent.account.record_writer import RecordWriter
 from elasticd_agent.account.slot_cause import cause_of, is_planned_end
 
 __all__ = ["JobAccount"]
@@ -51,6 +53,21 @@ class _Track:
     """Its sums as they were last counted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """How far the job is, as a worker here told."""
+
+    step: int = 0
+    samples: int = 0
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """Those that are finite."""
+
+    @classmethod
+    def of(cls, beat: Beat) -> "Newest":
+        finite = {name: value for name, value in beat.scalars.items() if math.isfinite(value)}
+        return cls(step=beat.step, samples=beat.samples, scalars=finite)
+
+
 class JobAccount:
     """All methods run on the owner's thread; `account` may be read on any, as it never changes."""
 
@@ -67,6 +84,14 @@ class JobAccount:
         """Steps of the generation up to here were done before."""
         self._redo_in = Generation(0)
         self._change: dict[TimeCause, float] = {}
+        self.generations = Generations()
+        self.newest = Newest()
+        """What the last commit that was heard of here says of the job."""
+        self.wanted_slots = 0
+        self._wanted_s = 0.0
+        self._wanted_since_s: float | None = None
+        self.writer: RecordWriter | None = None
+        """Who writes it down, once there is something; it goes on over memberships."""
 
     def follow(self, event: ev.Event, state: JobState, now_s: float) -> None:
         """Take note of how things stand after a decision, before its effects are carried out."""
@@ -82,6 +107,7 @@ class JobAccount:
             state.dead,
             state.is_replaced,
             state.is_in_process,
+            state.wants,
         )
         is_same = len(seen) == len(self._seen) and all(
             now is before for now, before in zip(seen, self._seen, strict=True)
@@ -90,6 +116,11 @@ class JobAccount:
             return
         self._seen = seen
         self.is_in_process = state.is_in_process
+        self._want(state, now_s)
+        if state.world is not None:
+            self.generations.see(state.world.generation, now_s)
+            if state.is_world_ended:
+                self.generations.end(state.world.generation, now_s)
         if isinstance(event, ev.WorkerStepped):
             self._begin_generation(event.generation)
         for slot in {*state.slots, *state.workers, *self.account.slots}:
@@ -100,6 +131,8 @@ class JobAccount:
 
     def beat(self, slot: Slot, nonce: Nonce, beat: Beat, now_s: float) -> None:
         """Settle the slot's time up to the last commit that this heartbeat tells of."""
+        if beat.generation and beat.step >= self.newest.step:
+            self.newest = Newest.of(beat)
         track, held = self._tracks.get(slot), self.account.slots.get(slot)
         if track is None or held is None:
             return
@@ -141,12 +174,23 @@ class JobAccount:
             else:
                 self.account = self.account.release(slot, now_s=now_s)
 
+    def wanted_s(self, now_s: float) -> float:
+        """Return wanted slots times the time since this account began."""
+        open_s = now_s - self._wanted_since_s if self._wanted_since_s is not None else 0.0
+        return self._wanted_s + self.wanted_slots * max(0.0, open_s)
+
     def change_s(self) -> Mapping[TimeCause, float]:
         """Return what the change cost that ends now, in slot-seconds, and begin with the next."""
         cost, self._change = self._change, {}
         return cost
 
     # --- private ----------------------------------------------------------------------------------
+
+    def _want(self, state: JobState, now_s: float) -> None:
+        self._wanted_s, self._wanted_since_s = self.wanted_s(now_s), now_s
+        each = state.spec.workers_per_node or len(state.slots)
+        is_wanted = not state.is_over
+        self.wanted_slots = target_nodes(state.spec, state.wants) * each if is_wanted else 0
 
     def _turn(self, slot: Slot, event: ev.Event, state: JobState, now_s: float) -> None:
         cause = cause_of(state, slot)

@@ -1,6 +1,6 @@
 """How keys are spelled."""
 
-from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.ids import Generation, JobName, Life, NodeId
 from elasticd.records.keys import Keys
 
 KEYS = Keys("lab")
@@ -18,6 +18,9 @@ def test_every_key_is_spelled_as_the_architecture_says() -> None:
     assert KEYS.member(JOB, NODE) == root + "jobs/digits/members/gpu-1"
     assert KEYS.world(JOB) == root + "jobs/digits/world"
     assert KEYS.status(JOB) == root + "jobs/digits/status"
+    assert KEYS.progress(JOB) == root + "jobs/digits/progress"
+    spent = root + "jobs/digits/time-spent/gpu-1/ab12"
+    assert KEYS.time_spent(JOB, NODE, Life("ab12")) == spent
     assert KEYS.result(JOB, NODE) == root + "jobs/digits/results/gpu-1"
 
 
@@ -33,6 +36,7 @@ def test_prefixes_end_with_a_slash() -> None:
         KEYS.members(JOB),
         KEYS.incidents(JOB),
         KEYS.results(JOB),
+        KEYS.times_spent(JOB),
     )
     assert all(prefix.startswith(KEYS.root) and prefix.endswith("/") for prefix in prefixes)
 

@@ -1,0 +1,51 @@
+"""For how long an agent has known each generation: what two agents compare, having no one clock."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from elasticd.records.ids import Generation
+
+__all__ = ["Generations"]
+
+KEPT = 16
+"""Whoever writes less often than worlds change may be some generations behind."""
+
+
+class Generations:
+    """The newest ones, on the agent's own clock."""
+
+    def __init__(self) -> None:
+        self._seen_s: dict[Generation, float] = {}
+        self._ended_s: dict[Generation, float] = {}
+
+    @property
+    def newest(self) -> Generation:
+        """0 before any was seen."""
+        return max(self._seen_s, default=Generation(0))
+
+    def see(self, generation: Generation, now_s: float) -> None:
+        """Take note that a world of this generation stands."""
+        if generation <= self.newest:
+            return
+        self._seen_s[generation] = now_s
+        while len(self._seen_s) > KEPT:
+            oldest = min(self._seen_s)
+            del self._seen_s[oldest]
+            self._ended_s.pop(oldest, None)
+
+    def end(self, generation: Generation, now_s: float) -> None:
+        """Take note that it is over, and that no other one stands."""
+        if generation in self._seen_s:
+            self._ended_s.setdefault(generation, now_s)
+
+    def ages_s(self, now_s: float) -> Mapping[Generation, float]:
+        """Return how long ago each was first seen."""
+        return {each: now_s - at_s for each, at_s in self._seen_s.items()}
+
+    @property
+    def lasted_s(self) -> Mapping[Generation, float]:
+        """Return how long each stood, of those that are over."""
+        known = sorted(self._seen_s)
+        next_s = {each: self._seen_s[later] for each, later in pairwise(known)}
+        ends_s = {**next_s, **self._ended_s}
+        return {each: end_s - self._seen_s[each] for each, end_s in ends_s.items()}

@@ -1,0 +1,204 @@
+"""Writes an agent's account, and the job's progress, to etcd; on the courier's thread.
+
+Every second is written down by exactly one record, whatever fails in between. An agent's record
+holds what it counted since somebody took its sums over. Whoever takes them over, the node of rank
+0, adds them to the progress and deletes the record in one transaction, which holds only if neither
+has changed. The agent sees at its next write that its record is gone, and goes on from there; so it
+does no harm to take over from somebody who lives.
+
+Two hosts' clocks are not compared: what is compared is for how long each has known a generation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from elasticd.errors import Fenced, Unavailable
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import Generation, JobName, Life
+from elasticd.records.keys import Keys
+from elasticd.records.time_spent import JobProgress, TimeSpent
+from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, Store, Txn
+
+__all__ = ["PROGRESS_BYTES", "Reading", "RecordWriter", "check_held", "fitted"]
+
+TRIES = 3
+TAKEN_AT_ONCE = 40
+"""etcd takes 128 operations in one transaction; the next write takes the next ones over."""
+PROGRESS_BYTES = 1000
+NAME_LENGTH = 64
+LONGEST_GAP_S = 120.0
+"""Agents write more often than that: what is more is not due to the time since the last write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How things stood when a write became due; made by the owner."""
+
+    spent: TimeSpent
+    """All that this agent counted since its account began."""
+    progress: JobProgress | None = None
+    """None: another node has rank 0. `wanted_s` is what this agent counted."""
+    wanted_slots: int = 0
+    ages_s: Mapping[Generation, float] = field(default_factory=dict)
+    """Of the newest generations: how long ago each was first seen here."""
+    lasted_s: Mapping[Generation, float] = field(default_factory=dict)
+    """Of those that are over: how long after that the next one was seen."""
+    present: frozenset[Life] = frozenset()
+    """Agents that the job has, as far as is known here."""
+
+
+class RecordWriter:
+    """Of one job on one node, for the life of the agent. All runs on the courier's thread."""
+
+    def __init__(self, store: Store, keys: Keys, job: JobName, life: Life) -> None:
+        self._store, self._keys, self._job, self._life = store, keys, job, life
+        self._revision = 0
+        """Of our record as we last saw it; 0: there is none."""
+        self._acknowledged: Mapping[str, float] = {}
+        """All that we counted, as of that write."""
+        self._taken: Mapping[str, float] = {}
+        """The part of it that was taken over."""
+        self._progress_revision: int | None = None
+        self._gone: Mapping[str, float] = {}
+        self._wanted_s = 0.0
+        """Counted by others before us, less what we counted ourselves meanwhile."""
+        self._searched_in = Generation(0)
+
+    def write(self, reading: Reading) -> None:
+        """Write the agent's account and, on the node of rank 0, the job's progress.
+
+        Raises:
+            ElasticdError: etcd does not answer, or refuses.
+        """
+        self._write_spent(reading)
+        if reading.progress is not None:
+            self._write_progress(reading, reading.progress)
+
+    # --- this agent's account ---------------------------------------------------------------------
+
+    def _write_spent(self, reading: Reading) -> None:
+        spent = reading.spent
+        key = self._keys.time_spent(self._job, spent.node, self._life)
+        for _ in range(TRIES):
+            record = replace(spent, seconds=_rounded(_less(spent.seconds, self._taken)))
+            when = (ModifiedAt(key=key, revision=self._revision),)
+            done = self._store.commit(Txn(when=when, then=(Put(key=key, value=encode(record)),)))
+            if done.succeeded:
+                self._revision, self._acknowledged = done.revision, spent.seconds
+                return
+            item = self._store.get(key)
+            if item is None:
+                self._revision, self._taken = 0, self._acknowledged
+            else:  # Our own, of a write whose answer was lost.
+                self._revision = item.mod_revision
+                found = decode(TimeSpent, item.value)
+                self._acknowledged = _more(self._taken, found.seconds)
+        raise Unavailable("Others change this agent's account at the same time.")
+
+    # --- the job's progress -----------------------------------------------------------------------
+
+    def _write_progress(self, reading: Reading, progress: JobProgress) -> None:
+        key = self._keys.progress(self._job)
+        for _ in range(TRIES):
+            if self._progress_revision is None:
+                self._adopt(self._store.get(key), reading, progress)
+            gone = self._gone_agents(reading)
+            seconds = self._gone
+            for _, record in gone:
+                if record is not None:
+                    seconds = _more(seconds, _with_gap(record, reading))
+            wanted_s = round(max(0.0, self._wanted_s + progress.wanted_s), 2)
+            new = replace(progress, seconds=_rounded(seconds), wanted_s=wanted_s)
+            revision = self._progress_revision or 0
+            same = tuple(ModifiedAt(key=i.key, revision=i.mod_revision) for i, _ in gone)
+            put = Put(key=key, value=encode(fitted(new)))
+            deletes = tuple(Delete(key=item.key) for item, _ in gone)
+            when = (ModifiedAt(key=key, revision=revision), *same)
+            done = self._store.commit(Txn(when=when, then=(put, *deletes)))
+            if done.succeeded:
+                self._progress_revision, self._gone = done.revision, seconds
+                if len(gone) < TAKEN_AT_ONCE:
+                    self._searched_in = progress.generation
+                return
+            self._progress_revision = None
+        raise Unavailable("Others write the job's progress at the same time.")
+
+    def _adopt(self, item: KeyValue | None, reading: Reading, progress: JobProgress) -> None:
+        """Go on from what the node that had rank 0 before us wrote last."""
+        self._progress_revision = item.mod_revision if item is not None else 0
+        found = decode(JobProgress, item.value) if item is not None else None
+        if found is None or found.uid != progress.uid:
+            self._gone, self._wanted_s = {}, 0.0
+            return
+        age_s = reading.ages_s.get(found.generation)
+        since_s = max(0.0, age_s - found.generation_s) if age_s is not None else 0.0
+        self._gone = found.seconds
+        self._wanted_s = found.wanted_s + since_s * reading.wanted_slots - progress.wanted_s
+
+    def _gone_agents(self, reading: Reading) -> list[tuple[KeyValue, TimeSpent | None]]:
+        """Find the records of agents that the job no longer has; once in each generation."""
+        assert reading.progress is not None
+        if self._searched_in == reading.progress.generation:
+            return []
+        prefix = self._keys.times_spent(self._job)
+        kept = reading.present | {self._life}
+        keys = [key for key in self._store.keys(prefix) if key.rpartition("/")[2] not in kept]
+        found: list[tuple[KeyValue, TimeSpent | None]] = []
+        for key in keys[:TAKEN_AT_ONCE]:
+            item = self._store.get(key)
+            if item is not None:
+                record = decode(TimeSpent, item.value)
+                is_ours = record.uid == reading.progress.uid
+                found.append((item, record if is_ours else None))
+        return found
+
+
+def fitted(progress: JobProgress) -> JobProgress:
+    """Return it with as many of its scalars as there is room for."""
+    scalars: dict[str, float] = {}
+    best = replace(progress, scalars={})
+    for name in sorted(progress.scalars):
+        if len(name) > NAME_LENGTH:
+            continue
+        scalars[name] = float(f"{progress.scalars[name]:.6g}")
+        new = replace(progress, scalars=dict(scalars))
+        if len(encode(new)) > PROGRESS_BYTES:
+            break
+        best = new
+    return best
+
+
+def check_held(lease_deadline_s: float | None, now_s: float) -> None:
+    """See that this node may write.
+
+    Raises:
+        Fenced: its lease is not surely alive.
+    """
+    if lease_deadline_s is None or now_s >= lease_deadline_s:
+        raise Fenced("The lease of this node is not surely alive.")
+
+
+def _with_gap(record: TimeSpent, reading: Reading) -> Mapping[str, float]:
+    """Add what nobody counted: from the agent's last write to the end of its generation."""
+    lasted_s = reading.lasted_s.get(record.generation)
+    if record.is_last or lasted_s is None:
+        return record.seconds
+    gap_s = min(LONGEST_GAP_S, max(0.0, lasted_s - record.generation_s))
+    return _more(record.seconds, {TimeCause.UNEXPLAINED.value: gap_s * record.slots})
+
+
+def _more(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
+    found = dict(one)
+    for cause, seconds in other.items():
+        found[cause] = found.get(cause, 0.0) + seconds
+    return found
+
+
+def _less(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
+    return {cause: max(0.0, value - other.get(cause, 0.0)) for cause, value in one.items()}
+
+
+def _rounded(seconds: Mapping[str, float]) -> Mapping[str, float]:
+    """Hundredths of a second are enough; a cause without any is left out."""
+    return {cause: round(value, 2) for cause, value in seconds.items() if round(value, 2) > 0.0}

@@ -1,0 +1,245 @@
+"""What agents write of their accounts: every second in exactly one record."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.errors import Unavailable
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import Generation, JobName, Life, NodeId
+from elasticd.records.keys import Keys
+from elasticd.records.time_spent import JobProgress, TimeSpent
+from elasticd.store.api import KeyValue, Txn, TxnResult
+from elasticd.store.memory import MemoryStore
+from elasticd_agent.account.record_writer import (
+    PROGRESS_BYTES,
+    Reading,
+    RecordWriter,
+    fitted,
+)
+
+KEYS, JOB, UID = Keys(), JobName("job"), "u1"
+A, B = Life("aaaa"), Life("bbbb")
+
+
+class Line(MemoryStore):
+    """A store whose answers may get lost, or whose calls do not arrive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loses_answer = self.is_away = False
+
+    def commit(self, txn: Txn) -> TxnResult:
+        if self.is_away:
+            raise Unavailable("nobody answers")
+        done = super().commit(txn)
+        if self.loses_answer:
+            raise Unavailable("no answer came")
+        return done
+
+    def get(self, key: str) -> KeyValue | None:
+        if self.is_away:
+            raise Unavailable("nobody answers")
+        return super().get(key)
+
+
+def reading(
+    seconds: float, *, node: str = "a", is_first: bool = False, generation: int = 1, **more: object
+) -> Reading:
+    progress = JobProgress(uid=UID, generation=Generation(generation), wanted_s=2 * seconds)
+    found = Reading(
+        spent=TimeSpent(
+            node=NodeId(node),
+            uid=UID,
+            seconds={"train": seconds},
+            slots=2,
+            generation=Generation(generation),
+        ),
+        progress=progress if is_first else None,
+        present=frozenset({A, B}),
+    )
+    return replace(found, **more)  # type: ignore[arg-type]
+
+
+def spent(store: MemoryStore, life: Life = A, node: str = "a") -> TimeSpent | None:
+    item = store.get(KEYS.time_spent(JOB, NodeId(node), life))
+    return decode(TimeSpent, item.value) if item is not None else None
+
+
+def progress(store: MemoryStore) -> JobProgress:
+    item = store.get(KEYS.progress(JOB))
+    assert item is not None
+    return decode(JobProgress, item.value)
+
+
+def total(store: MemoryStore) -> float:
+    """All training time that stands in the store."""
+    records = [decode(TimeSpent, item.value) for item in store.list(KEYS.times_spent(JOB)).items]
+    item = store.get(KEYS.progress(JOB))
+    gone = decode(JobProgress, item.value).seconds if item is not None else {}
+    return sum(r.seconds.get("train", 0.0) for r in records) + gone.get("train", 0.0)
+
+
+def test_an_agent_writes_its_sums_over_and_over_into_one_record() -> None:
+    store = Line()
+    writer = RecordWriter(store, KEYS, JOB, A)
+    writer.write(reading(5.0))
+    writer.write(reading(20.0))
+    found = spent(store)
+    assert found is not None and found.seconds == {"train": 20.0}
+    assert len(store.list(KEYS.times_spent(JOB)).items) == 1
+
+
+def test_sums_of_an_agent_that_is_gone_are_taken_over_and_its_record_goes() -> None:
+    store = Line()
+    RecordWriter(store, KEYS, JOB, B).write(reading(30.0, node="b"))
+    first = RecordWriter(store, KEYS, JOB, A)
+    first.write(reading(10.0, is_first=True))
+    assert spent(store, B, "b") is not None, "it is present"
+    first.write(reading(15.0, is_first=True, generation=2, present=frozenset({A})))
+    assert spent(store, B, "b") is None
+    assert progress(store).seconds == {"train": 30.0}
+    assert total(store) == 45.0
+
+
+def test_an_agent_whose_sums_were_taken_over_goes_on_from_there() -> None:
+    """It was thought to be gone, and is not: nothing is counted twice."""
+    store = Line()
+    other = RecordWriter(store, KEYS, JOB, B)
+    other.write(reading(30.0, node="b"))
+    first = RecordWriter(store, KEYS, JOB, A)
+    first.write(reading(10.0, is_first=True, present=frozenset({A})))
+    other.write(reading(36.0, node="b"))
+    found = spent(store, B, "b")
+    assert found is not None and found.seconds == {"train": 6.0}
+    assert total(store) == 46.0
+
+
+def test_what_nobody_counted_of_a_node_that_died_is_unexplained() -> None:
+    """It wrote 4 s into a generation that stood for 9 s here: 5 s of two slots are missing."""
+    store = Line()
+    gone = reading(30.0, node="b")
+    RecordWriter(store, KEYS, JOB, B).write(
+        replace(gone, spent=replace(gone.spent, generation_s=4.0))
+    )
+    first = RecordWriter(store, KEYS, JOB, A)
+    lasted_s = {Generation(1): 9.0}
+    later = reading(10.0, is_first=True, generation=2, present=frozenset({A}), lasted_s=lasted_s)
+    first.write(later)
+    assert progress(store).seconds == {"train": 30.0, "unexplained": 10.0}
+
+
+def test_of_a_node_that_left_in_order_nothing_is_missing() -> None:
+    store = Line()
+    gone = reading(30.0, node="b")
+    RecordWriter(store, KEYS, JOB, B).write(replace(gone, spent=replace(gone.spent, is_last=True)))
+    lasted_s = {Generation(1): 9.0}
+    later = reading(1.0, is_first=True, generation=2, present=frozenset({A}), lasted_s=lasted_s)
+    RecordWriter(store, KEYS, JOB, A).write(later)
+    assert progress(store).seconds == {"train": 30.0}
+
+
+def test_the_time_that_was_wanted_goes_on_with_another_writer() -> None:
+    """Between the last write and the change nobody wrote: 6 s of 4 slots, by the durations."""
+    store = Line()
+    before = reading(50.0, is_first=True)
+    assert before.progress is not None
+    before = replace(before, progress=replace(before.progress, generation_s=20.0))
+    RecordWriter(store, KEYS, JOB, A).write(before)
+    assert progress(store).wanted_s == 100.0
+    ages_s = {Generation(1): 26.0, Generation(2): 0.0}
+    after = reading(7.0, node="b", is_first=True, generation=2, ages_s=ages_s, wanted_slots=4)
+    other = RecordWriter(store, KEYS, JOB, B)
+    other.write(after)
+    assert progress(store).wanted_s == 124.0
+    assert after.progress is not None
+    later = replace(after, progress=replace(after.progress, wanted_s=18.0))
+    other.write(later)
+    assert progress(store).wanted_s == 128.0
+
+
+def test_the_records_of_another_job_of_this_name_are_not_ours() -> None:
+    store = Line()
+    old = reading(30.0, node="b", is_first=True)
+    assert old.progress is not None
+    old = replace(old, spent=replace(old.spent, uid="u0"), progress=replace(old.progress, uid="u0"))
+    RecordWriter(store, KEYS, JOB, B).write(old)
+    first = RecordWriter(store, KEYS, JOB, A)
+    first.write(reading(1.0, is_first=True, generation=2, present=frozenset({A})))
+    found = progress(store)
+    assert (found.uid, found.seconds, found.wanted_s) == (UID, {}, 2.0)
+    assert spent(store, B, "b") is None
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_lost_answer_counts_nothing_twice(is_first: bool) -> None:
+    store = Line()
+    writer = RecordWriter(store, KEYS, JOB, A)
+    store.loses_answer = True
+    with pytest.raises(Unavailable):
+        writer.write(reading(5.0, is_first=is_first))
+    store.loses_answer = False
+    writer.write(reading(8.0, is_first=is_first))
+    assert total(store) == 8.0
+
+
+_moves = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "first", "first takes a", "first takes b"]),
+        st.sampled_from(["", "", "", "away"]),
+        st.floats(0.0, 10.0).map(lambda value: round(value, 2)),
+    ),
+    max_size=40,
+)
+
+
+@given(_moves)
+def test_every_second_stands_in_one_record_whatever_fails(
+    moves: list[tuple[str, str, float]],
+) -> None:
+    """Two agents count, a third takes over whom it likes; calls fail. At the end all write."""
+    store = Line()
+    lives = {"a": A, "b": B, "first": Life("ffff")}
+    writers = {name: RecordWriter(store, KEYS, JOB, life) for name, life in lives.items()}
+    counted = dict.fromkeys(lives, 0.0)
+    generation = 1
+
+    def write(name: str, without: str = "") -> None:
+        nonlocal generation
+        generation += 1
+        present = frozenset(life for each, life in lives.items() if each != without)
+        is_first = name == "first"
+        now = reading(
+            counted[name], node=name, is_first=is_first, generation=generation, present=present
+        )
+        writers[name].write(now)
+
+    for what, fails, seconds in moves:
+        name, _, without = what.partition(" takes ")
+        counted[name] += seconds
+        store.is_away = fails == "away"
+        try:
+            write(name, without)
+        except Unavailable:
+            continue
+    store.is_away = False
+    for name in lives:
+        write(name)
+    assert math.isclose(total(store), sum(counted.values()), abs_tol=0.02 * (len(moves) + 4))
+
+
+def test_progress_is_never_more_than_a_kilobyte() -> None:
+    """Of 10,000 names the first ones of the alphabet; a name that is too long is none."""
+    scalars = {f"name-{number:05d}" * 3: 1 / 3 for number in range(10_000)}
+    full = JobProgress(
+        uid="u" * 36,
+        seconds={str(number): 123456789.12 for number in range(14)},
+        scalars={**scalars, "a" * 65: 1.0, "loss": 0.123456789},
+    )
+    found = fitted(full)
+    assert len(encode(found)) <= PROGRESS_BYTES
+    assert found.scalars and max(found.scalars.values()) == 0.333333
+    assert fitted(replace(full, scalars={"loss": 0.123456789})).scalars == {"loss": 0.123457}
