@@ -8,7 +8,9 @@ import click
 
 from elasticd.cli import words
 from elasticd.cli.jobs.options import json_options, report_of
+from elasticd.cli.jobs.time_words import change_cost, time_rows, time_sentence
 from elasticd.cli.source import job_source
+from elasticd.cli.table import show_table
 from elasticd.control.progress import read_progress
 from elasticd.control.report import (
     Change,
@@ -35,6 +37,7 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
             "status": to_plain(report.status),
             "changes": [_change_plain(change) for change in report.changes],
             "progress": to_plain(ranks),
+            "account": report.time.plain if report.time is not None else None,
         }
         click.echo(json.dumps(plain, indent=2))
         return 0
@@ -50,6 +53,8 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
         )
         if phases:
             click.echo(f"          took {words.seconds(change.total_s)}: {phases}")
+        if cost := change_cost(change):
+            click.echo(f"          {cost}")
         if change.unnoticed_s:
             idle = words.seconds(change.unnoticed_s)
             click.echo(f"          before that no step had ended for {idle}")
@@ -61,10 +66,13 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
     if words.is_failed(report.status) and report.status.failure is not None:
         for line in words.failure_lines(report.status.failure):
             click.echo(line)
+    if report.time is not None:
+        show_table(("CAUSE", "SLOT-SECONDS", "SHARE"), time_rows(report.time))
+        click.echo(time_sentence(report.time))
     return 0
 
 
 def _change_plain(change: Change) -> object:
     plain = to_plain(change)
     assert isinstance(plain, dict)
-    return {**plain, "total_s": change.total_s}
+    return {**plain, "total_s": change.total_s, "slot_s": round(change.slot_s, 2)}

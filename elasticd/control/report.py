@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 
+from elasticd.control.job_time import JobTime, job_time
 from elasticd.control.occupancy import Use, elsewhere, left_out, read_cluster, waiting_for
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
@@ -57,7 +58,16 @@ class Change:
     step: int | None = None
     lost_steps: int = 0
     received_bytes: int = 0
+    restored_from: str = ""
+    """Where a state that no rank had came back from: ranks, memory or storage."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Slot-seconds of all nodes by time cause, from the last commit before to the first after."""
     note: str = ""
+
+    @property
+    def slot_s(self) -> float:
+        """What the change cost in slot-seconds, as far as nodes told; 0: not known."""
+        return sum(self.spent_s.values())
 
     @property
     def total_s(self) -> float:
@@ -75,6 +85,8 @@ class JobReport:
     results: tuple[Result, ...] = ()
     changes: tuple[Change, ...] = ()
     """In the order of their generations; the first is the first world."""
+    time: JobTime | None = None
+    """Where the time of all its slots went; None: no agent wrote that."""
     elsewhere: str = ""
     """Of a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
 
@@ -193,6 +205,11 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
         wants={want.writer: want for want in wants},
         results=tuple(decode(Result, value) for value in _under(values, keys.results(job))),
         changes=_changes(incidents),
+        time=job_time(
+            values.get(keys.progress(job)),
+            _under(values, keys.times_spent(job)),
+            uid=decode(JobSpec, spec).uid,
+        ),
     )
 
 
@@ -289,5 +306,15 @@ def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId,
         step=max((i.step for i in found if i.step is not None), default=None),
         lost_steps=max(incident.lost_steps for incident in found),
         received_bytes=sum(incident.received_bytes for incident in found),
+        restored_from=next((i.restored_from for i in found if i.restored_from), ""),
+        spent_s=_added(incident.spent_s for incident in found),
         note=next((incident.note for incident in found if incident.note), ""),
     )
+
+
+def _added(parts: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for part in parts:
+        for cause, seconds in part.items():
+            found[cause] = round(found.get(cause, 0.0) + seconds, 2)
+    return found

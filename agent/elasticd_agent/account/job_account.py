@@ -84,6 +84,7 @@ class JobAccount:
         """Steps of the generation up to here were done before."""
         self._redo_in = Generation(0)
         self._change: dict[TimeCause, float] = {}
+        self._told_in = Generation(0)
         self.generations = Generations()
         self.newest = Newest()
         """What the last commit that was heard of here says of the job."""
@@ -127,6 +128,8 @@ class JobAccount:
             self._turn(slot, event, state, now_s)
         if isinstance(event, ev.WorkerStepped) and event.slot in self._tracks:
             self._tracks[event.slot].step = event.step
+            if self._told_in == event.generation:
+                self._change.clear()  # Of a change that was written down when nodes had arrived.
             self._furthest = max(self._furthest, event.step)
 
     def beat(self, slot: Slot, nonce: Nonce, beat: Beat, now_s: float) -> None:
@@ -181,6 +184,7 @@ class JobAccount:
 
     def change_s(self) -> Mapping[TimeCause, float]:
         """Return what the change cost that ends now, in slot-seconds, and begin with the next."""
+        self._told_in = self.generations.newest
         cost, self._change = self._change, {}
         return cost
 

@@ -9,6 +9,7 @@ does no harm to take over from somebody who lives.
 Two hosts' clocks are not compared: what is compared is for how long each has known a generation.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -109,7 +110,10 @@ class RecordWriter:
                 if record is not None:
                     seconds = _more(seconds, _with_gap(record, reading))
             wanted_s = round(max(0.0, self._wanted_s + progress.wanted_s), 2)
-            new = replace(progress, seconds=_rounded(seconds), wanted_s=wanted_s)
+            at_unix_s = round(time.time(), 3)
+            new = replace(
+                progress, seconds=_rounded(seconds), wanted_s=wanted_s, at_unix_s=at_unix_s
+            )
             revision = self._progress_revision or 0
             same = tuple(ModifiedAt(key=i.key, revision=i.mod_revision) for i, _ in gone)
             put = Put(key=key, value=encode(fitted(new)))

@@ -6,6 +6,7 @@ events led there, nor whether one was missed.
 
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Slot
+from elasticd.records.job import target_nodes
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
 from elasticd.rendezvous.member import desired_generation, is_shut_out, my_node
@@ -31,10 +32,14 @@ def cause_of(state: JobState, slot: Slot) -> TimeCause | None:
     if mine is None:
         if is_shut_out(state):
             return TimeCause.RECOVER
-        return TimeCause.SPARE if _is_ready(state, worker) else TimeCause.START
-    if all(named.slot != slot for named in mine.workers):
+        return TimeCause.SPARE if _is_spare(state, world, worker) else TimeCause.START
+    named = next((each for each in mine.workers if each.slot == slot), None)
+    if named is None:
         return _beside_world(state, slot)
-    return _in_process(state, world, worker) if state.is_in_process else _restart(state, slot)
+    if state.is_in_process:
+        is_lost = worker is not None and worker.nonce > named.nonce
+        return TimeCause.RECOVER if is_lost else _in_process(state, world, worker)
+    return _restart(state, slot)
 
 
 def is_planned_end(state: JobState) -> bool:
@@ -118,6 +123,12 @@ def _changing(world: World) -> TimeCause:
     if world.reason is Reason.FIRST_WORLD:
         return TimeCause.START
     return TimeCause.RESIZE if world.reason.is_planned else TimeCause.RECOVER
+
+
+def _is_spare(state: JobState, world: World, worker: Worker | None) -> bool:
+    """Who is to be taken in next is none: it is still on its way into the world."""
+    is_enough = len(world.nodes) >= target_nodes(state.spec, state.wants)
+    return is_enough and _is_ready(state, worker)
 
 
 def _is_ready(state: JobState, worker: Worker | None) -> bool:

@@ -16,7 +16,7 @@ from tests.unit.agent.account.account_case import (
     training_job,
 )
 from tests.unit.rendezvous.facts import failure, running, world
-from tests.unit.rendezvous.trainers import entered, finished, kept, paced, stepped, trainer
+from tests.unit.rendezvous.trainers import attach, entered, finished, kept, paced, stepped, trainer
 
 T = TimeCause
 
@@ -47,7 +47,7 @@ def test_the_pools_imports_are_start_and_a_ready_node_that_is_not_needed_is_spar
     told = Accounted(0)
     told.tell(ev.SlotsGranted(slots=(Slot(0),)))
     told.tell(ev.StatusSeen(status=running(1), revision=101))
-    told.tell(ev.WorldSeen(world=world(1, 1), revision=102))
+    told.tell(ev.WorldSeen(world=world(1, 1, 2, 3, 4), revision=102))
     told.tick(3.0)
     told.tell(ev.PoolChanged(is_ready=True))
     told.tick(20.0)
@@ -204,9 +204,39 @@ def test_a_worker_that_is_lost_recovers_until_its_successor_commits() -> None:
     told = training_job(1)
     told.failed(failure(0, generation=1, signal="SIGKILL"))
     told.exited(-9)
-    told.world(kept(2, 1, 0, nonces={0: ()}, reason=Reason.WORKER_KILLED))
+    told.now_s += 1.0
+    told.world(kept(2, 1, reason=Reason.WORKER_KILLED))
     told.now_s += 40.0
-    assert told.spent() == {T.START: 10.0, T.RECOVER: 40.0}
+    attach(told, nonce=2)
+    told.now_s += 5.0
+    told.world(kept(3, 1, 0, nonces={0: (2,)}, reason=Reason.JOINED))
+    told.now_s += 1.0
+    entered(told, 3, nonce=2)
+    stepped(told, 3, 30, nonce=2)
+    told.now_s += 1.0
+    assert told.spent() == {T.START: 10.0, T.RECOVER: 47.0, T.TRAIN: 1.0}
+
+
+def test_who_is_to_be_taken_in_is_no_spare() -> None:
+    told = Accounted(0, max_nodes=2)
+    told.standby()
+    told.status(running(1))
+    told.world(world(1, 1))
+    told.tick(5.0)
+    told.world(world(2, 1, 2))
+    told.tick(20.0)
+    assert told.spent() == {T.START: 5.0, T.SPARE: 20.0}
+
+
+def test_what_came_after_a_change_was_told_is_not_the_cost_of_the_next() -> None:
+    """Before it is known that the script calls `elasticd.run`, a change ends with its arrival."""
+    told = running_job()
+    told.account.change_s()
+    told.tell(ev.WorkerAttached(slot=Slot(0), nonce=Nonce(1)))
+    told.now_s += 6.0
+    entered(told, 1)
+    stepped(told, 1, 1)
+    assert told.account.change_s() == {}
 
 
 def test_the_end_of_training_is_saved_and_then_the_processes_end() -> None:

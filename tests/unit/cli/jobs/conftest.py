@@ -34,8 +34,8 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     def all_of_them(values: object) -> Iterator[list[Source]]:
         yield [source]
 
-    for name in OPENERS:
-        module = importlib.import_module(f"{ROOM}.{name}")
+    for name in (*(f"{ROOM}.{opener}" for opener in OPENERS), "elasticd.cli.show"):
+        module = importlib.import_module(name)
         monkeypatch.setattr(module, "job_source", one, raising=False)
         monkeypatch.setattr(module, "sources", all_of_them, raising=False)
     return made

@@ -1,0 +1,71 @@
+"""Where the time of all slots of a job went, put together from what its agents wrote. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from elasticd.goodput.cause import TimeCause
+from elasticd.goodput.formula import attainment, causes_of, goodput, total
+from elasticd.records.codec import decode
+from elasticd.records.time_spent import JobProgress, TimeSpent
+
+__all__ = ["JobTime", "job_time"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTime:
+    """As of what agents wrote last: a quarter of a minute ago, while the job runs."""
+
+    seconds: Mapping[TimeCause, float]
+    """Slot-seconds."""
+    wanted_s: float = 0.0
+    """Wanted slots times the time that went by, in slot-seconds; 0: not known."""
+    is_in_process: bool = False
+    """Else no steps were seen: `train` means that workers ran."""
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def goodput(self) -> float | None:
+        """Share of the slots' time that trained; None: of no time."""
+        return goodput(self.seconds)
+
+    @property
+    def attainment(self) -> float | None:
+        """Training time against what was wished for; None: not known."""
+        return attainment(self.seconds, self.wanted_s)
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "seconds": {cause.value: round(self.seconds.get(cause, 0.0), 2) for cause in TimeCause},
+            "total_s": round(self.total_s, 2),
+            "wanted_s": round(self.wanted_s, 2),
+            "goodput": self.goodput,
+            "attainment": self.attainment,
+            "is_in_process": self.is_in_process,
+        }
+
+
+def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTime | None:
+    """Add up the job's progress and what its agents counted; None where nobody wrote any.
+
+    Raises:
+        NotSupported: a record of a newer schema.
+    """
+    found = decode(JobProgress, progress) if progress is not None else None
+    if found is not None and found.uid != uid:
+        found = None
+    records = [record for value in spent if (record := decode(TimeSpent, value)).uid == uid]
+    if found is None and not records:
+        return None
+    parts = [record.seconds for record in records]
+    if found is None:
+        return JobTime(seconds=total(map(causes_of, parts)))
+    return JobTime(
+        seconds=total(map(causes_of, (found.seconds, *parts))),
+        wanted_s=found.wanted_s,
+        is_in_process=found.is_in_process,
+    )

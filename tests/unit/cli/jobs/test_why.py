@@ -1,0 +1,87 @@
+"""`elasticd why`: what each change cost, and where all the time went."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from elasticd.cli.main import main
+from elasticd.records.ids import Generation, Life, NodeId
+from elasticd.records.incident import Incident
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Phase, Reason
+from elasticd.records.time_spent import JobProgress, TimeSpent
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, SPEC, put
+
+
+@pytest.fixture
+def told(store: MemoryStore) -> MemoryStore:
+    """Two nodes that told of a lost one, and what they and the lost one counted."""
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.SUCCEEDED, generation=Generation(2)))
+    for name, notice_s in (("a", 1.0), ("b", 1.25)):
+        node = NodeId(name)
+        incident = Incident(
+            generation=Generation(2),
+            node=node,
+            host=name,
+            reason=Reason.NODE_LOST,
+            lost=(NodeId("c"),),
+            world_size=2,
+            nodes=2,
+            spent_s={"notice": notice_s, "recover": 4.0},
+            restored_from="storage" if name == "a" else "",
+        )
+        put(store, KEYS.incident(JOB, Generation(2), node), incident)
+        spent = TimeSpent(node=node, uid=SPEC.uid, seconds={"train": 60.0, "recover": 4.0})
+        put(store, KEYS.time_spent(JOB, node, Life(f"life{name}")), spent)
+    gone = {"train": 30.0, "unexplained": 2.0, "wait": 0.01}
+    progress = JobProgress(uid=SPEC.uid, seconds=gone, wanted_s=200.0, is_in_process=True)
+    put(store, KEYS.progress(JOB), progress)
+    return store
+
+
+def test_a_change_says_what_it_cost_and_the_end_where_all_time_went(
+    told: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", JOB]) == 0
+    shown = capfd.readouterr().out
+    assert "cost 10.25 s of slots: recover 8.00 s, notice 2.25 s" in shown
+    rows = [line.split() for line in shown.splitlines() if "%" in line and len(line.split()) == 3]
+    assert rows == [
+        ["train", "150.0", "93.7%"],
+        ["recover", "8.0", "5.0%"],
+        ["unexplained", "2.0", "1.2%"],
+        ["all", "160.0", "100.0%"],
+    ]
+    assert "goodput 93.7% of the time of all slots but spare ones, attainment 75.0%" in shown
+
+
+def test_where_no_steps_are_seen_workers_run(
+    told: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put(told, KEYS.progress(JOB), JobProgress(uid=SPEC.uid))
+    assert main(["why", JOB]) == 0
+    shown = capfd.readouterr().out
+    assert "running " in shown and "train " not in shown
+    assert "steps are not seen here" in shown
+
+
+def test_programs_get_the_same(told: MemoryStore, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", JOB, "--json"]) == 0
+    plain = json.loads(capfd.readouterr().out)
+    assert plain["account"]["seconds"]["recover"] == 8.0
+    assert plain["account"]["attainment"] == 0.75
+    (change,) = plain["changes"]
+    assert change["spent_s"] == {"notice": 2.25, "recover": 8.0}
+    assert (change["slot_s"], change["restored_from"]) == (10.25, "storage")
+
+
+def test_of_a_job_of_an_older_version_nothing_is_known(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put(store, KEYS.spec(JOB), replace(SPEC, uid="v"))
+    assert main(["why", JOB]) == 0
+    assert "goodput" not in capfd.readouterr().out
+    assert main(["why", JOB, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["account"] is None
