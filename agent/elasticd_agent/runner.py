@@ -18,6 +18,7 @@ from elasticd.rendezvous.decide import RACES_BEFORE_REREAD, decide, wake_at_s
 from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.account.incident_file import IncidentFile
 from elasticd_agent.account.recording import plain, recording_of
 from elasticd_agent.clock import now_s
 from elasticd_agent.host import Host
@@ -107,6 +108,7 @@ class Runner:
         self.account = host.accounts.of(spec, now_s())
         self.workers.attached.heard = self._beat
         self._recording = recording_of(self.account, host, incarnation)
+        self._incidents = IncidentFile(host.run_folder / spec.name)
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
@@ -236,8 +238,9 @@ class Runner:
                 self._recording.write(self.state, now_s(), is_last=True)
                 self._performer.perform(replace(effect, result=result))
             case fx.WriteIncident(incident=incident):
-                cost_s = plain(self.account.change_s())
-                self._performer.perform(replace(effect, incident=replace(incident, spent_s=cost_s)))
+                incident = replace(incident, spent_s=plain(self.account.change_s()))
+                self._incidents.add(incident)
+                self._performer.perform(replace(effect, incident=incident))
                 self._recording.write(self.state, now_s())
             case fx.Retire():
                 self.retired = Retired(

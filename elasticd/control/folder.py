@@ -23,7 +23,7 @@ from elasticd.store.private_folder import PREFIX
 
 __all__ = ["OF_WORKERS", "JobFolder", "local_jobs", "make_private", "move_aside"]
 
-OF_WORKERS = ("gen-*", "prepared", "incidents")
+OF_WORKERS = ("gen-*", "prepared", "incidents", "incidents.jsonl")
 """What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
 OURS = (*OF_WORKERS, "agents", "records.json")
 RECORDS = ("records.json", "endpoint", ".endpoint", "etcd")

@@ -1,16 +1,23 @@
 """One job on this node, and what is left of it where a bug of ours ends it."""
 
+import json
 import queue
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from elasticd.records.codec import encode
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, Incarnation, JobName, Slot
+from elasticd.records.incident import Incident
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
+from elasticd.records.reason import Reason
+from elasticd.records.time_spent import TimeSpent
+from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.member import desired_result
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import runner as module
@@ -20,6 +27,7 @@ from elasticd_agent.courier import Courier
 from elasticd_agent.host import Host
 from elasticd_agent.inbox import Item
 from elasticd_agent.job_guard import JobGuard
+from elasticd_agent.last_save import LastSave
 from elasticd_agent.orphans import Children
 from elasticd_agent.runner import Runner
 from tests.sim.schedule import spec_of
@@ -40,7 +48,9 @@ class NoWorkers:
 
 
 class Scene:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, run_folder: Path = Path("/nowhere")
+    ) -> None:
         monkeypatch.setattr(module, "Workers", NoWorkers)
         self.store, self.courier = MemoryStore(), Courier()
         self.lease = self.store.grant(5.0, lambda: None)
@@ -65,7 +75,7 @@ class Scene:
             children=Children(),
             lookout=None,  # type: ignore[arg-type]
             accounts=AccountBook(),
-            run_folder=Path("/nowhere"),
+            run_folder=run_folder,
             event_log=None,
             is_for_one_job=False,
         )
@@ -119,3 +129,42 @@ def test_nobody_is_left_among_the_members_that_nobody_serves(
     scene.done()
     is_own = life == 1
     assert (scene.store.get(key) is None) == is_own
+
+
+def test_an_incident_says_what_the_change_cost_and_the_account_follows_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In etcd and in the job's folder; what the agent counted so far is written behind it."""
+    scene = Scene(monkeypatch, tmp_path)
+    (tmp_path / JOB).mkdir()
+    monkeypatch.setattr(scene.runner.account, "change_s", lambda: {TimeCause.RECOVER: 3.004})
+    node, one = name(0), Generation(1)
+    incident = Incident(generation=one, node=node, host="h", reason=Reason.NODE_LOST)
+    scene.runner._perform(fx.WriteIncident(incident=incident))
+    scene.done()
+    item = scene.store.get(KEYS.incident(JOB, one, node))
+    assert item is not None
+    assert decode(Incident, item.value).spent_s == {"recover": 3.0}
+    (spent,) = scene.store.list(KEYS.times_spent(JOB)).items
+    assert decode(TimeSpent, spent.value).slots == 1
+    scene.runner._incidents.wait(WAIT_S)
+    (line,) = (tmp_path / JOB / "incidents.jsonl").read_text().splitlines()
+    assert json.loads(line)["spent_s"] == {"recover": 3.0}
+
+
+def test_the_account_is_written_again_before_the_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes it over then knows that nothing is missing."""
+    scene = Scene(monkeypatch)
+    scene.runner.workers.last_save = LastSave(scene.runner.workers.attached, is_wanted=False)
+    scene.runner._perform(fx.Withdraw(result=desired_result(scene.runner.state, has_left=True)))
+    scene.done()
+    (spent,) = scene.store.list(KEYS.times_spent(JOB)).items
+    assert decode(TimeSpent, spent.value).is_last
+
+
+def test_an_account_is_not_written_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    monkeypatch.setattr(scene, "lease", None)
+    scene.runner._recording.write(scene.runner.state, 0.0)
+    scene.done()
+    assert not scene.store.list(KEYS.times_spent(JOB)).items

@@ -1,0 +1,71 @@
+"""The incidents of a job as JSON lines in its folder, for whoever reads logs and not etcd.
+
+What stands in etcd is bounded, and gone a week after the job; this file stays with the logs. Each
+agent adds a line for each change of world that its node went through, the very record that it
+writes to etcd; agents of one machine, or of one network folder, add to the same file.
+"""
+
+import json
+import os
+import time
+from collections import deque
+from pathlib import Path
+from threading import Lock, Thread
+
+from elasticd.records.codec import to_plain
+from elasticd.records.incident import Incident
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["FILE_NAME", "IncidentFile"]
+
+FILE_NAME = "incidents.jsonl"
+LINES_KEPT = 100
+"""While a disk does not answer; the oldest are lost first."""
+
+log = get_logger()
+
+
+class IncidentFile:
+    """Of one job. Nobody waits for its disk: a thread writes, for as long as there are lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def add(self, incident: Incident) -> None:
+        """Have a line written; any thread."""
+        plain = to_plain(incident)
+        assert isinstance(plain, dict)
+        plain.update(plain.pop("unknown"), at_unix_s=round(time.time(), 3))
+        with self._lock:
+            self._lines.append(json.dumps(plain) + "\n")
+            if self._thread is None:
+                self._thread = Thread(target=self._write, name="incidents", daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when all lines are written, or the time is over."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+
+    def _write(self) -> None:
+        while True:
+            with self._lock:
+                if not self._lines:
+                    self._thread = None
+                    return
+                line = self._lines.popleft()
+            try:
+                # One call of `write`, at the end of the file: lines of several agents do not mix.
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+                file = os.open(self._path, flags, 0o600)
+                try:
+                    os.write(file, line.encode())
+                finally:
+                    os.close(file)
+            except OSError as exc:
+                log.warning("incident.not_written", path=str(self._path), why=exc.strerror)

@@ -1,0 +1,77 @@
+"""The incidents of a job, as lines in its folder."""
+
+import json
+import os
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from elasticd.records.codec import from_plain
+from elasticd.records.ids import Generation, NodeId
+from elasticd.records.incident import Incident
+from elasticd.records.reason import Reason
+from elasticd_agent.account.incident_file import FILE_NAME, LINES_KEPT, IncidentFile
+
+WAIT_S = 30.0
+
+
+def incident(generation: int) -> Incident:
+    return Incident(
+        generation=Generation(generation),
+        node=NodeId("a"),
+        host="h",
+        reason=Reason.NODE_LOST,
+        spent_s={"recover": 1.5},
+    )
+
+
+def lines(folder: Path) -> list[Incident]:
+    text = (folder / FILE_NAME).read_text()
+    return [from_plain(Incident, json.loads(line)) for line in text.splitlines()]
+
+
+def test_each_incident_is_a_line_that_reads_back(tmp_path: Path) -> None:
+    """Also beside another agent that adds to the same file."""
+    one, other = IncidentFile(tmp_path), IncidentFile(tmp_path)
+    for generation in range(1, 20):
+        one.add(incident(generation))
+        other.add(incident(generation))
+    one.wait(WAIT_S)
+    other.wait(WAIT_S)
+    found = lines(tmp_path)
+    assert sorted(each.generation for each in found) == sorted([*range(1, 20)] * 2)
+    assert found[0].spent_s == {"recover": 1.5}
+    assert found[0].at_unix_s > 0.0
+
+
+def test_a_folder_that_is_not_there_costs_lines_and_nothing_else(tmp_path: Path) -> None:
+    file = IncidentFile(tmp_path / "gone")
+    file.add(incident(1))
+    file.wait(WAIT_S)
+    (tmp_path / "gone").mkdir()
+    file.add(incident(2))
+    file.wait(WAIT_S)
+    assert [each.generation for each in lines(tmp_path / "gone")] == [2]
+
+
+def test_a_disk_that_does_not_answer_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes meanwhile is kept, up to a bound."""
+    is_stuck, goes_on, real = Event(), Event(), os.open
+
+    def stuck(path: Path, flags: int, mode: int) -> int:
+        is_stuck.set()
+        assert goes_on.wait(WAIT_S)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", stuck)
+    file = IncidentFile(tmp_path)
+    file.add(incident(0))
+    assert is_stuck.wait(WAIT_S)
+    for generation in range(1, LINES_KEPT + 6):
+        file.add(incident(generation))
+    goes_on.set()
+    file.wait(WAIT_S)
+    assert [each.generation for each in lines(tmp_path)] == [0, *range(6, LINES_KEPT + 6)]
