@@ -16,7 +16,6 @@ from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
-from elasticd.store.api import Changed, KeyRange, Snapshot
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.allotment import Claim, allot, claim_of, rivals
@@ -28,8 +27,9 @@ from elasticd_agent.host import host_of
 from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.job_list import JobList
 from elasticd_agent.license import Licenses
-from elasticd_agent.listing import Listing
+from elasticd_agent.listing import Listing, drain_listing
 from elasticd_agent.lookout import Lookout
+from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.orphans import Children
 from elasticd_agent.presence import Presence
 from elasticd_agent.progress_answer import RankHeard
@@ -63,6 +63,8 @@ class Agent:
         presence.on_lease_lost = self._lease_lost
         presence.on_lease_found = self._mark_dirty
         presence.on_progress_asked = self._progress_of
+        self._meters = JobMeters()
+        presence.on_metrics_asked = self._meters.readings
         self._incarnations = 0
         self._licenses = Licenses(self._registration)
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
@@ -117,8 +119,7 @@ class Agent:
             vanished=self._job_vanished,
             refused=self._fail,
         )
-        drain = KeyRange(key=self._keys.drain(self._settings.node))
-        drains = Listing(lambda: self._store.watch(drain, self._drain_seen))
+        drains = drain_listing(self._store, self._keys.drain(self._settings.node), self._drain_seen)
         self._listings = (jobs.listing, drains)
         try:
             while not self._is_done():
@@ -179,6 +180,7 @@ class Agent:
         if runner is not None and runner.spec.uid != spec.uid:
             runner.doubt()  # The end of the one before was missed; its burial brings us here again.
         self._specs[spec.name] = (spec, order)
+        self._meters.know(spec.name)
         self._is_dirty = True
 
     def _job_vanished(self, job: JobName) -> None:
@@ -186,18 +188,15 @@ class Agent:
         if spec is not None:
             self._past.pop(spec.uid, None)
         self._comebacks.drop(job)
+        self._meters.forget(job)
         if job in self._runners:
             self._runners[job].doubt()
         if job == self._settings.job:
             self._is_ending = True
         self._is_dirty = True
 
-    def _drain_seen(self, seen: Snapshot | Changed) -> None:
+    def _drain_seen(self, is_draining: bool) -> None:
         """Called by the store's thread."""
-        if isinstance(seen, Snapshot):
-            is_draining = bool(seen.items)
-        else:
-            is_draining = seen.changes[-1].item is not None
         self._inbox.put(partial(self._drain, is_draining))
 
     def _drain(self, is_draining: bool) -> None:
@@ -341,6 +340,7 @@ class Agent:
             children=self._children,
             lookout=self._lookout,
             accounts=self.accounts,
+            meters=self._meters,
         )
         kept, past = self._kept.pop(spec.name, None), self._past.pop(spec.uid, Generation(0))
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticd.channel import worker as ch
-from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.records.ids import Generation, Nonce, Rank, Slot
 from elasticd.records.member import Stall, Training, peer_of
 from elasticd.records.world import Placement, World
 from elasticd.rendezvous import event as ev
@@ -57,6 +57,8 @@ class _Known:
     """Told to enter a world, and has left none since."""
     progress: Progress = Progress()
     formed: ch.Formed | None = None
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    """In the generation that it is in, and in those that it was told to enter since."""
 
 
 class Attached:
@@ -69,6 +71,8 @@ class Attached:
         """Called with each goodbye before it is an event."""
         self.heard: Callable[[Slot, Nonce, ch.Beat], None] = lambda slot, nonce, beat: None
         """Called with each heartbeat before it is an event."""
+        self.rank_heard: Callable[[Rank, ch.Beat, int], None] = lambda rank, beat, step: None
+        """Called with each heartbeat in a world: its rank, and the steps when its group formed."""
 
     def expect(self, pid: int, slot: Slot, nonce: Nonce) -> None:
         """A process of ours that may attach."""
@@ -98,6 +102,7 @@ class Attached:
         node = placement.node
         if (known := self._known.get(pid)) is not None:
             known.is_inside = True
+            known.ranks[world.generation] = placement.rank
         self._tell(
             pid,
             ch.Enter(
@@ -138,6 +143,7 @@ class Attached:
                 self._feed(ev.WorkerEntered(slot=slot, nonce=nonce, generation=generation))
             case ch.Formed(generation=generation):
                 known.formed = message
+                known.ranks = {g: rank for g, rank in known.ranks.items() if g >= generation}
                 known.progress = replace(known.progress, step=message.step)
                 self._feed(ev.WorkerFormed(slot=slot, nonce=nonce, generation=generation))
             case ch.Stepped():
@@ -199,9 +205,11 @@ class Attached:
 
     def _beat(self, known: _Known, beat: ch.Beat) -> None:
         self.heard(known.slot, known.nonce, beat)
-        before = known.progress
+        before, rank = known.progress, known.ranks.get(beat.generation)
         if beat.generation:
             known.progress = _further(known, beat)
+            if rank is not None and known.formed is not None:
+                self.rank_heard(rank, beat, known.formed.step)
         known.progress = replace(
             known.progress, is_paused=beat.is_paused, why_paused=beat.why_paused
         )

@@ -68,6 +68,12 @@ class FailedWrites:
             self._failing = {key: f for key, f in self._failing.items() if key[0] != job}
 
     @property
+    def count(self) -> int:
+        """How many records etcd refuses to take at the moment."""
+        with self._lock:
+            return len(self._failing)
+
+    @property
     def sentence(self) -> str:
         """Say what etcd refuses; empty if all is well."""
         with self._lock:

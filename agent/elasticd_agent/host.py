@@ -1,7 +1,7 @@
 """What one job on this node is given by the agent that serves it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.courier import Courier
 from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.lookout import Lookout
+from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.orphans import Children
 from elasticd_agent.presence import Presence
 
@@ -43,6 +44,7 @@ class Host:
     event_log: Path | None
     is_for_one_job: bool
     """The agent ends if this job cannot be served."""
+    meters: JobMeters = field(default_factory=JobMeters)
 
 
 def host_of(
@@ -54,6 +56,7 @@ def host_of(
     children: Children,
     lookout: Lookout,
     accounts: AccountBook,
+    meters: JobMeters,
 ) -> Host:
     """Put together what this agent gives to one job."""
     settings, registration = presence.settings, presence.registration
@@ -71,6 +74,7 @@ def host_of(
         children=children,
         lookout=lookout,
         accounts=accounts,
+        meters=meters,
         run_folder=presence.run_folder_of(spec),
         event_log=settings.event_log,
         is_for_one_job=settings.job is not None,

@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import get_ident
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 __all__ = ["Inbox", "Item"]
 
+T = TypeVar("T")
 Item: TypeAlias = Callable[[], None]
 """What the owner shall do next: a bound call with its facts. Runs on the owner's thread."""
 
@@ -35,6 +36,15 @@ class Inbox:
                 break
             time.sleep(0.01)
         self._queue.put(item)
+
+    def ask(self, question: Callable[[], T], timeout_s: float) -> T | None:
+        """Have the owner answer a question; None: it did not in time. For any other thread."""
+        told: SimpleQueue[T] = SimpleQueue()
+        self.put(lambda: told.put(question()))
+        try:
+            return told.get(timeout=timeout_s)
+        except Empty:
+            return None
 
     def take(self, timeout_s: float | None) -> Item | None:
         """Return the next item, or None if none came in time."""

@@ -119,6 +119,7 @@ class KeeperProcess:
             "url": wanted.url,
             "options": dict(wanted.options),
             "job": wanted.owner,
+            "job_name": self._spec.name,
             "uid": self._spec.uid,
             "socket": self._name,
             "host": self._address,

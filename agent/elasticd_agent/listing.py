@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 
 from elasticd.rendezvous.decide import REREAD_S
-from elasticd.store.api import Watch
+from elasticd.store.api import Changed, KeyRange, Snapshot, Store, Watch
 from elasticd_agent.clock import now_s
 
-__all__ = ["Listing"]
+__all__ = ["Listing", "drain_listing"]
 
 
 class Listing:
@@ -41,3 +41,15 @@ class Listing:
     def _set_due(self) -> None:
         # Not at the moment at which a thousand others, started together, do the same.
         self._due_s = now_s() + REREAD_S * random.uniform(0.75, 1.25)  # noqa: S311
+
+
+def drain_listing(store: Store, key: str, told: Callable[[bool], None]) -> Listing:
+    """Watch the wish that a node should be drained; `told` is called by the store's thread."""
+
+    def see(seen: Snapshot | Changed) -> None:
+        if isinstance(seen, Snapshot):
+            told(bool(seen.items))
+        else:
+            told(seen.changes[-1].item is not None)
+
+    return Listing(lambda: store.watch(KeyRange(key=key), see))

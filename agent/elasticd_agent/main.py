@@ -23,7 +23,7 @@ def run(settings: AgentSettings) -> int:
     adopt_orphans()
     store = EtcdStore(settings.store)
     try:
-        presence = Presence(settings, store)
+        presence = Presence(settings, store, store.request_times)
         try:
             presence.open()
             # Only now: what knows of jobs takes a third of the whole start to import.

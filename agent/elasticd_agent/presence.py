@@ -4,18 +4,19 @@ Made before anything that knows of jobs is even imported: an agent is up and reg
 fraction of the time, and most of what it will need later is loaded while nobody waits for it.
 """
 
-import queue
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elasticd.records.ids import JobName, Life, NodeId
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store
+from elasticd.store.request_times import RequestTimes
 from elasticd_agent.courier import Courier
 from elasticd_agent.ended_jobs import EndedJobs
-from elasticd_agent.http import LogServer
+from elasticd_agent.http_server.front import ANSWER_TIMEOUT_S, HttpFront
 from elasticd_agent.inbox import Inbox
 from elasticd_agent.peers import Peers
 from elasticd_agent.progress_answer import RankHeard, progress_answer
@@ -23,11 +24,12 @@ from elasticd_agent.registration import Registration
 from elasticd_agent.settings import AgentSettings
 from elasticd_agent.standstill import Standstill
 
+if TYPE_CHECKING:
+    from elasticd_agent.metrics.job_meters import Readings
+
 __all__ = ["Presence"]
 
 COURIER_CLOSE_TIMEOUT_S = 2.0
-PROGRESS_TIMEOUT_S = 1.0
-"""An agent answers in milliseconds, unless it is overloaded or stands still."""
 
 
 class Presence:
@@ -41,8 +43,16 @@ class Presence:
     on_lease_lost: Callable[[], None]
     on_lease_found: Callable[[], None]
     on_progress_asked: Callable[[JobName], tuple[RankHeard, ...]]
+    on_metrics_asked: "Callable[[], Readings]"
 
-    def __init__(self, settings: AgentSettings, store: Store) -> None:
+    def __init__(
+        self, settings: AgentSettings, store: Store, requests: RequestTimes | None = None
+    ) -> None:
+        """Begin to listen; `requests`: how long the store's calls to etcd took.
+
+        Raises:
+            EnvironmentProblem: an address or a port cannot be listened on.
+        """
         self.settings, self.store = settings, store
         self.life = Life(secrets.token_hex(4))
         self.inbox = Inbox()
@@ -56,14 +66,6 @@ class Presence:
         )
         self.log_folders: dict[JobName, Path] = {}
         """Of jobs that asked for a run folder of their own."""
-        self._http = LogServer(
-            settings.address,
-            settings.run_folder,
-            settings.store,
-            self._progress_of,
-            trouble=lambda: self.courier.failed_writes.sentence,
-            folders=self.log_folders,
-        )
         self._ended_jobs = EndedJobs(
             store, Keys(settings.cluster), self.courier, settings.keep_ended_s
         )
@@ -76,6 +78,17 @@ class Presence:
             lost=lambda: self.on_lease_lost(),
             found=lambda: self.on_lease_found(),
             may_renew=Standstill(lambda: self.inbox.busy_s).may_renew,
+        )
+        self._http = HttpFront(
+            settings,
+            store,
+            inbox=self.inbox,
+            courier=self.courier,
+            registration=self.registration,
+            log_folders=self.log_folders,
+            progress=self._progress_of,
+            readings=lambda: self.on_metrics_asked(),
+            requests=requests,
         )
 
     def run_folder_of(self, spec: JobSpec) -> Path:
@@ -96,12 +109,7 @@ class Presence:
 
     def _progress_of(self, job: JobName) -> bytes | None:
         """Ask the agent where a job's ranks stand; called by a thread of the log server."""
-        told: queue.SimpleQueue[tuple[RankHeard, ...]] = queue.SimpleQueue()
-        self.inbox.put(lambda: told.put(self.on_progress_asked(job)))
-        try:
-            found = told.get(timeout=PROGRESS_TIMEOUT_S)
-        except queue.Empty:
-            return None
+        found = self.inbox.ask(lambda: self.on_progress_asked(job), ANSWER_TIMEOUT_S)
         return progress_answer(found) if found else None
 
     def close(self) -> None:

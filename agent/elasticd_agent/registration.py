@@ -70,7 +70,7 @@ class Registration:
         self._key = Keys(settings.cluster).node(settings.node)
         self._life, self._post, self._lost, self._found = life, post, lost, found
         self._ports = (0, 0)
-        self._is_draining = False
+        self.is_draining = False
         self._may_renew = may_renew
         self._is_closing = False
         self._said = ""
@@ -119,7 +119,8 @@ class Registration:
         )
 
     def set_draining(self, is_draining: bool) -> None:
-        self._is_draining = is_draining
+        """Say in this node's record whether it takes no more work."""
+        self.is_draining = is_draining
         self._put_soon()
 
     def close(self) -> None:
@@ -242,7 +243,7 @@ class Registration:
             version=elasticd.__version__,
             pid=os.getpid(),
             boot_id=_boot_id(),
-            is_draining=self._is_draining,
+            is_draining=self.is_draining,
         )
         when = (ModifiedAt(key=self._key, revision=revision),)
         put = Put(key=self._key, value=encode(node), lease=lease.id)

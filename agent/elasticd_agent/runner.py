@@ -109,6 +109,8 @@ class Runner:
         self.workers.attached.heard = self._beat
         self._recording = recording_of(self.account, host, incarnation)
         self._incidents = IncidentFile(host.run_folder / spec.name)
+        self._meter = host.meters.open(spec)
+        self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
@@ -147,6 +149,7 @@ class Runner:
         self.state, effects = decide(before, event, now_s=at_s)
         self.account.follow(event, self.state, at_s)
         self._record(lambda: journal.line(at_s, event, effects))
+        self._meter.observe(before, self.state, effects)
         self._tell_changes(before)
         self._explain_hang(before)
         for effect in effects:
@@ -193,6 +196,7 @@ class Runner:
         self.account.leave(now_s(), keeps_workers=keeps_workers)
         self._host.accounts.left(self.spec.name, now_s())
         self._watches.close()
+        self._host.meters.close(self._meter, keeps_workers=keeps_workers)
         self._host.courier.failed_writes.forget(self.spec.name)
         if self._journal is not None:
             with suppress(OSError):

@@ -31,6 +31,10 @@ class AgentSettings:
     """Records of jobs that are over are removed after this long; 0: never."""
     lease_ttl_s: float = 5.0
     """Loss of this node is noticed after this long at the latest; etcd grants no less than 2 s."""
+    http_port: int = 0
+    """Where logs, metrics and service discovery are served; 0: a free port."""
+    probe_port: int = 0
+    """Where a supervisor without a certificate may ask how the agent is; 0: nowhere."""
     labels: Mapping[str, str] = field(default_factory=dict)
     event_log: Path | None = None
     """Where to record events and effects of each job, to replay them (a debugging aid)."""

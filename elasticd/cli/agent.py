@@ -27,6 +27,7 @@ __all__ = ["agent", "agent_settings", "default_node_id"]
 LEAST_LEASE_TTL_S = 2.0
 """What etcd grants at least, with its default election timeout."""
 DAY_S = 86400.0
+LAST_PORT = 65535
 PR_SET_PDEATHSIG = 1
 
 
@@ -49,6 +50,12 @@ PR_SET_PDEATHSIG = 1
     "--keep-ended", metavar="DAYS", help="Remove records of jobs that are over; 0: never.  [7]"
 )
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of this node.")
+@click.option(
+    "--http-port", metavar="N", help="Port of logs, /metrics and /sd (docs/metrics.md).  [chosen]"
+)
+@click.option(
+    "--probe-port", metavar="N", help="Also answer /healthz and /readyz there, without TLS."
+)
 @click.option("--event-log", metavar="DIR", help="Record events and effects of each job there.")
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
@@ -95,6 +102,9 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     keep_ended_days = _number(values, environ, "keep_ended", 7.0)
     if keep_ended_days < 0.0:
         raise CallError(f"--keep-ended {keep_ended_days:g} is below 0: give days, or 0 for ever.")
+    http_port, probe_port = (_port(values, environ, name) for name in ("http_port", "probe_port"))
+    if probe_port and probe_port == http_port:
+        raise CallError(f"--probe-port {probe_port} is also the --http-port: give another one.")
     node_id = _text(values, environ, "node_id") or default_node_id(socket.gethostname())
     return AgentSettings(
         node=NodeId(checked_name("--node-id", node_id)),
@@ -106,6 +116,8 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         job=JobName(checked_name("--job", job)) if job else None,
         keep_ended_s=keep_ended_days * DAY_S,
         lease_ttl_s=lease_ttl_s,
+        http_port=http_port,
+        probe_port=probe_port,
         labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
         event_log=(
             make_folder(Path(event_log).absolute(), "event log", "--event-log")
@@ -183,6 +195,17 @@ def _labels(pairs: object) -> Mapping[str, str]:
 def _text(values: Values, environ: Mapping[str, str], name: str) -> str:
     flag = values.get(name)
     return str(flag) if flag is not None else environ.get(f"ELASTICD_{name.upper()}", "")
+
+
+def _port(values: Values, environ: Mapping[str, str], name: str) -> int:
+    text = _text(values, environ, name)
+    if not text:
+        return 0
+    if text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_PORT:
+        return int(text)
+    raise CallError(
+        f"--{name.replace('_', '-')} {text} is not a port: give a number from 1 to {LAST_PORT}."
+    )
 
 
 def _number(values: Values, environ: Mapping[str, str], name: str, default: float) -> float:

@@ -26,6 +26,7 @@ from elasticd.store.etcd_lease import LeaseKeeper
 from elasticd.store.etcd_range import range_request, snapshot
 from elasticd.store.etcd_txn import commit
 from elasticd.store.etcd_watch import WatchHub
+from elasticd.store.request_times import RequestTimes
 
 __all__ = ["EtcdStore"]
 
@@ -42,6 +43,11 @@ class EtcdStore:
         self._connection = Connection(settings)
         self._watches = WatchHub(self._connection)
         self._leases = LeaseKeeper(self._connection)
+
+    @property
+    def request_times(self) -> RequestTimes:
+        """How long its calls took."""
+        return self._connection.times
 
     def get(self, key: str) -> KeyValue | None:
         items = self._read(KeyRange(key=key)).items

@@ -23,6 +23,7 @@ from elasticd.store.api import StoreSettings
 from elasticd.store.etcd_channel import Channel, Metadata, Rpc, rpc_pb2, tls_file_stamps
 from elasticd.store.etcd_diagnosis import diagnose
 from elasticd.store.etcd_failure import Failure, Fate, understand
+from elasticd.store.request_times import RequestTimes
 
 __all__ = ["Ambiguous", "Connection"]
 
@@ -64,6 +65,7 @@ class Connection:
         self.history = 0
         """Counts how often etcd turned out to be another one: restored from a backup."""
         self._cluster_id = 0
+        self.times = RequestTimes()
         self._channel()
 
     def call(
@@ -81,6 +83,20 @@ class Connection:
             Ambiguous: it is not repeatable and may have been carried out.
             Unavailable, Refused, Fenced: see `Store`.
         """
+        began_s = time.monotonic()
+        try:
+            return self._call(rpc, request, timeout_s, is_repeatable, is_diagnosed)
+        finally:
+            self.times.observe(time.monotonic() - began_s)
+
+    def _call(
+        self,
+        rpc: Rpc,
+        request: Any,
+        timeout_s: float | None,
+        is_repeatable: bool,
+        is_diagnosed: bool,
+    ) -> Any:
         total_s = self.settings.timeout_s if timeout_s is None else timeout_s
         limit_s = time.monotonic() + total_s
         tries_end_s = limit_s - (total_s * _DIAGNOSIS_PART if is_diagnosed else 0.0)

@@ -49,6 +49,8 @@ class Keeping:
     """Of what uploads and deletes: it must not take processor time from training."""
     linger_s: float = 60.0
     """How long to go on with what is under way when the agent has gone."""
+    job_name: str = ""
+    """The name of the job that runs now; empty: that of the owner."""
     metrics_path: str = ""
     """A file for Prometheus' textfile collector, `*.prom`; empty: none."""
     retention: Retention = field(default_factory=Retention)
@@ -77,7 +79,7 @@ def keep(keeping: Keeping) -> Kept:
     committer = Committer(bucket=bucket, log=Log(bucket), uid=keeping.uid, job=keeping.job)
     vault = Vault(niceness=keeping.niceness)
     housekeeping = Housekeeping(bucket, keeping.retention)
-    metrics = Metrics(keeping.job, keeping.metrics_path)
+    metrics = Metrics(keeping.job_name or keeping.job, keeping.metrics_path)
     saver = Saver(
         bucket,
         committer,

@@ -1,13 +1,16 @@
 """What an agent keeps of what its workers say of their progress."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from elasticd.channel import worker as ch
-from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.records.ids import Generation, Nonce, Rank, Slot
 from elasticd.rendezvous import event as ev
 from elasticd_agent.attached import Attached
+from elasticd_agent.worker_env import WorkerFiles
+from tests.unit.rendezvous.facts import world
 
 PID = 4711
 ONE = Generation(1)
@@ -51,3 +54,32 @@ def test_number_that_is_not_finite_is_kept_with_its_first_step() -> None:
     node.hear(ch.Finished(step=9, epochs=1, samples=9, repeated=0, skipped=0))
     (done,) = [event for event in node.fed if isinstance(event, ev.WorkerFinished)]
     assert done.training.note == "loss was not finite, first seen at step 4"
+
+
+def test_heartbeat_is_heard_with_the_rank_of_its_generation() -> None:
+    """A worker is told its next rank while it still makes steps as the old one."""
+    heard: list[tuple[Rank, int, int]] = []
+    attached = Attached(lambda pid, message: None, lambda event: None)
+    attached.rank_heard = lambda rank, beat, formed: heard.append((rank, beat.step, formed))
+    attached.expect(PID, Slot(0), Nonce(1))
+    files = WorkerFiles(out=Path("o"), err=Path("e"), error=Path("r"))
+
+    def enters(generation: int, *nodes: int) -> None:
+        standing = world(generation, *nodes)
+        placement = next(p for p in standing.placements() if p.node.node == "node-0")
+        attached.enter(PID, standing, placement, files)
+
+    def beats(generation: int, step: int) -> None:
+        now = Generation(generation)
+        attached.hear(PID, ch.Beat(generation=now, step=step, step_s=1, batches=1, sequence=1))
+
+    beats(1, 1)  # Of nobody that was told of a world.
+    enters(1, 0, 1)
+    attached.hear(PID, ch.Formed(generation=ONE, step=10))
+    beats(1, 11)
+    enters(2, 1, 0)
+    beats(1, 12)
+    attached.hear(PID, ch.Formed(generation=Generation(2), step=12))
+    beats(1, 13)
+    beats(2, 14)
+    assert heard == [(0, 11, 10), (0, 12, 10), (1, 14, 12)]

@@ -1,6 +1,6 @@
 """The queue between the feeders and the owner."""
 
-from threading import Thread
+from threading import Thread, get_ident
 
 import pytest
 
@@ -26,3 +26,17 @@ def test_a_feeder_does_not_wait_for_ever_for_room(monkeypatch: pytest.MonkeyPatc
     while (item := inbox.take(0.0)) is not None:
         item()
     assert done == ["a", "b", "c"]
+
+
+def test_question_is_answered_on_the_owners_thread_or_not_in_time() -> None:
+    """Whoever scrapes an agent that stands still is not kept."""
+    inbox = Inbox()
+    assert inbox.ask(get_ident, 0.01) is None
+    answers: list[int | None] = []
+    asker = Thread(target=lambda: answers.append(inbox.ask(get_ident, 30.0)))
+    asker.start()
+    while not answers:
+        if (item := inbox.take(0.01)) is not None:
+            item()
+    asker.join(30.0)
+    assert answers == [get_ident()]

@@ -3,10 +3,10 @@
 import pytest
 
 from elasticd.rendezvous.decide import REREAD_S
-from elasticd.store.api import Changed, KeyRange, Put, Snapshot, Txn
+from elasticd.store.api import Changed, Delete, KeyRange, Put, Snapshot, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import listing
-from elasticd_agent.listing import Listing
+from elasticd_agent.listing import Listing, drain_listing
 
 
 def test_event_that_the_watch_missed_is_found_by_the_next_list(
@@ -29,4 +29,15 @@ def test_event_that_the_watch_missed_is_found_by_the_next_list(
     last = heard[-1]
     assert isinstance(last, Snapshot) and [item.key for item in last.items] == ["a/job"]
     assert watch.wake_s > due_s
+    watch.close()
+
+
+def test_wish_to_drain_is_told_when_it_comes_and_when_it_goes() -> None:
+    """Also where it stood before the agent began."""
+    store, told = MemoryStore(), list[bool]()
+    store.commit(Txn(then=(Put(key="drains/a", value=b"1"),)))
+    watch = drain_listing(store, "drains/a", told.append)
+    store.commit(Txn(then=(Delete(key="drains/a"),)))
+    store.commit(Txn(then=(Put(key="drains/a", value=b"2"),)))
+    assert told == [True, False, True]
     watch.close()

@@ -46,6 +46,13 @@ def test_a_flag_wins_over_the_environment() -> None:
     assert settings.labels == {"zone": "a", "kind": "b"}
 
 
+def test_ports_are_chosen_by_the_system_unless_they_are_given() -> None:
+    """Logs alone need no known port; Prometheus and a kubelet do."""
+    assert agent_settings(FLAGS, {}).http_port == agent_settings(FLAGS, {}).probe_port == 0
+    settings = agent_settings({**FLAGS, "http_port": "9480"}, {"ELASTICD_PROBE_PORT": "9481"})
+    assert (settings.http_port, settings.probe_port) == (9480, 9481)
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -55,6 +62,12 @@ def test_a_flag_wins_over_the_environment() -> None:
         {"lease_ttl": "1"},
         {"lease_ttl": "x"},
         {"job": "a b"},
+        {"http_port": "0"},
+        {"http_port": "65536"},
+        {"http_port": "tcp://10.0.0.1:80"},
+        {"probe_port": "²"},
+        {"probe_port": "-1"},
+        {"probe_port": "9480", "http_port": "9480"},
     ],
 )
 def test_a_bad_setting_is_refused_with_its_flag(flags: dict[str, str]) -> None:

@@ -9,7 +9,9 @@ import pytest
 from elasticd.control.console import ERR, OUT, ConsoleChoice
 from elasticd.control.output import HttpFetch, LogName, Tail, log_path
 from elasticd.records.ids import Generation, NodeId, Rank
-from elasticd_agent.http import ANSWER_LIMIT_BYTES, LogServer
+from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
+from elasticd_agent.http_server.server import HttpServer
+from tests.fixtures.http_server import log_server
 from tests.unit.control.world_case import JOB, node, world
 
 
@@ -49,8 +51,8 @@ def tail_of(folder: Path, screen: Screen, choice: ConsoleChoice, own: str = "") 
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[LogServer]:
-    opened = LogServer("127.0.0.1", tmp_path / "there")
+def server(tmp_path: Path) -> Iterator[HttpServer]:
+    opened = log_server(tmp_path / "there")
     yield opened
     opened.close()
 
@@ -106,7 +108,7 @@ def test_a_joining_host_shows_its_own_ranks_only(tmp_path: Path) -> None:
     assert screen.shown[OUT] == b""
 
 
-def test_another_hosts_output_comes_from_its_agent(tmp_path: Path, server: LogServer) -> None:
+def test_another_hosts_output_comes_from_its_agent(tmp_path: Path, server: HttpServer) -> None:
     """More than one answer holds, to the end."""
     screen = Screen()
     text = "x" * (ANSWER_LIMIT_BYTES + 10) + "\n"

@@ -14,8 +14,8 @@ from elasticd.records.job import JobStatus
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.http import LogServer
 from elasticd_agent.progress_answer import RankHeard, progress_answer
+from tests.fixtures.http_server import log_server
 from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put, world
 
 RUNNING = JobStatus(phase=Phase.RUNNING, generation=Generation(2))
@@ -37,7 +37,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.found: bytes | None = None
         self.asked: list[JobName] = []
-        self.server = LogServer("127.0.0.1", folder, None, self._answer)
+        self.server = log_server(folder, progress=self._answer)
 
     def _answer(self, job: JobName) -> bytes | None:
         self.asked.append(job)

@@ -1,4 +1,4 @@
-"""The log server: what it gives, and all that it does not."""
+"""The HTTP server and the logs: what it gives, and all that it does not."""
 
 import http.client
 import ssl
@@ -12,8 +12,10 @@ from elasticd.control.console import OUT
 from elasticd.control.output import HttpFetch, LogName
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import Generation, JobName, Rank
-from elasticd.store.api import StoreSettings
-from elasticd_agent.http import ANSWER_LIMIT_BYTES, LogServer
+from elasticd_agent.http_server.answer import Answer
+from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
+from elasticd_agent.http_server.server import HttpServer
+from tests.fixtures.http_server import ask, log_server, tls_files
 from tests.unit.control.world_case import node
 
 LOG = "/v1/logs/job/3/0/out"
@@ -30,29 +32,25 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(run_folder: Path) -> Iterator[LogServer]:
-    opened = LogServer("127.0.0.1", run_folder)
+def server(run_folder: Path) -> Iterator[HttpServer]:
+    opened = log_server(run_folder)
     yield opened
     opened.close()
 
 
-def get(server: LogServer, path: str) -> tuple[int, bytes, str | None]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    found = answer.status, answer.read(), answer.getheader("X-Elasticd-Size")
-    connection.close()
-    return found
+def get(server: HttpServer, path: str) -> tuple[int, bytes, str | None]:
+    status, body, headers = ask(server.port, path)
+    return status, body, headers.get("X-Elasticd-Size")
 
 
-def test_a_log_is_given_from_an_offset_with_its_size(server: LogServer) -> None:
+def test_a_log_is_given_from_an_offset_with_its_size(server: HttpServer) -> None:
     """An offset behind the end is no error: the file may grow."""
     assert get(server, LOG) == (200, b"hello", "5")
     assert get(server, f"{LOG}?offset=3") == (200, b"lo", "5")
     assert get(server, f"{LOG}?offset=99") == (200, b"", "5")
 
 
-def test_an_answer_is_bounded(server: LogServer, run_folder: Path) -> None:
+def test_an_answer_is_bounded(server: HttpServer, run_folder: Path) -> None:
     """A log of 100 GB must not become memory."""
     (run_folder / "job" / "gen-3" / "rank-0.out").write_bytes(b"x" * (ANSWER_LIMIT_BYTES + 1))
     status, body, size = get(server, LOG)
@@ -79,19 +77,19 @@ def test_an_answer_is_bounded(server: LogServer, run_folder: Path) -> None:
         "//etc/passwd",
     ],
 )
-def test_anything_else_is_not_there(server: LogServer, path: str) -> None:
+def test_anything_else_is_not_there(server: HttpServer, path: str) -> None:
     """No way out of the run folder, and nothing in it but logs."""
     status, body, _ = get(server, path)
     assert (status, b"secret" in body) == (404, False)
 
 
-def test_a_link_out_of_the_run_folder_is_not_followed(server: LogServer, run_folder: Path) -> None:
+def test_a_link_out_of_the_run_folder_is_not_followed(server: HttpServer, run_folder: Path) -> None:
     """A worker may have put it there."""
     (run_folder / "job" / "gen-3" / "rank-5.out").symlink_to(run_folder.parent / "secret")
     assert get(server, "/v1/logs/job/3/5/out")[0] == 404
 
 
-def test_only_get_is_answered(server: LogServer) -> None:
+def test_only_get_is_answered(server: HttpServer) -> None:
     """There is nothing to write."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
     connection.request("POST", LOG, body=b"x")
@@ -99,14 +97,9 @@ def test_only_get_is_answered(server: LogServer) -> None:
     connection.close()
 
 
-def test_health_is_ok(server: LogServer) -> None:
-    """For a probe."""
-    assert get(server, "/healthz")[:2] == (200, b"ok\n")
-
-
 def test_a_closed_server_listens_no_more(run_folder: Path) -> None:
     """Nothing is left holding a port."""
-    server = LogServer("127.0.0.1", run_folder)
+    server = log_server(run_folder)
     server.close()
     with pytest.raises(OSError, match="refused"):
         get(server, "/healthz")
@@ -115,21 +108,7 @@ def test_a_closed_server_listens_no_more(run_folder: Path) -> None:
 def test_an_address_of_another_machine_is_refused_with_what_to_do(run_folder: Path) -> None:
     """A wrong --local-addr."""
     with pytest.raises(EnvironmentProblem, match="--local-addr"):
-        LogServer("203.0.113.1", run_folder)
-
-
-def tls(folder: Path, authority: trustme.CA, name: str) -> StoreSettings:
-    folder.mkdir()
-    authority.cert_pem.write_to_path(str(folder / "ca"))
-    certificate = authority.issue_cert(name)
-    certificate.cert_chain_pems[0].write_to_path(str(folder / "cert"))
-    certificate.private_key_pem.write_to_path(str(folder / "key"))
-    return StoreSettings(
-        endpoints=("https://h:1",),
-        ca_file=str(folder / "ca"),
-        cert_file=str(folder / "cert"),
-        key_file=str(folder / "key"),
-    )
+        log_server(run_folder, address="203.0.113.1")
 
 
 def test_with_certificates_only_that_authoritys_clients_are_served(
@@ -137,12 +116,17 @@ def test_with_certificates_only_that_authoritys_clients_are_served(
 ) -> None:
     """The same that guards etcd; a stranger and a client without TLS get nothing."""
     authority = trustme.CA()
-    server = LogServer("127.0.0.1", run_folder, tls(tmp_path / "node", authority, "node-1"))
+    server = log_server(run_folder, tls_files(tmp_path / "node", authority, "node-1"))
     there = node("a", server.port)
     name = LogName(job=JobName("job"), generation=Generation(3), rank=Rank(0), stream=OUT)
     try:
-        assert HttpFetch(tls(tmp_path / "user", authority, "user"))(there, name, 0) == b"hello"
-        assert HttpFetch(tls(tmp_path / "stranger", trustme.CA(), "user"))(there, name, 0) is None
+        assert (
+            HttpFetch(tls_files(tmp_path / "user", authority, "user"))(there, name, 0) == b"hello"
+        )
+        assert (
+            HttpFetch(tls_files(tmp_path / "stranger", trustme.CA(), "user"))(there, name, 0)
+            is None
+        )
         with pytest.raises((OSError, http.client.HTTPException)):
             get(server, LOG)
         trusting = ssl.create_default_context(cafile=str(tmp_path / "node" / "ca"))
@@ -157,7 +141,7 @@ def test_with_certificates_only_that_authoritys_clients_are_served(
 def test_health_tells_what_etcd_refuses_to_take(run_folder: Path) -> None:
     """And stays well: a supervisor that restarted the agent for it would end its workers."""
     told = [""]
-    server = LogServer("127.0.0.1", run_folder, trouble=lambda: told[0])
+    server = log_server(run_folder, trouble=lambda: told[0])
     fetch = HttpFetch()
     try:
         assert get(server, "/healthz")[:2] == (200, b"ok\n")
@@ -178,9 +162,48 @@ def test_logs_of_a_job_with_a_folder_of_its_own_are_given(run_folder: Path, tmp_
     (own / "rank-0.out").write_text("from there")
     (own / "rank-1.out").symlink_to(run_folder / "job" / "gen-3" / "rank-0.out")
     folders: dict[JobName, Path] = {}
-    server = LogServer("127.0.0.1", run_folder, folders=folders)
+    server = log_server(run_folder, folders=folders)
     assert get(server, LOG)[1] == b"hello"
     folders[JobName("job")] = tmp_path / "own"
     assert get(server, LOG)[1] == b"from there"
     assert get(server, "/v1/logs/job/3/1/out")[0] == 404
+    server.close()
+
+
+def test_port_is_the_one_that_was_chosen_also_at_once_after_a_restart(run_folder: Path) -> None:
+    """`--http-port`: Prometheus and firewalls know it."""
+    first = log_server(run_folder)
+    port = first.port
+    assert get(first, LOG)[0] == 200  # A connection that the kernel remembers for a while.
+    first.close()
+    second = HttpServer("127.0.0.1", (), port=port)
+    assert (second.port, ask(port, "/")[0]) == (port, 404)
+    second.close()
+
+
+@pytest.mark.parametrize("flag", ["--http-port", "--probe-port"])
+def test_port_that_is_taken_is_refused_with_what_to_do(run_folder: Path, flag: str) -> None:
+    """By another program, or by an agent that is still there."""
+    there = log_server(run_folder)
+    with pytest.raises(EnvironmentProblem, match=f"Port {there.port} .* choose another {flag}"):
+        HttpServer("127.0.0.1", (), port=there.port, flag=flag)
+    there.close()
+
+
+def test_certificate_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    """And not as if the address were wrong."""
+    settings = tls_files(tmp_path / "node", trustme.CA(), "node-1")
+    (tmp_path / "node" / "key").unlink()
+    with pytest.raises(EnvironmentProblem, match="certificates"):
+        HttpServer("127.0.0.1", (), settings)
+
+
+def test_bug_in_a_route_is_answered(run_folder: Path) -> None:
+    """Not with a connection that breaks off: that looks like the network. Others go on."""
+
+    def broken(path: str, query: str) -> Answer | None:
+        raise ValueError(path)
+
+    server = HttpServer("127.0.0.1", (broken,))
+    assert [ask(server.port, "/x")[0] for _ in range(2)] == [500, 500]
     server.close()

@@ -1,0 +1,28 @@
+"""An answer over HTTP, and the form of those who give one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+__all__ = ["Answer", "PLAIN", "Route", "told"]
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a route answers to a GET."""
+
+    status: HTTPStatus = HTTPStatus.OK
+    body: bytes
+    content_type: str = PLAIN
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Route = Callable[[str, str], Answer | None]
+"""Answers a path and its query, on a thread of its own that may wait; None: it is not its path."""
+
+
+def told(status: HTTPStatus, sentence: str) -> Answer:
+    """Answer with a sentence for people."""
+    return Answer(status=status, body=f"{sentence}\n".encode("utf-8", "backslashreplace"))

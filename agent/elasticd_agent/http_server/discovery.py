@@ -1,0 +1,68 @@
+"""`/sd`: all agents of the cluster, for Prometheus' HTTP service discovery.
+
+They are read from etcd at that moment. What cannot be answered is a 503: on an error Prometheus
+keeps the targets that it has, on an empty list it drops them all. That no agent is there is never
+the truth, since one answers.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+
+from elasticd.errors import ElasticdError
+from elasticd.records.codec import decode
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.store.api import Snapshot
+from elasticd_agent.http_server.answer import Answer, told
+
+__all__ = ["Discovery"]
+
+_JSON = "application/json"
+_NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9_]")
+
+
+class Discovery:
+    """The route to it. `listed` reads all keys under a prefix from etcd, and may wait."""
+
+    def __init__(
+        self, listed: Callable[[str], Snapshot], cluster: str, *, is_tls: bool = False
+    ) -> None:
+        self._listed, self._cluster, self._is_tls = listed, cluster, is_tls
+
+    def __call__(self, path: str, query: str) -> Answer | None:
+        if path != "/sd":
+            return None
+        try:
+            items = self._listed(Keys(self._cluster).nodes).items
+        except ElasticdError as exc:
+            return told(HTTPStatus.SERVICE_UNAVAILABLE, f"etcd does not say who is there: {exc}")
+        nodes = []
+        for item in items:
+            try:
+                nodes.append(decode(Node, item.value))
+            except ElasticdError:
+                continue  # Of a newer version: the others are there all the same.
+        targets = [self._target(node) for node in nodes if node.http_port]
+        if not targets:
+            return told(
+                HTTPStatus.SERVICE_UNAVAILABLE, "etcd knows of no agent, not even this one."
+            )
+        body = json.dumps(targets, separators=(",", ":")).encode()
+        return Answer(body=body, content_type=_JSON)
+
+    def _target(self, node: Node) -> dict[str, object]:
+        """One group for each node, so that it has labels of its own before relabeling."""
+        address = f"[{node.address}]" if ":" in node.address else node.address
+        labels = {
+            "__meta_elasticd_cluster": self._cluster,
+            "__meta_elasticd_node": node.node,
+            "__meta_elasticd_host": node.host,
+            "__meta_elasticd_version": node.version,
+        }
+        for name, value in node.labels.items():
+            labels[f"__meta_elasticd_label_{_NOT_IN_LABEL.sub('_', name)}"] = value
+        if self._is_tls:
+            labels["__scheme__"] = "https"
+        return {"targets": [f"{address}:{node.http_port}"], "labels": labels}

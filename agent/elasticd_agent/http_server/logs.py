@@ -1,0 +1,82 @@
+"""This node's worker logs, for whoever follows a job from elsewhere, and how far its ranks are.
+
+`/v1/logs/<job>/<generation>/<rank>/<out|err>?offset=N` answers with bytes from there on, at most
+1 MiB, and the file's size in `X-Elasticd-Size`; `/v1/progress/<job>` with where the ranks of this
+node stand, as JSON. Nothing else: no listing, no other file. A name is checked and a number is a
+number before a path is made of them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from elasticd.errors import CallError
+from elasticd.records.ids import JobName, checked_name
+from elasticd_agent.http_server.answer import Answer, told
+
+__all__ = ["ANSWER_LIMIT_BYTES", "LogFiles", "Progress", "ProgressAnswers"]
+
+ANSWER_LIMIT_BYTES = 1 << 20
+_LOGS, _PROGRESS = "/v1/logs/", "/v1/progress/"
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+Progress = Callable[[JobName], bytes | None]
+"""Answers where a job's ranks on this node stand; None: it has none, or nobody answers in time."""
+
+
+class LogFiles:
+    """The route to the logs. `folders` has the run folders of jobs that asked for another one than
+    `run_folder`; it may grow meanwhile."""
+
+    def __init__(self, run_folder: Path, folders: Mapping[JobName, Path] | None = None) -> None:
+        self._run_folder = run_folder
+        self._folders = {} if folders is None else folders
+
+    def __call__(self, path: str, query: str) -> Answer | None:
+        if not path.startswith(_LOGS):
+            return None
+        try:
+            file_path, offset = self._log_of(path, query)
+            with file_path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(min(offset, size))
+                body = file.read(ANSWER_LIMIT_BYTES)
+        except (CallError, OSError):
+            return told(HTTPStatus.NOT_FOUND, "There is no such log.")
+        return Answer(body=body, headers={"X-Elasticd-Size": str(size)})
+
+    def _log_of(self, path: str, query: str) -> tuple[Path, int]:
+        """Find the file that a request names, and from where on it is wanted.
+
+        Raises:
+            CallError: it names none that could be a log of ours.
+        """
+        match path.split("/"):
+            case ["", "v1", "logs", job, generation, rank, ("out" | "err") as stream]:
+                name = JobName(checked_name("job", job))
+                numbers = [generation, rank, *parse_qs(query).get("offset", ["0"])[:1]]
+                if all(_NUMBER.fullmatch(number) for number in numbers):
+                    run_folder = self._folders.get(name, self._run_folder)
+                    folder = run_folder / name / f"gen-{int(generation)}"
+                    found = (folder / f"rank-{int(rank)}.{stream}").resolve()
+                    # A worker may have put a link there: its log server leads out of the folder.
+                    if found.is_relative_to(run_folder.resolve()):
+                        return found, int(numbers[2])
+        raise CallError(f"{path} is not the path of a log.")
+
+
+class ProgressAnswers:
+    """The route to where the ranks here stand."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def __call__(self, path: str, query: str) -> Answer | None:
+        if not path.startswith(_PROGRESS):
+            return None
+        found = self._progress(JobName(path.removeprefix(_PROGRESS)))
+        if found is None:
+            return told(HTTPStatus.NOT_FOUND, "There is no such job here.")
+        return Answer(body=found)

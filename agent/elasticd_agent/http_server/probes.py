@@ -1,0 +1,58 @@
+"""The two questions of a supervisor: does this agent live, and can it take part.
+
+`/healthz` is a matter of this process alone: 503 if the thread that owns its state has been at one
+thing for over five seconds. What etcd refuses to take from this node stands in a second line, and
+it is ok still: a supervisor that restarted the agent for it would end its workers. `/readyz` is 503
+until the node is registered, and while its lease in etcd is not surely alive.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from elasticd.control.output import TROUBLE
+from elasticd_agent.http_server.answer import Answer, told
+
+__all__ = ["BUSY_LIMIT_S", "Probes"]
+
+BUSY_LIMIT_S = 5.0
+"""Nothing that the owner does waits for anything, so a turn takes milliseconds."""
+
+
+class Probes:
+    """Routes that any thread may ask.
+
+    `busy_s`: for how long the owner's thread has been at one thing; `is_ready`: registered, with
+    a lease that is surely alive; `trouble`: a sentence for `/healthz`, empty if all is well.
+    """
+
+    def __init__(
+        self,
+        *,
+        busy_s: Callable[[], float] = float,
+        is_ready: Callable[[], bool] = lambda: True,
+        trouble: Callable[[], str] = str,
+    ) -> None:
+        self._busy_s, self._is_ready, self._trouble = busy_s, is_ready, trouble
+
+    def __call__(self, path: str, query: str) -> Answer | None:
+        if path == "/healthz":
+            return self._health()
+        return self._readiness() if path == "/readyz" else None
+
+    def _health(self) -> Answer:
+        busy_s = self._busy_s()
+        if busy_s > BUSY_LIMIT_S:
+            return told(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"This agent has been at one thing for {busy_s:.0f} s: does a disk hang?",
+            )
+        trouble = self._trouble()
+        return told(HTTPStatus.OK, f"ok\n{TROUBLE}{trouble}" if trouble else "ok")
+
+    def _readiness(self) -> Answer:
+        if self._is_ready():
+            return told(HTTPStatus.OK, "ok")
+        return told(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "This node holds no lease in etcd: it is not registered yet, or etcd is away.",
+        )

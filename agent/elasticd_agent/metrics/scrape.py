@@ -1,0 +1,60 @@
+"""The answer to one scrape, put together on the thread of whoever asks.
+
+Imported with the first scrape: an agent that nobody scrapes pays nothing for it.
+"""
+
+from http import HTTPStatus
+from pathlib import Path
+from threading import Lock
+
+from elasticd.records.job import JobSpec
+from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, Histogram, Sample, exposition
+from elasticd_agent.clock import now_s
+from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.metrics.job_samples import job_samples
+from elasticd_agent.metrics.keeper_file import KeeperFiles
+from elasticd_agent.metrics.node_samples import NodeReading, node_samples, process_samples
+from elasticd_agent.metrics.sources import Sources
+
+__all__ = ["Scrape"]
+
+
+class Scrape:
+    """Answers with all samples of this agent; any thread."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._keepers, self._lock = KeeperFiles(), Lock()
+
+    def answer(self) -> Answer:
+        """Give them; a 503 where the owner does not answer: Prometheus takes the agent for down.
+
+        The values of before would be a lie that no alert sees through.
+        """
+        readings = self._sources.readings()
+        if readings is None:
+            return told(HTTPStatus.SERVICE_UNAVAILABLE, "The agent does not answer in time.")
+        samples: list[Sample] = [*node_samples(self._node(), readings), *process_samples()]
+        for job in readings.jobs:
+            samples += job_samples(job)
+        kept = [job.spec for job in readings.jobs if job.spec.checkpoint is not None]
+        with self._lock:
+            samples += self._keepers.samples([(s.name, self._keeper_path(s)) for s in kept])
+        return Answer(body=exposition(samples), content_type=CONTENT_TYPE)
+
+    def _node(self) -> NodeReading:
+        sources = self._sources
+        lease, requests = sources.registration.lease, sources.requests
+        return NodeReading(
+            slots=sources.settings.slots,
+            is_draining=sources.registration.is_draining,
+            lease_margin_s=lease.deadline_s - now_s() if lease is not None else 0.0,
+            refused_writes=sources.refused_writes(),
+            busy_s=sources.busy_s(),
+            requests=Histogram(*requests.read()) if requests is not None else None,
+        )
+
+    def _keeper_path(self, spec: JobSpec) -> Path:
+        settings = self._sources.settings
+        folder = self._sources.log_folders.get(spec.name, settings.run_folder)
+        return folder / spec.name / "agents" / f"{settings.node}.keeper.prom"

@@ -1,0 +1,228 @@
+"""The list of all metrics.
+
+Labels are the job's name and words of closed lists, never a rank, a pod, a node or a generation:
+each of those would make a new series at every change. The job's name is `job_name`, since `job`
+belongs to Prometheus, which would rename ours to `exported_job`. Which node a series is of says the
+target (`instance`).
+"""
+
+from elasticd.records.incident import PHASES
+from elasticd.records.reason import Cause, Phase, Reason
+from elasticd.store.request_times import BOUNDS_S
+from elasticd.telemetry.metrics.metric import Exporter, Kind, Label, Metric, Unit
+
+__all__ = ["CATALOG", "CHANGE_PHASES", "CHANGE_REASONS", "SCALARS_LIMIT", "by_name"]
+
+SCALARS_LIMIT = 20
+"""So many names of `commit`'s numbers become series, the first ones of a job."""
+_ENDINGS = (
+    Reason.BELOW_MIN,
+    Reason.STOP_REQUESTED,
+    Reason.ALL_SUCCEEDED,
+    Reason.BUDGET_SPENT,
+    Reason.REPEATED_ERROR,
+    Reason.ISOLATED,
+    Reason.ENDS_JOB,
+)
+CHANGE_REASONS = tuple(reason.value for reason in Reason if reason not in _ENDINGS)
+"""Why a world may begin. What only ends a job begins none."""
+CHANGE_PHASES = ("unnoticed", *PHASES)
+"""The phases of an incident, and before them the time in which no step ended and nobody knew."""
+
+_JOB = Label(name="job_name", help="The job's name.")
+_PHASE = Label(
+    name="phase", help="Where the job stands.", values=tuple(phase.value for phase in Phase)
+)
+_REASON = Label(name="reason", help="Why the world was replaced.", values=CHANGE_REASONS)
+_PART = Label(name="phase", help="The part of a change of world.", values=CHANGE_PHASES)
+_CAUSE = Label(
+    name="cause",
+    help="The part of the restart budget.",
+    values=tuple(cause.value for cause in Cause),
+)
+_NAME = Label(
+    name="name",
+    help=f"As the script named it in `commit`; the first {SCALARS_LIMIT} names of the job.",
+)
+_VERSION = Label(name="version", help="Of elasticd.")
+
+_COUNTER, _GAUGE, _S, _BYTES = Kind.COUNTER, Kind.GAUGE, Unit.SECONDS, Unit.BYTES
+
+
+def _metric(
+    exporter: Exporter,
+    name: str,
+    kind: Kind,
+    help: str,
+    *labels: Label,
+    unit: Unit = Unit.NONE,
+    bounds: tuple[float, ...] = (),
+) -> Metric:
+    return Metric(
+        name=name,
+        kind=kind,
+        unit=unit,
+        help=help,
+        labels=labels,
+        exporter=exporter,
+        bounds=bounds,
+    )
+
+
+def _of_node(name: str, kind: Kind, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
+    return _metric(Exporter.AGENT, name, kind, help, *labels, unit=unit)
+
+
+def _of_job(name: str, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
+    return _metric(Exporter.RANK_0, f"elasticd_{name}", _GAUGE, help, _JOB, *labels, unit=unit)
+
+
+def _counted(name: str, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
+    name = f"elasticd_{name}_total"
+    return _metric(Exporter.SERVING, name, _COUNTER, help, _JOB, *labels, unit=unit)
+
+
+def _of_keeper(name: str, kind: Kind, help: str, *, unit: Unit = Unit.NONE) -> Metric:
+    name = f"elasticd_checkpoint_{name}"
+    return _metric(Exporter.KEEPER, name, kind, help, _JOB, unit=unit)
+
+
+CATALOG: tuple[Metric, ...] = (
+    # --- a node -------------------------------------------------------------------------------
+    _of_node("elasticd_build_info", _GAUGE, "Always 1; says which version runs.", _VERSION),
+    _of_node("elasticd_slots", _GAUGE, "Workers that this node can hold at once."),
+    _of_node("elasticd_slots_used", _GAUGE, "Slots of this node that jobs hold."),
+    _of_node(
+        "elasticd_job_slots",
+        _GAUGE,
+        "Slots of this node that the job holds; 0 for a job that is not over and that this node "
+        "does not serve, so that the sum over all nodes is 0 where nobody serves it.",
+        _JOB,
+    ),
+    _of_node("elasticd_node_draining", _GAUGE, "1 while this node is drained, else 0."),
+    _of_node(
+        "elasticd_lease_margin_seconds",
+        _GAUGE,
+        "How long this node's lease in etcd surely lives on; 0: nothing may be written.",
+        unit=_S,
+    ),
+    _metric(
+        Exporter.AGENT,
+        "elasticd_etcd_request_seconds",
+        Kind.HISTOGRAM,
+        "How long calls to etcd took, all tries and endpoints included, also of those that failed.",
+        unit=_S,
+        bounds=BOUNDS_S,
+    ),
+    _of_node(
+        "elasticd_etcd_refused_writes",
+        _GAUGE,
+        "Records that etcd refuses to take from this node at the moment; /healthz says why.",
+    ),
+    _of_node(
+        "elasticd_owner_busy_seconds",
+        _GAUGE,
+        "How long the thread that owns the agent's state has been at one thing; 0: it waits.",
+        unit=_S,
+    ),
+    _of_node("process_cpu_seconds_total", _COUNTER, "Processor time that the agent used.", unit=_S),
+    _of_node("process_resident_memory_bytes", _GAUGE, "Resident memory of the agent.", unit=_BYTES),
+    _of_node("process_open_fds", _GAUGE, "Descriptors that the agent has open."),
+    _of_node("process_start_time_seconds", _GAUGE, "When the agent began (Unix time).", unit=_S),
+    # --- a job, as it stands --------------------------------------------------------------------
+    _of_job("job_phase", "1 for the phase that the job is in, 0 for the others.", _PHASE),
+    _of_job("workers", "Ranks of the world that stands; 0 while the job waits or is over."),
+    _of_job("nodes", "Nodes of the world that stands; 0 while the job waits or is over."),
+    _of_job("wanted_nodes", "Nodes that the job would have now; 0 once it is over."),
+    _of_job("min_nodes", "The least number of nodes with which the job trains."),
+    _of_job("max_nodes", "The greatest number of nodes that the job takes."),
+    _of_job("generation", "The number of the newest world; 0: there was none yet."),
+    _of_job(
+        "generation_start_timestamp_seconds",
+        "When this node saw that world begin (Unix time); 0: there was none yet.",
+        unit=_S,
+    ),
+    _of_job(
+        "restart_budget",
+        "Changes of world that this cause may bring about before the job fails; +Inf: no limit.",
+        _CAUSE,
+    ),
+    _of_job("restart_budget_used", "How much of that is used since the last refill.", _CAUSE),
+    _of_job(
+        "step", "Steps that are applied, as rank 0 last said; absent where steps are not seen."
+    ),
+    _of_job("epoch", "The epoch of that step."),
+    _of_job(
+        "scalar",
+        "What rank 0 last gave to `commit` under this name; NaN and infinities as they are.",
+        _NAME,
+    ),
+    # --- a job, as it goes ----------------------------------------------------------------------
+    _counted("steps", "Steps applied; a step that is done again counts again."),
+    _counted("samples", "Samples in them, of all ranks, where a `Loader` gives the batches."),
+    _counted("step_seconds", "How long those steps took, by rank 0's step time.", unit=_S),
+    _counted("changes", "Worlds that began, the first one included.", _REASON),
+    _counted(
+        "change_seconds",
+        "How long each part of a change of world took on the node of rank 0, the first world's "
+        "not included.",
+        _PART,
+        unit=_S,
+    ),
+    _counted("lost_steps", "Steps that had to be done again after a change of world."),
+    # --- a job's keepers ------------------------------------------------------------------------
+    _of_keeper(
+        "durable_timestamp_seconds",
+        _GAUGE,
+        "When the newest checkpoint that this keeper knows became durable (Unix time); 0: none.",
+        unit=_S,
+    ),
+    _of_keeper("durable_step", _GAUGE, "The step of that checkpoint."),
+    _of_keeper(
+        "keeper_start_timestamp_seconds",
+        _GAUGE,
+        "When this keeper began (Unix time): the age where there is no checkpoint yet.",
+        unit=_S,
+    ),
+    _of_keeper("saved_total", _COUNTER, "Checkpoints committed by this keeper."),
+    _of_keeper("failed_total", _COUNTER, "Snapshots that were given up."),
+    _of_keeper(
+        "written_bytes_total",
+        _COUNTER,
+        "Bytes of the checkpoints committed by this keeper.",
+        unit=_BYTES,
+    ),
+    _of_keeper(
+        "save_seconds",
+        _GAUGE,
+        "How long the newest took from whole in memory to durable.",
+        unit=_S,
+    ),
+    _of_keeper(
+        "mirrored_step",
+        _GAUGE,
+        "The step of the newest share of this node that the next node holds too; -1: none.",
+    ),
+    _of_keeper(
+        "mirrored_bytes_total",
+        _COUNTER,
+        "Bytes of shares that were sent to the next node.",
+        unit=_BYTES,
+    ),
+    _of_keeper(
+        "mirror_failed_total",
+        _COUNTER,
+        "Tries to send a share to the next node that failed.",
+    ),
+)
+
+_BY_NAME = {metric.name: metric for metric in CATALOG}
+
+
+def by_name(name: str) -> Metric:
+    """Return the metric of this name.
+
+    Raises:
+        KeyError: the list has none.
+    """
+    return _BY_NAME[name]

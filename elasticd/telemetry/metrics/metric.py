@@ -1,0 +1,58 @@
+"""What is said of one metric before it has any value: its name, its type, its labels."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Exporter", "Kind", "Label", "Metric", "Unit"]
+
+
+class Kind(StrEnum):
+    """The type of a metric, as Prometheus names it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Unit(StrEnum):
+    """What is counted or measured; always the base unit."""
+
+    NONE = ""
+    SECONDS = "seconds"
+    BYTES = "bytes"
+
+
+class Exporter(StrEnum):
+    """Which process has the series of a metric; a sum over processes is right where it says so."""
+
+    AGENT = "every agent, of its node"
+    SERVING = "every agent that serves the job; only the node of rank 0 counts, so a sum is right"
+    RANK_0 = (
+        "the agent of rank 0's node; where there is none, that of whoever would propose a world"
+    )
+    KEEPER = "the keeper of the job on each node, through the agent and in the keeper's text file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A label that some metrics have."""
+
+    name: str
+    help: str
+    values: tuple[str, ...] = ()
+    """All that it can have, where the list is closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """An entry of the list. A metric of a job has `job_name` as its first label."""
+
+    name: str
+    kind: Kind
+    unit: Unit = Unit.NONE
+    help: str
+    """One sentence."""
+    labels: tuple[Label, ...] = ()
+    exporter: Exporter
+    bounds: tuple[float, ...] = ()
+    """Of a histogram: the upper bounds of its buckets, without the infinite one."""

@@ -1,0 +1,85 @@
+"""Which jobs a node shows: those that it serves, those that wait, and those that just ended."""
+
+from elasticd.channel.worker import Beat
+from elasticd.records.ids import Generation, JobName, Rank
+from elasticd_agent.metrics.job_meters import ENDED_LIMIT, KEEP_S, JobMeters
+from tests.sim.schedule import spec_of
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at_s = 100.0
+
+    def __call__(self) -> float:
+        return self.at_s
+
+
+def shown(meters: JobMeters) -> list[str]:
+    return [reading.spec.name for reading in meters.readings().jobs]
+
+
+def test_series_of_a_job_end_ten_minutes_after_it() -> None:
+    """So that its last scrapes say how it ended."""
+    clock = Clock()
+    meters = JobMeters(clock)
+    meter = meters.open(spec_of())
+    meters.close(meter)
+    clock.at_s += KEEP_S - 1.0
+    assert shown(meters) == ["job"]
+    clock.at_s += 1.0
+    assert shown(meters) == []
+
+
+def test_job_that_comes_back_goes_on_counting() -> None:
+    """A new incarnation of the node is the same node to the job's metrics."""
+    clock = Clock()
+    meters = JobMeters(clock)
+    first = meters.open(spec_of())
+    meters.close(first, keeps_workers=True)
+    clock.at_s += 10.0
+    assert meters.open(spec_of()) is first
+    clock.at_s += 2 * KEEP_S
+    assert shown(meters) == ["job"]
+
+
+def test_another_job_of_the_name_counts_from_zero() -> None:
+    """Prometheus sees a counter that begins anew."""
+    meters = JobMeters(Clock())
+    first = meters.open(spec_of())
+    second = meters.open(spec_of(uid="u2"))
+    meters.close(first)  # Late: it must not end the new one's.
+    assert second is not first
+    assert shown(meters) == ["job"]
+
+
+def test_many_short_jobs_are_no_leak() -> None:
+    """A sweep of a thousand trials in ten minutes: the oldest go."""
+    meters = JobMeters(Clock())
+    for number in range(3 * ENDED_LIMIT):
+        meters.close(meters.open(spec_of(name=JobName(f"j{number}"), uid=f"u{number}")))
+    assert shown(meters) == [f"j{number}" for number in range(2 * ENDED_LIMIT, 3 * ENDED_LIMIT)]
+
+
+def test_job_without_a_part_of_this_node_is_known_until_it_is_over() -> None:
+    """Its slots are 0 here; where they are 0 everywhere, nobody serves it."""
+    meters = JobMeters(Clock())
+    for job in ("here", "elsewhere"):
+        meters.know(JobName(job))
+    meters.open(spec_of(name=JobName("here")))
+    assert meters.readings().unserved == ("elsewhere",)
+    meters.forget(JobName("elsewhere"))
+    assert meters.readings().unserved == ()
+
+
+def test_heartbeat_of_workers_that_were_kept_is_counted_in_the_present_meter() -> None:
+    """They outlive the incarnation, and perhaps the meter that they began with."""
+    clock = Clock()
+    meters = JobMeters(clock)
+    meters.close(meters.open(spec_of()), keeps_workers=True)
+    beat = Beat(generation=Generation(1), step=7, step_s=0.1, batches=1, sequence=1)
+    clock.at_s += KEEP_S
+    meters.readings()
+    meters.hear(JobName("job"), Rank(0), beat, 0)  # Nobody's.
+    meter = meters.open(spec_of())
+    meters.hear(JobName("job"), Rank(0), beat, 0)
+    assert meter.reading().counts.steps == 7

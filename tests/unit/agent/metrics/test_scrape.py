@@ -1,0 +1,129 @@
+"""The answer to a scrape: whole, valid, and none where the agent cannot say how things are."""
+
+import subprocess
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import elasticd
+from elasticd.records.checkpoint import CheckpointSpec
+from elasticd.records.ids import JobName, NodeId, Slot
+from elasticd.rendezvous import event as ev
+from elasticd.store.api import StoreSettings
+from elasticd.store.request_times import RequestTimes
+from elasticd.telemetry.metrics.catalog import CATALOG
+from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, parsed
+from elasticd_agent.clock import now_s
+from elasticd_agent.metrics.job_meters import JobMeters, Readings
+from elasticd_agent.metrics.scrape import Scrape
+from elasticd_agent.metrics.sources import Sources
+from elasticd_agent.settings import AgentSettings
+from tests.fixtures.prometheus import promtool
+from tests.sim.schedule import spec_of
+from tests.unit.rendezvous.facts import Told, running, world
+
+
+class Scene:
+    """An agent with two slots; one job of two holds one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.registration: Any = SimpleNamespace(lease=None, is_draining=False)  # Two facts of it.
+        self.meters = JobMeters()
+        self.answers = True
+        self.refused = 0
+        checkpoint = CheckpointSpec(url="s3://b/x", owner="o")
+        self.spec = replace(spec_of(name=JobName("own")), checkpoint=checkpoint)
+        meter = self.meters.open(self.spec)
+        told = Told()
+        told.tell(ev.SlotsGranted(slots=(Slot(0),)))
+        told.world(world(1, 0))
+        before, _ = told.state, told.status(running(1))
+        meter.observe(before, told.state, ())
+        self.meters.know(JobName("other"))
+        self.run_folder = folder / "runs"
+        self.scrape = Scrape(
+            Sources(
+                settings=AgentSettings(
+                    node=NodeId("a"),
+                    host="h",
+                    address="127.0.0.1",
+                    store=StoreSettings(endpoints=()),
+                    slots=2,
+                    run_folder=self.run_folder,
+                ),
+                registration=self.registration,
+                log_folders={},
+                refused_writes=lambda: self.refused,
+                busy_s=lambda: 0.25,
+                readings=self._readings,
+                requests=RequestTimes(),
+            )
+        )
+
+    def _readings(self) -> Readings | None:
+        return self.meters.readings() if self.answers else None
+
+    def text(self) -> str:
+        answer = self.scrape.answer()
+        assert (answer.status, answer.content_type) == (HTTPStatus.OK, CONTENT_TYPE)
+        return answer.body.decode()
+
+    def value(self, name: str, *labels: str) -> float | None:
+        found = {(n, values): value for n, values, value in parsed(self.text())}
+        return found.get((f"elasticd_{name}", labels))
+
+
+def test_node_says_what_it_has_and_holds(tmp_path: Path) -> None:
+    """Its slots and theirs, its lease, what etcd refuses."""
+    scene = Scene(tmp_path)
+    assert (scene.value("slots"), scene.value("slots_used")) == (2, 1)
+    assert (scene.value("job_slots", "own"), scene.value("job_slots", "other")) == (1, 0)
+    assert (scene.value("lease_margin_seconds"), scene.value("node_draining")) == (0, 0)
+    scene.registration.lease = SimpleNamespace(deadline_s=now_s() + 100.0)
+    scene.registration.is_draining, scene.refused = True, 3
+    margin_s = scene.value("lease_margin_seconds")
+    assert margin_s is not None and 0.0 < margin_s <= 100.0
+    assert (scene.value("node_draining"), scene.value("etcd_refused_writes")) == (1, 3)
+    assert scene.value("build_info", elasticd.__version__) == 1
+    assert scene.value("owner_busy_seconds") == 0.25
+
+
+def test_keepers_metrics_come_with_it(tmp_path: Path) -> None:
+    """From the file beside the keeper's log; without one they are absent."""
+    scene = Scene(tmp_path)
+    assert scene.value("checkpoint_saved_total", "own") is None
+    path = scene.run_folder / "own" / "agents" / "a.keeper.prom"
+    path.parent.mkdir(parents=True)
+    path.write_text('elasticd_checkpoint_saved_total{job_name="own"} 4\n')
+    assert scene.value("checkpoint_saved_total", "own") == 4
+
+
+def test_agent_whose_owner_does_not_answer_is_down(tmp_path: Path) -> None:
+    """Values of before would look fresh to every alert."""
+    scene = Scene(tmp_path)
+    scene.answers = False
+    assert scene.scrape.answer().status == HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def test_prometheus_own_tool_has_no_complaint(tmp_path: Path) -> None:
+    """Names, types, help texts, and what `promtool` calls best practice."""
+    tool = promtool()
+    ended = subprocess.run(
+        [tool, "check", "metrics"],
+        input=Scene(tmp_path).text(),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+
+
+def test_every_series_is_one_of_the_list(tmp_path: Path) -> None:
+    """docs/metrics.md, the dashboard and the alerts are checked against that."""
+    names = {name for name, _, _ in parsed(Scene(tmp_path).text())}
+    listed = {metric.name for metric in CATALOG}
+    histograms = {f"{m.name}_{end}" for m in CATALOG if m.bounds for end in ("sum", "count")}
+    buckets = {f"{m.name}_bucket" for m in CATALOG if m.bounds}
+    assert names <= listed | histograms | buckets

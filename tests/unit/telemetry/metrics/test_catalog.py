@@ -1,0 +1,60 @@
+"""The one list of metrics: what Prometheus' conventions and ours ask of it."""
+
+import re
+
+import pytest
+
+from elasticd.records.reason import Cause, Phase, Reason
+from elasticd.telemetry.metrics.catalog import CATALOG, CHANGE_REASONS, by_name
+from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
+
+OPEN = {"job_name", "name", "version"}
+"""Labels without a closed list: the job, what its script calls its numbers, what runs."""
+
+
+@pytest.mark.parametrize("metric", CATALOG, ids=lambda metric: metric.name)
+def test_name_says_unit_and_kind(metric: Metric) -> None:
+    """As Prometheus' naming has it: prefix, noun, base unit, `_total` for counters alone."""
+    assert re.fullmatch(r"(elasticd|process)_[a-z_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    has_unit = f"_{metric.unit}" in metric.name
+    assert metric.unit is Unit.NONE or has_unit
+    assert ("_seconds" in metric.name) == (metric.unit is Unit.SECONDS)
+    assert bool(metric.bounds) == (metric.kind is Kind.HISTOGRAM)
+    assert metric.help.endswith(".") and not metric.help.endswith("..")
+
+
+@pytest.mark.parametrize("metric", CATALOG, ids=lambda metric: metric.name)
+def test_labels_are_the_job_and_closed_lists(metric: Metric) -> None:
+    """A rank, a pod, a node or a generation would make new series at every change of world."""
+    names = [label.name for label in metric.labels]
+    assert len(set(names)) == len(names)
+    for label in metric.labels:
+        assert label.values or label.name in OPEN
+    is_of_job = metric.exporter is not Exporter.AGENT or metric.name == "elasticd_job_slots"
+    assert (names[:1] == ["job_name"]) == is_of_job
+    assert not {"job", "instance", "le"} & set(names)  # They are Prometheus' own.
+
+
+def test_no_name_is_there_twice() -> None:
+    """The last one would hide the first."""
+    assert len({metric.name for metric in CATALOG}) == len(CATALOG)
+    assert by_name("elasticd_slots").kind is Kind.GAUGE
+
+
+def test_every_word_of_the_closed_lists_is_a_label() -> None:
+    """A reason that is added begins at 0 too; what only ends a job begins no world."""
+    labels = {label.name: label.values for m in CATALOG for label in m.labels if label.values}
+    assert set(labels["reason"]) == set(CHANGE_REASONS) < {reason.value for reason in Reason}
+    assert labels["cause"] == tuple(cause.value for cause in Cause)
+    phases = {m.name: m.labels[1].values for m in CATALOG if "phase" in m.name and m.labels[1:]}
+    assert phases["elasticd_job_phase"] == tuple(phase.value for phase in Phase)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [r for r in Reason if r.cause is not None or r in (Reason.FIRST_WORLD, Reason.OTHER)],
+)
+def test_whatever_the_budget_pays_for_is_a_reason_of_a_change(reason: Reason) -> None:
+    """None of them may be counted as `other`."""
+    assert reason.value in CHANGE_REASONS
