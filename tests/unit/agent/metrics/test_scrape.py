@@ -25,11 +25,16 @@ from tests.sim.schedule import spec_of
 from tests.unit.rendezvous.facts import Told, running, world
 
 
+def a_registration() -> Any:
+    """What a scrape asks of one."""
+    return SimpleNamespace(lease=None, is_draining=False)
+
+
 class Scene:
     """An agent with two slots; one job of two holds one of them."""
 
     def __init__(self, folder: Path) -> None:
-        self.registration: Any = SimpleNamespace(lease=None, is_draining=False)  # Two facts of it.
+        self.registration = a_registration()
         self.meters = JobMeters()
         self.answers = True
         self.refused = 0

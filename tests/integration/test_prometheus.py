@@ -1,0 +1,106 @@
+"""A real Prometheus looks at a job that fails and recovers, with what deploy/monitoring ships.
+
+It finds the agents through `/sd` of one of them and scrapes them every second. Another node is
+lost at the end: what is asked for then, it has seen.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fixtures.applied import play
+from tests.fixtures.cluster import Cluster, Job, cluster_on, until
+from tests.fixtures.http_server import ask
+from tests.fixtures.prometheus import Prometheus, dashboard_queries, prometheus_on
+
+NAME = "seen"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_on(tmp_path_factory.mktemp("prometheus")) as cluster:
+        for node in ("a", "b"):
+            cluster.daemon(node)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def prometheus(cluster: Cluster) -> Iterator[Prometheus]:
+    port = cluster.daemons["a"].wait_registered().http_port
+    with prometheus_on(cluster.folder / "prometheus", f"http://127.0.0.1:{port}/sd") as prometheus:
+        yield prometheus
+
+
+@pytest.fixture(scope="module")
+def job(cluster: Cluster, prometheus: Prometheus) -> Job:
+    """One that has lost a worker while Prometheus looked on."""
+    checkpoint = ("--checkpoint", str(cluster.folder / "saved"), "--checkpoint-every", "1s")
+    job = cluster.submit(NAME, "--nnodes", "2", *checkpoint, script="steady.py")
+    generation = job.wait_steady(2)
+    seen = f'elasticd_changes_total{{job_name="{NAME}", reason="worker_killed"}} == 0'
+    until(lambda: len(prometheus.value(seen)) == 2, lambda: prometheus.value("up"))
+    os.kill(job.log.pids(generation)[1], signal.SIGKILL)
+    job.wait_step(size=2, after=generation)
+    return job
+
+
+def test_every_query_of_every_panel_has_an_answer(prometheus: Prometheus, job: Job) -> None:
+    """With its variables filled in, from one run with one failure."""
+    left = dashboard_queries(job.name)
+
+    def are_answered() -> bool:
+        left[:] = [query for query in left if not prometheus.value(query.expr)]
+        return not left
+
+    until(are_answered, lambda: left)
+
+
+def test_each_agent_is_a_target_by_its_nodes_name(prometheus: Prometheus, job: Job) -> None:
+    """And nothing of what it says was renamed or refused."""
+    assert {labels["instance"]: value for labels, value in prometheus.value("up")} == {
+        "a": 1.0,
+        "b": 1.0,
+    }
+    assert prometheus.value('{exported_job!=""}') == []
+    for target in prometheus.ask("/api/v1/targets")["activeTargets"]:
+        assert target["lastError"] == ""
+
+
+def test_sum_over_nodes_counts_each_event_once(prometheus: Prometheus, job: Job) -> None:
+    """Both nodes show the counters, that of rank 0 counts."""
+    whole = f'sum by (reason) (elasticd_changes_total{{job_name="{job.name}"}}) > 0'
+    found = {labels["reason"]: value for labels, value in prometheus.value(whole)}
+    assert found == {"first_world": 1.0, "worker_killed": 1.0}
+    phases = prometheus.value(f'elasticd_job_phase{{job_name="{job.name}"}} == 1')
+    assert [labels["phase"] for labels, _ in phases] == ["running"]
+    assert len(prometheus.value("elasticd_workers")) == 1
+
+
+def test_alerts_see_real_faults(cluster: Cluster, prometheus: Prometheus, job: Job) -> None:
+    """A loss that is NaN, a node that is lost, a job that waits for it: all are on their way."""
+    play(job, 0, "nan")
+    assert {"ElasticdNumberNotFinite"} <= until_alerts(prometheus, "ElasticdNumberNotFinite")
+    lost = cluster.daemons["b"] if job.node_of(0) == "a" else cluster.daemons["a"]
+    kept = cluster.daemons[job.node_of(0)]
+    lost.kill_node()
+    until_alerts(prometheus, "ElasticdAgentGone", "ElasticdJobWaits")
+    port = kept.wait_registered().http_port
+    assert ask(port, "/readyz")[0] == 200
+    lost.start()
+    job.wait_step(size=2, after=2)
+    job.finish()
+    over = f'elasticd_job_phase{{job_name="{job.name}", phase="succeeded"}} == 1'
+    until(lambda: prometheus.value(over), lambda: "its end was not seen")
+
+
+def until_alerts(prometheus: Prometheus, *names: str) -> set[str]:
+    """Wait until all of these are pending or firing."""
+
+    def found() -> set[str]:
+        alerts = prometheus.ask("/api/v1/alerts")["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts}
+
+    until(lambda: set(names) <= found(), lambda: f"{names}: {found()}")
+    return found()
