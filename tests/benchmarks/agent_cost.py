@@ -22,7 +22,7 @@ from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series
 from tests.benchmarks.site import TorchrunSite
 
-__all__ = ["measure"]
+__all__ = ["measure", "resident_mb"]
 
 TRIALS = 10
 LIMIT_S = 60.0
@@ -175,7 +175,7 @@ def _cost(
         costs.start_s.append(took_s)
         if is_idle:
             time.sleep(SETTLE_S)
-            costs.resident_mb.append(_resident_mb(process.pid))
+            costs.resident_mb.append(resident_mb(process.pid))
             before_s, cpu_s = time.monotonic(), _cpu_s(process.pid)
             time.sleep(IDLE_S)
             share = (_cpu_s(process.pid) - cpu_s) / (time.monotonic() - before_s)
@@ -185,7 +185,7 @@ def _cost(
         process.wait(5.0)
 
 
-def _resident_mb(root: int) -> float:
+def resident_mb(root: int) -> float:
     """Resident memory of a process and all below it (both have none), in 10^6 bytes."""
     total = 0
     for pid in tree(root):

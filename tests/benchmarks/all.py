@@ -27,6 +27,7 @@ QUICK = {
     "recovery": 5,
     "node_loss": 1,
     "agent_cost": 1,
+    "scrape": 50,
     "growth": 1,
     "inprocess_recovery": 4,
     "planned_leave": 1,

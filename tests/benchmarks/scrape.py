@@ -1,0 +1,222 @@
+"""What a scrape of an agent's `/metrics` costs: its answer, its size, and the agent's memory.
+
+The answer is that of three jobs with eight workers, twenty changes behind them and a keeper each,
+asked for over HTTP as Prometheus does; the memory that of an agent that was started as a person
+starts it, before and after a thousand scrapes.
+"""
+
+import http.client
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from elasticd.channel.worker import Beat
+from elasticd.checkpoint.keeper.metrics import Metrics
+from elasticd.records.checkpoint import CheckpointSpec
+from elasticd.records.ids import Generation, JobName, NodeId, Rank, Slot
+from elasticd.records.job import JobSpec
+from elasticd.records.keys import Keys
+from elasticd.records.reason import Reason
+from elasticd.rendezvous import event as ev
+from elasticd.store.api import StoreSettings
+from elasticd.store.embedded import EmbeddedEtcd
+from elasticd.store.etcd import EtcdStore
+from elasticd.store.request_times import RequestTimes
+from elasticd_agent.http_server.server import HttpServer
+from elasticd_agent.inbox import Inbox
+from elasticd_agent.metrics.job_meters import JobMeters
+from elasticd_agent.metrics.scrape import Scrape
+from elasticd_agent.metrics.sources import Sources
+from elasticd_agent.settings import AgentSettings
+from tests.benchmarks.agent_cost import resident_mb
+from tests.benchmarks.bench import own_environ, program, send, start, tree, workplace
+from tests.benchmarks.call import run
+from tests.benchmarks.report import Figure, Result, Series
+from tests.sim.schedule import spec_of
+from tests.unit.rendezvous.facts import Told, running, world
+
+__all__ = ["measure"]
+
+TRIALS = 500
+SCRAPES = 1000
+JOBS, WORKERS, CHANGES, SCALARS = 3, 8, 20, 3
+LIMIT_S = 60.0
+SETTLE_S = 3.0
+
+
+def measure(trials: int) -> Result:
+    with workplace() as folder:
+        answers_s, body = _answers(folder, trials)
+        before_mb, after_mb, live_s = _memory(folder)
+    series = [line for line in body.splitlines() if not line.startswith("#")]
+    answered = Series(name="an answer of three jobs", values=tuple(answers_s))
+    live = Series(name="an answer of an agent without a job", values=tuple(live_s))
+    figures = (
+        Figure(name="/metrics of three jobs, p50", value=answered.at(0.5)),
+        Figure(name="/metrics of three jobs, p99", value=answered.at(0.99), target=0.02),
+        Figure(name="series of three jobs", value=len(series), unit="", target=300),
+        Figure(name="bytes of the answer", value=len(body.encode()) / 1000, unit="kB"),
+        Figure(name="agent, resident, before the first scrape", value=before_mb, unit="MB"),
+        Figure(
+            name=f"agent, resident, after {SCRAPES:,} scrapes",
+            value=after_mb,
+            unit="MB",
+            target=60,
+        ),
+    )
+    return Result(
+        name="scrape",
+        title="A scrape of the metrics",
+        command=f"python -m tests.benchmarks.scrape --trials {trials}",
+        method=METHOD,
+        series=(answered, live),
+        figures=figures,
+    )
+
+
+def _answers(folder: Path, trials: int) -> tuple[list[float], str]:
+    """Ask for the metrics of three jobs, again and again; seconds, and one answer."""
+    with _served(folder) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+        took_s, body = [], b""
+        for _ in range(trials):
+            began_s = time.perf_counter()
+            connection.request("GET", "/metrics")
+            body = connection.getresponse().read()
+            took_s.append(time.perf_counter() - began_s)
+        connection.close()
+    return took_s, body.decode()
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[int]:
+    """Serve the metrics of three jobs, with a thread that owns them as an agent has it."""
+    inbox, meters, over = Inbox(), JobMeters(), threading.Event()
+    keepers = []
+    for number in range(JOBS):
+        spec = spec_of(name=JobName(f"job-{number}"), uid=f"u{number}", workers_per_node=WORKERS)
+        spec = replace(spec, checkpoint=CheckpointSpec(url="/nowhere", owner=spec.name))
+        path = folder / "runs" / spec.name / "agents" / "a.keeper.prom"
+        keepers.append(Metrics(spec.name, str(path)))
+        _play(meters, spec)
+    registration: Any = SimpleNamespace(lease=None, is_draining=False)
+    scrape = Scrape(
+        Sources(
+            settings=AgentSettings(
+                node=NodeId("a"),
+                host="h",
+                address="127.0.0.1",
+                store=StoreSettings(endpoints=()),
+                slots=JOBS * WORKERS,
+                run_folder=folder / "runs",
+            ),
+            registration=registration,
+            log_folders={},
+            refused_writes=int,
+            busy_s=lambda: inbox.busy_s,
+            readings=lambda: inbox.ask(meters.readings, LIMIT_S),
+            requests=RequestTimes(),
+        )
+    )
+
+    def own() -> None:
+        while not over.is_set():
+            if (item := inbox.take(0.05)) is not None:
+                item()
+
+    owner = threading.Thread(target=own)
+    owner.start()
+    server = HttpServer("127.0.0.1", (lambda path, query: scrape.answer(),))
+    time.sleep(0.2)  # The keepers' files are written.
+    try:
+        yield server.port
+    finally:
+        server.close()
+        over.set()
+        owner.join(LIMIT_S)
+
+
+def _play(meters: JobMeters, spec: JobSpec) -> None:
+    """Let a job go through its changes on this node."""
+    meter, told = meters.open(spec), Told()
+    told.state = replace(told.state, spec=spec)
+    told.tell(ev.SlotsGranted(slots=tuple(Slot(n) for n in range(WORKERS))))
+    for number in range(1, CHANGES + 2):
+        before = told.state
+        told.world(replace(world(number, 0), reason=Reason.WORKER_FAILED))
+        told.status(running(number))
+        meter.observe(before, told.state, ())
+        scalars = {f"scalar-{n}": 0.1 * n for n in range(SCALARS)}
+        for rank in range(WORKERS):
+            beat = Beat(
+                generation=Generation(number),
+                step=number * 100,
+                step_s=0.1,
+                batches=1,
+                sequence=1,
+                samples=number * 800,
+                scalars=scalars,
+            )
+            meter.hear(Rank(rank), beat, (number - 1) * 100)
+
+
+def _memory(folder: Path) -> tuple[float, float, list[float]]:
+    """Return an agent's memory before and after its scrapes, and how long each of them took."""
+    with EmbeddedEtcd(folder / "etcd") as etcd:
+        store = EtcdStore(StoreSettings(endpoints=(etcd.url,)))
+        argv = [program("elasticd"), "agent", "--etcd", etcd.url, "--node-id", "n0", "--log-json"]
+        argv += ["--local-addr", "127.0.0.1", "--log-dir", str(folder / "agent")]
+        process = start(argv, env=own_environ({}), log=folder / "agent.log", bound=False)
+        try:
+            port = _port(store)
+            time.sleep(SETTLE_S)
+            before_mb = resident_mb(process.pid)
+            took_s = []
+            for _ in range(SCRAPES):
+                began_s = time.perf_counter()
+                # A connection each: that is the dearer way, and a proxy's.
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+                connection.request("GET", "/metrics")
+                assert connection.getresponse().read()
+                connection.close()
+                took_s.append(time.perf_counter() - began_s)
+            return before_mb, resident_mb(process.pid), took_s
+        finally:
+            send(tree(process.pid), signal.SIGKILL)
+            process.wait(5.0)
+            store.close()
+
+
+def _port(store: EtcdStore) -> int:
+    """Wait until the agent is registered, and return where it serves."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while (item := store.get(Keys("default").node(NodeId("n0")))) is None:
+        if time.monotonic() > deadline_s:
+            raise RuntimeError("the agent did not register")
+        time.sleep(0.01)
+    return int(json.loads(item.value)["http_port"])
+
+
+METHOD = (
+    (
+        f"{JOBS} jobs with {WORKERS} workers each on one node, {CHANGES} changes and {SCALARS} "
+        "numbers of `commit` in each, a keeper's file each. One connection, one request after the "
+        "other, from request to the last byte, by a client in the same process. The thread that "
+        "owns the jobs is another one, as in an agent."
+    ),
+    (
+        f"Memory: VmRSS (10^6 bytes) of an agent without a job, {SETTLE_S:g} s after its start "
+        f"and after {SCRAPES:,} scrapes with a connection each."
+    ),
+)
+
+
+if __name__ == "__main__":
+    run(__doc__, measure, TRIALS)
