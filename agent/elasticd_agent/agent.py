@@ -63,8 +63,6 @@ class Agent:
         presence.on_lease_lost = self._lease_lost
         presence.on_lease_found = self._mark_dirty
         presence.on_progress_asked = self._progress_of
-        self._meters = JobMeters()
-        presence.on_metrics_asked = self._meters.readings
         self._incarnations = 0
         self._licenses = Licenses(self._registration)
         self._specs: dict[JobName, tuple[JobSpec, int]] = {}
@@ -77,6 +75,8 @@ class Agent:
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
         self._children = Children()
         self.accounts = AccountBook()
+        self._meters = JobMeters(self.accounts.counted)
+        presence.on_metrics_asked = self._meters.readings
         """Where the time of each job's slots went; may be read on any thread."""
         self._kept: dict[JobName, Workers] = {}
         self._closings = Closings(self._inbox.put, self._mark_dirty)

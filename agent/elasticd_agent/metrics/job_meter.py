@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.channel.worker import Beat
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.incident import Incident
 from elasticd.records.job import JobSpec
@@ -63,6 +64,8 @@ class JobReading:
     """None: rank 0 is not here, or says nothing of its steps."""
     epoch: int = 0
     scalars: Mapping[str, float] = field(default_factory=dict)
+    slot_seconds: Mapping[TimeCause, float] = field(default_factory=dict)
+    """Of this node's slots, as far as nothing of it may be taken back."""
 
 
 class JobMeter:

@@ -1,9 +1,10 @@
 """The meters of all jobs of this node, also of those that ended a little while ago."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from elasticd.channel.worker import Beat
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import JobName, Rank
 from elasticd.records.job import JobSpec
 from elasticd_agent.clock import now_s
@@ -18,6 +19,9 @@ ENDED_LIMIT = 50
 """Jobs that ended and are shown still; of more of them the oldest go first."""
 
 
+SlotSeconds = Callable[[JobName, float], Mapping[TimeCause, float]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
     """What the meters of a node show at one moment."""
@@ -28,10 +32,12 @@ class Readings:
 
 
 class JobMeters:
-    """Used by the owner's thread alone; clocks are the caller's."""
+    """Used by the owner's thread alone. `counted` gives a job's slot-seconds by cause."""
 
-    def __init__(self, now_s: Callable[[], float] = now_s) -> None:
-        self._now_s = now_s
+    def __init__(
+        self, counted: SlotSeconds = lambda job, now_s: {}, now_s: Callable[[], float] = now_s
+    ) -> None:
+        self._counted, self._now_s = counted, now_s
         self._meters: dict[JobName, JobMeter] = {}
         self._ended_s: dict[JobName, float] = {}
         """In the order in which they ended here."""
@@ -71,8 +77,12 @@ class JobMeters:
 
     def readings(self) -> Readings:
         self._drop_old()
+        now_s = self._now_s()
         return Readings(
-            jobs=tuple(meter.reading() for meter in self._meters.values()),
+            jobs=tuple(
+                replace(meter.reading(), slot_seconds=dict(self._counted(job, now_s)))
+                for job, meter in self._meters.items()
+            ),
             unserved=tuple(job for job in self._active if job not in self._meters),
         )
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.job import JobStatus, target_nodes
 from elasticd.records.reason import Cause, Phase
 from elasticd.rendezvous.state import JobState
@@ -26,6 +27,8 @@ def job_samples(reading: JobReading) -> Iterator[Sample]:
 def _values(reading: JobReading) -> Values:
     yield "job_slots", (), reading.slots
     yield from _counters(reading.counts)
+    for cause in TimeCause:
+        yield "slot_seconds_total", (cause.value,), reading.slot_seconds.get(cause, 0.0)
     if reading.state is not None and reading.is_told_here:
         yield from _standing(reading, reading.state)
     if reading.step is not None:

@@ -6,6 +6,7 @@ belongs to Prometheus, which would rename ours to `exported_job`. Which node a s
 target (`instance`).
 """
 
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.incident import PHASES
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.store.request_times import BOUNDS_S
@@ -39,6 +40,11 @@ _CAUSE = Label(
     name="cause",
     help="The part of the restart budget.",
     values=tuple(cause.value for cause in Cause),
+)
+_TIME = Label(
+    name="cause",
+    help="What the time went to.",
+    values=tuple(cause.value for cause in TimeCause),
 )
 _NAME = Label(
     name="name",
@@ -170,6 +176,17 @@ CATALOG: tuple[Metric, ...] = (
         unit=_S,
     ),
     _counted("lost_steps", "Steps that had to be done again after a change of world."),
+    # --- where its time went ---------------------------------------------------------------------
+    _metric(
+        Exporter.HOLDING,
+        "elasticd_slot_seconds_total",
+        _COUNTER,
+        "Slot-seconds by what they went to; of what a failure could still take back, nothing is in "
+        "it yet.",
+        _JOB,
+        _TIME,
+        unit=_S,
+    ),
     # --- a job's keepers ------------------------------------------------------------------------
     _of_keeper(
         "durable_timestamp_seconds",

@@ -17,6 +17,7 @@ _TITLES = {
     Exporter.AGENT: "Of a node",
     Exporter.RANK_0: "Of a job, as it stands",
     Exporter.SERVING: "Of a job, as it goes",
+    Exporter.HOLDING: "Where the time of a job's slots went",
     Exporter.KEEPER: "Of a job's checkpoints",
 }
 
@@ -36,8 +37,8 @@ def page_with_list(page: str) -> str:
 
 def _sections() -> str:
     parts = []
-    for exporter in (Exporter.AGENT, Exporter.RANK_0, Exporter.SERVING, Exporter.KEEPER):
-        parts.append(f"### {_TITLES[exporter]}\n\nExported by {exporter.value}.\n")
+    for exporter, title in _TITLES.items():
+        parts.append(f"### {title}\n\nExported by {exporter.value}.\n")
         parts.append("| metric | type | labels | meaning |\n|---|---|---|---|")
         parts += [_row(metric) for metric in CATALOG if metric.exporter is exporter]
         parts.append("")

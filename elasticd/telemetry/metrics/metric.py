@@ -27,6 +27,7 @@ class Exporter(StrEnum):
 
     AGENT = "every agent, of its node"
     SERVING = "every agent that serves the job; only the node of rank 0 counts, so a sum is right"
+    HOLDING = "every agent that serves the job, of its own slots; the sum is the job's"
     RANK_0 = (
         "the agent of rank 0's node; where there is none, that of whoever would propose a world"
     )

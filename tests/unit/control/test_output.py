@@ -127,7 +127,7 @@ def test_another_hosts_output_comes_from_its_agent(tmp_path: Path, server: HttpS
 
 @pytest.mark.parametrize("is_here", [True, False])
 def test_last_lines_alone_are_shown_of_what_is_there(
-    is_here: bool, tmp_path: Path, server: LogServer
+    is_here: bool, tmp_path: Path, server: HttpServer
 ) -> None:
     """Then all that is written, and of the next world everything."""
     screen, folder = Screen(), tmp_path / "there"

@@ -1,8 +1,10 @@
 """Which jobs a node shows: those that it serves, those that wait, and those that just ended."""
 
 from elasticd.channel.worker import Beat
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd_agent.metrics.job_meters import ENDED_LIMIT, KEEP_S, JobMeters
+from elasticd_agent.metrics.job_samples import job_samples
 from tests.sim.schedule import spec_of
 
 
@@ -21,7 +23,7 @@ def shown(meters: JobMeters) -> list[str]:
 def test_series_of_a_job_end_ten_minutes_after_it() -> None:
     """So that its last scrapes say how it ended."""
     clock = Clock()
-    meters = JobMeters(clock)
+    meters = JobMeters(now_s=clock)
     meter = meters.open(spec_of())
     meters.close(meter)
     clock.at_s += KEEP_S - 1.0
@@ -33,7 +35,7 @@ def test_series_of_a_job_end_ten_minutes_after_it() -> None:
 def test_job_that_comes_back_goes_on_counting() -> None:
     """A new incarnation of the node is the same node to the job's metrics."""
     clock = Clock()
-    meters = JobMeters(clock)
+    meters = JobMeters(now_s=clock)
     first = meters.open(spec_of())
     meters.close(first, keeps_workers=True)
     clock.at_s += 10.0
@@ -44,7 +46,7 @@ def test_job_that_comes_back_goes_on_counting() -> None:
 
 def test_another_job_of_the_name_counts_from_zero() -> None:
     """Prometheus sees a counter that begins anew."""
-    meters = JobMeters(Clock())
+    meters = JobMeters(now_s=Clock())
     first = meters.open(spec_of())
     second = meters.open(spec_of(uid="u2"))
     meters.close(first)  # Late: it must not end the new one's.
@@ -54,7 +56,7 @@ def test_another_job_of_the_name_counts_from_zero() -> None:
 
 def test_many_short_jobs_are_no_leak() -> None:
     """A sweep of a thousand trials in ten minutes: the oldest go."""
-    meters = JobMeters(Clock())
+    meters = JobMeters(now_s=Clock())
     for number in range(3 * ENDED_LIMIT):
         meters.close(meters.open(spec_of(name=JobName(f"j{number}"), uid=f"u{number}")))
     assert shown(meters) == [f"j{number}" for number in range(2 * ENDED_LIMIT, 3 * ENDED_LIMIT)]
@@ -62,7 +64,7 @@ def test_many_short_jobs_are_no_leak() -> None:
 
 def test_job_without_a_part_of_this_node_is_known_until_it_is_over() -> None:
     """Its slots are 0 here; where they are 0 everywhere, nobody serves it."""
-    meters = JobMeters(Clock())
+    meters = JobMeters(now_s=Clock())
     for job in ("here", "elsewhere"):
         meters.know(JobName(job))
     meters.open(spec_of(name=JobName("here")))
@@ -74,7 +76,7 @@ def test_job_without_a_part_of_this_node_is_known_until_it_is_over() -> None:
 def test_heartbeat_of_workers_that_were_kept_is_counted_in_the_present_meter() -> None:
     """They outlive the incarnation, and perhaps the meter that they began with."""
     clock = Clock()
-    meters = JobMeters(clock)
+    meters = JobMeters(now_s=clock)
     meters.close(meters.open(spec_of()), keeps_workers=True)
     beat = Beat(generation=Generation(1), step=7, step_s=0.1, batches=1, sequence=1)
     clock.at_s += KEEP_S
@@ -83,3 +85,17 @@ def test_heartbeat_of_workers_that_were_kept_is_counted_in_the_present_meter() -
     meter = meters.open(spec_of())
     meters.hear(JobName("job"), Rank(0), beat, 0)
     assert meter.reading().counts.steps == 7
+
+
+def test_slot_seconds_are_those_of_the_account_at_that_moment() -> None:
+    """A cause that nothing went to is 0 from the beginning, as a counter must be."""
+    clock = Clock()
+    meters = JobMeters(lambda job, now_s: {TimeCause.TRAIN: now_s}, now_s=clock)
+    meters.open(spec_of())
+    (reading,) = meters.readings().jobs
+    found = {
+        sample.labels[1]: sample.value
+        for sample in job_samples(reading)
+        if sample.metric.name == "elasticd_slot_seconds_total"
+    }
+    assert found == {cause.value: 0.0 for cause in TimeCause} | {"train": clock.at_s}

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.telemetry.metrics.catalog import CATALOG, CHANGE_REASONS, by_name
 from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
@@ -44,11 +45,12 @@ def test_no_name_is_there_twice() -> None:
 
 def test_every_word_of_the_closed_lists_is_a_label() -> None:
     """A reason that is added begins at 0 too; what only ends a job begins no world."""
-    labels = {label.name: label.values for m in CATALOG for label in m.labels if label.values}
-    assert set(labels["reason"]) == set(CHANGE_REASONS) < {reason.value for reason in Reason}
-    assert labels["cause"] == tuple(cause.value for cause in Cause)
-    phases = {m.name: m.labels[1].values for m in CATALOG if "phase" in m.name and m.labels[1:]}
-    assert phases["elasticd_job_phase"] == tuple(phase.value for phase in Phase)
+    words = {m.name: m.labels[1].values for m in CATALOG if m.labels[1:]}
+    assert set(CHANGE_REASONS) < {reason.value for reason in Reason}
+    assert words["elasticd_changes_total"] == CHANGE_REASONS
+    assert words["elasticd_restart_budget"] == tuple(cause.value for cause in Cause)
+    assert words["elasticd_slot_seconds_total"] == tuple(cause.value for cause in TimeCause)
+    assert words["elasticd_job_phase"] == tuple(phase.value for phase in Phase)
 
 
 @pytest.mark.parametrize(
