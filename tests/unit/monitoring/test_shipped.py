@@ -102,6 +102,16 @@ def test_queries_of_all_panels_are_promql(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+def test_queries_of_the_documentation_ask_for_what_there_is() -> None:
+    """Somebody copies them."""
+    page = (FOLDER.parents[1] / "docs" / "metrics.md").read_text()
+    section = page.partition("\n## Questions that are asked often\n")[2].partition("\n## ")[0]
+    queries = re.findall(r"\| `(.+)` \|$", section.replace("\\|", "|"), re.MULTILINE)
+    assert len(queries) >= 5
+    for query in queries:
+        assert list(complaints(query)) == [], query
+
+
 def test_dashboard_can_be_imported_anywhere() -> None:
     """No source of data by name; every panel has a title, a text, and a place of its own."""
     panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
