@@ -1,7 +1,7 @@
 """What a keeper has for its worker: a share in its memory, or what it reads, batch after batch."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -27,26 +27,34 @@ class Brought(NamedTuple):
     starts: Sequence[int]
     keep: object = None
     """Holds the memory."""
+    check: Callable[[], None] = lambda: None
+    """Raises Damaged if the bytes are not those that were saved; to be asked before they count."""
 
 
 def mapped(client: Keeping, held: ms.Held) -> tuple[ms.Mapped, Brought]:
     """Map a share that the keeper has in memory.
 
+    Its checksums are compared by threads while the bytes are copied, so that they cost no time of
+    their own where a core is free; `Brought.check` waits for them.
+
     Raises:
-        Damaged: it is not what it was when it was saved.
         ElasticdError: as the keeper says.
     """
     told, memory = client.ask_memory(ms.Map(held=held), ms.Mapped)
     assert memory is not None
     view, layout = memory.view, told.layout
-    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
-        found = tuple(pool.map(lambda part: block_sums(view[part[0] : sum(part)]), layout.parts))
-    if found != told.sums:
-        raise Damaged(
-            f"Share {held.share} of {held.snapshot} in the memory of this node is not as it was "
-            "saved: a checksum differs."
-        )
-    return told, Brought(view, layout.pieces, layout.starts(), memory)
+    pool = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1))
+    found = [pool.submit(block_sums, view[part[0] : sum(part)]) for part in layout.parts]
+    pool.shutdown(wait=False)
+
+    def check() -> None:
+        if tuple(each.result() for each in found) != told.sums:
+            raise Damaged(
+                f"Share {held.share} of {held.snapshot} in the memory of this node is not as it "
+                "was saved: a checksum differs."
+            )
+
+    return told, Brought(view, layout.pieces, layout.starts(), memory, check)
 
 
 def inflow(

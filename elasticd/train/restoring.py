@@ -3,14 +3,15 @@
 Rank 0 chooses what is restored, so that all restore the same. Each rank then provides a part (what
 it has itself, what its own node has in memory, or an equal share of the stored bytes, which its
 keeper reads and verifies batch after batch) and passes it on to the others: every stored byte is
-read once. Of what is sharded each rank reads, or is sent, its own part only. Nothing that is not
-verified is written to the state. If a part turns out to be damaged, all go back to the checkpoint
-before, which writes over what was written already.
+read once. Of what is sharded each rank reads, or is sent, its own part only. Nothing counts until
+all of it is verified. If a part turns out to be damaged, all take another copy, or go back to the
+checkpoint before, which writes over what was written already.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
@@ -227,15 +228,18 @@ class _Restore:
             if rank != self._group.rank:
                 continue
             held = from_plain(ms.Held, plain)
-            try:
-                told, brought = mapped(self._client, held)
-            except Damaged:
-                self._bad.add(held)
-                raise
-            provided.append(brought)
+            told, brought = mapped(self._client, held)
+            provided.append(brought._replace(check=partial(self._check, held, brought.check)))
             if held.share == 0:
                 source = _Source(held.snapshot, told.epoch, told.skeleton, told.tensors)
         return provided, source
+
+    def _check(self, held: ms.Held, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Damaged:
+            self._bad.add(held)
+            raise
 
     def _fetch(self, number: int) -> tuple[Stored, _Source | None]:
         manifest = self._manifest(number)
@@ -303,6 +307,9 @@ class _Restore:
         try:
             for load in self._loads(landing, source, provided, boxes, is_spread):
                 landing.put(*load)
+            if not isinstance(provided, Stored):
+                for brought in provided:
+                    brought.check()
         except NotPassed:
             return ""
         except ElasticdError as exc:

@@ -148,9 +148,11 @@ def test_memory_that_changed_since_it_was_whole_is_refused(place: Place) -> None
     (held,) = client.ask(ms.List(), ms.Listed, timeout_s=PATIENCE_S).held
     _, brought = mapped(client, held)
     assert bytes(brought.memory) == b"\x0a" * 100
+    brought.check()
     known[0].view[50] ^= 1
+    _, brought = mapped(client, held)
     with pytest.raises(Damaged, match="in the memory of this node is not as it was saved"):
-        mapped(client, held)
+        brought.check()
     client.close()
 
 
