@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.errors import CallError, ElasticdError
+from elasticd.telemetry.process_title import rename, worker_title
 from elasticd.train import nccl
 from elasticd.train.agree import Decision, Report, agree
 from elasticd.train.calling import check_call, check_device
@@ -112,6 +113,8 @@ class _Run:
     def _is_done_in(self, enter: Enter) -> bool:
         """Train in one world; False if it changed before all ranks had finished."""
         redirect(enter.out_path, enter.err_path)
+        if self._setting.agent:
+            rename(*worker_title(self._setting.job, enter.rank))
         # Who has just left where the others are is followed by them at once.
         is_early = enter.at_step is not None and not self._was_training
         timeout_s = PLANNED_FORM_TIMEOUT_S if is_early else FORM_TIMEOUT_S

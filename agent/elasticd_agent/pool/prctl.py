@@ -6,10 +6,9 @@ import signal
 
 from elasticd.errors import EnvironmentProblem
 
-__all__ = ["adopt_orphans", "ask_for_signal_at_parents_end", "environment_area", "set_name"]
+__all__ = ["adopt_orphans", "ask_for_signal_at_parents_end", "environment_area"]
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -26,11 +25,6 @@ def ask_for_signal_at_parents_end(number: signal.Signals) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, whatever its session."""
     _call(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def set_name(name: str) -> None:
-    """Name this process for `ps -o comm` and `top`; the kernel keeps 15 bytes."""
-    _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def environment_area(name: str) -> tuple[int, int]:

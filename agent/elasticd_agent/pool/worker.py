@@ -21,12 +21,12 @@ from typing import NoReturn
 
 from elasticd.channel.pool import Start, Started, unpack_to_pool
 from elasticd.records.job import EntryKind
+from elasticd.telemetry.process_title import set_title, worker_title
 from elasticd_agent.niceness import can_undo
 from elasticd_agent.pool import as_main, raised
 from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.mark import MARK, write_mark
 from elasticd_agent.pool.output import OutputFile, open_output
-from elasticd_agent.pool.prctl import set_name
 from elasticd_agent.pool.report import Report
 
 __all__ = ["Inheritance", "become", "main"]
@@ -99,8 +99,8 @@ def _settle(start: Start) -> None:
     os.environ.update({**start.env, MARK: start.worker})
     if start.niceness and can_undo():
         os.nice(start.niceness)
-    if rank := start.env.get("RANK"):
-        set_name(f"rank{rank}")  # All workers share the pool's command line.
+    if start.entry_kind is not EntryKind.COMMAND:
+        set_title(*worker_title(start.env.get("ELASTICD_JOB", ""), start.env.get("RANK")))
     time.tzset()
 
 
