@@ -91,6 +91,11 @@ class Attached:
         known = self._known.get(pid)
         return known is not None and known.formed is not None
 
+    def is_attached(self, pid: int) -> bool:
+        """True if it called `elasticd.run`: then its steps are known."""
+        known = self._known.get(pid)
+        return known is not None and known.is_attached
+
     def is_inside(self, pid: int) -> bool:
         """True if it is in a world, or on its way into one."""
         known = self._known.get(pid)

@@ -6,7 +6,8 @@ for a worker of another node: that is for all nodes to decide, and each writes d
 workers stand when the next world says that one hung.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from elasticd.records.failure import Failure, returned_early
@@ -15,6 +16,8 @@ from elasticd.records.member import Stall, StallLimit
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.lookout import Lookout
+from elasticd_agent.output_watch.silence import Heard, Silent
+from elasticd_agent.output_watch.watch import OutputWatch
 from elasticd_agent.process import Process, hang_of, standing_of
 from elasticd_agent.pulse import Frozen, Verdict
 from elasticd_agent.stacks import stacks_path
@@ -35,7 +38,9 @@ def is_final(verdict: Verdict) -> bool:
 class Examiner:
     """Of one job's workers on this node, by name; all methods run on the owner's thread.
 
-    `failure` tells how a worker ended that was killed, `kill` ends one.
+    `failure` tells how a worker ended that was killed, `kill` ends one; `feed` takes what is found
+    in the output, which `outputs` watches. `silent`: how long a worker may write nothing, and
+    whether its steps are known, so that this does not matter.
     """
 
     def __init__(
@@ -47,12 +52,17 @@ class Examiner:
         *,
         failure: Callable[[str], Failure],
         kill: Callable[[str], None],
+        feed: Callable[[ev.Event], None] = lambda event: None,
+        silent: tuple[float, Callable[[int], bool]] = (0.0, lambda pid: True),
     ) -> None:
         self._lookout, self._post = lookout, post
         self._run_folder, self._job, self._node = stacks
         self._processes = processes
         self._failure, self._kill = failure, kill
         self._examined = Generation(0)
+        self._feed = feed
+        limit_s, self._has_steps = silent
+        self.outputs = OutputWatch(limit_s, lambda news: post(partial(self._judge_output, news)))
 
     def judged(self, name: str, verdict: Verdict) -> ev.Event:
         """Act on what the watchman concluded about this worker; return what the core is to know."""
@@ -80,6 +90,27 @@ class Examiner:
         )
         return ev.WorkerStalled(stall=stall)
 
+    def _judge_output(self, news: Silent | Heard) -> None:
+        """Tell the core of a worker that writes nothing, or writes again; in restart mode alone."""
+        process = next((p for p in self._processes.values() if p.pid == news.pid), None)
+        if process is None or self._has_steps(news.pid):
+            return
+        slot, nonce = process.slot, process.nonce
+        if isinstance(news, Heard):
+            self._feed(ev.WorkerResumed(slot=slot, nonce=nonce))
+            return
+        log.warning("worker.silent", rank=process.rank, seconds=round(news.since_s))
+        stall = Stall(
+            slot=slot,
+            nonce=nonce,
+            generation=process.generation,
+            step=0,
+            sequence=0,
+            why=f"No output for {news.since_s:.0f} s.",
+            stacks_path=str(self._path(process.generation)),
+        )
+        self._feed(ev.WorkerStalled(stall=stall))
+
     def explain(self, generation: Generation, culprit: Failure | None) -> None:
         """Write down where our workers of this generation stand, as one hung here or elsewhere.
 
@@ -105,7 +136,8 @@ class Examiner:
                 stacks=str(path),
             )
         note = culprit.exception if culprit is not None else ""
-        self._examine(generation, suspects[0] if suspects else "", note, is_frozen=False)
+        name = suspects[0] if suspects else ""
+        self._examine(generation, name, note, is_frozen=False, is_silent=culprit is None)
 
     def _hung(self, name: str, process: Process, verdict: Frozen | Stalled) -> ev.Event:
         """The world goes on without it at once; it is killed when its stacks are written."""
@@ -124,29 +156,42 @@ class Examiner:
             failure = returned_early(failure)
         return ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure)
 
-    def _examine(self, generation: Generation, name: str, why: str, *, is_frozen: bool) -> None:
+    def _examine(
+        self,
+        generation: Generation,
+        name: str,
+        why: str,
+        *,
+        is_frozen: bool,
+        is_silent: bool = False,
+    ) -> None:
         """Begin; a stop of the suspect that falls due meanwhile is carried out afterwards."""
         self._examined = generation
         suspect = self._processes.get(name)
-        if suspect is not None:
-            suspect.is_examined = True
-
-        def examined() -> None:
-            if suspect is not None:
-                suspect.is_examined = False
-                if suspect.is_stop_due:
-                    self._kill(name)
-
+        found = self._in(generation)
+        silent = [p for p in found if is_silent and not self._has_steps(_pid(p))]
+        held = [suspect] if suspect is not None else silent
+        for each in held:
+            each.is_examined, each.is_silent = True, each in silent
         standing = [
             standing_of(
                 each,
                 note=why if each is suspect else "",
-                is_frozen=is_frozen and each is suspect,
+                # Who did not call `elasticd.run` cannot be asked.
+                is_frozen=each in silent or (is_frozen and each is suspect),
             )
-            for each in self._in(generation)
+            for each in found
         ]
         path = self._path(generation)
-        self._lookout.write_stacks(path, standing, lambda: self._post(examined))
+        self._lookout.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
+
+    def _let_go(self, held: Sequence[Process]) -> None:
+        """Carry out what fell due while these were looked at."""
+        names = {id(process): name for name, process in self._processes.items()}
+        for process in held:
+            process.is_examined = False
+            if process.is_stop_due and id(process) in names:
+                self._kill(names[id(process)])
 
     def _in(self, generation: Generation) -> list[Process]:
         found = self._processes.values()
@@ -154,3 +199,8 @@ class Examiner:
 
     def _path(self, generation: Generation) -> Path:
         return stacks_path(self._run_folder, self._job, generation, self._node)
+
+
+def _pid(process: Process) -> int:
+    assert process.pid is not None
+    return process.pid

@@ -48,6 +48,10 @@ class Process:
     """It hangs, and its stacks are being written."""
     is_stop_due: bool = False
     """To be killed after that."""
+    stop_grace_s: float = 0.0
+    """Before it is killed, SIGTERM is given so long: to one that was silent and may yet be well."""
+    is_silent: bool = False
+    """It is looked at because no rank of its job writes anything (restart mode)."""
 
     def is_in(self, slot: Slot, nonce: Nonce) -> bool:
         return (self.slot, self.nonce) == (slot, nonce)

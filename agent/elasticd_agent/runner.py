@@ -371,7 +371,9 @@ class Runner:
         elif state.is_world_ended and not before.is_world_ended and state.status is not None:
             reason, culprit = state.status.reason, state.status.failure
         has_stalled = any(worker.stall is not None for worker in before.workers.values())
-        if reason is Reason.WORKER_HUNG or (reason is Reason.COLLECTIVE_BROKEN and has_stalled):
+        if reason in (Reason.WORKER_HUNG, Reason.NO_OUTPUT) or (
+            reason is Reason.COLLECTIVE_BROKEN and has_stalled
+        ):
             self.workers.explain_hang(standing.generation, culprit)
 
     def _open_journal(self) -> "TextIO | None":

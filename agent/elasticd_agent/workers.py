@@ -95,6 +95,8 @@ class Workers:
             self._processes,
             failure=lambda name: self._failure(name, -9, Told()),
             kill=self._kill,
+            feed=lambda event: self._feed(event),
+            silent=(spec.output_timeout_s, self.attached.is_attached),
         )
         self._accounts = Accounts(self._processes)
         self._own_errors: set[str] = set()
@@ -213,6 +215,7 @@ class Workers:
             self._lookout.overlook(process.pid)
         if process.is_examined:
             process.is_stop_due = True  # It is still being looked at, for half a second.
+            process.stop_grace_s = effect.grace_s if process.is_silent else 0.0
         else:
             self._end(name, effect.grace_s)
 
@@ -263,6 +266,7 @@ class Workers:
 
     def end(self) -> None:
         """Kill what is left and end the pool; what is being saved may still end. Any thread."""
+        self._examiner.outputs.close()
         self._keeper.close()
         self._pool.close()
 
@@ -315,6 +319,8 @@ class Workers:
                 process.pid = pid
                 self.attached.expect(pid, process.slot, process.nonce)
                 self._lookout.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
+                if process.generation:
+                    self._examiner.outputs.watch(pid, process.files)
                 self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):
                 self._start_failed(name, why)
@@ -339,6 +345,7 @@ class Workers:
             self.last_save.forget(process.pid)
             self.attached.forget(process.pid)
             self._lookout.forget(process.pid)
+            self._examiner.outputs.forget(process.pid)
         self._own_errors.discard(name)
         self._feed(
             ev.WorkerExited(slot=process.slot, nonce=process.nonce, code=code, failure=failure)
@@ -375,7 +382,7 @@ class Workers:
 
     def _kill(self, name: str) -> None:
         if name in self._processes:
-            self._end(name, 0.0)
+            self._end(name, self._processes[name].stop_grace_s)
 
     def _pool_ended(self, told: Mapping[str, Told]) -> None:
         """Without its guardian no worker lives on: report all as killed, begin anew."""

@@ -111,6 +111,11 @@ FLAGS: tuple[Flag, ...] = (
         "S",
     ),
     _own(
+        "output-timeout",
+        "Restart mode: with no output of any rank for so long they are taken for hung.  [never]",
+        "S",
+    ),
+    _own(
         "on-nan",
         "In-process mode: what to do about non-finite gradients.  [ignore]",
         "stop|skip|ignore",

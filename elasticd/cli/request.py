@@ -25,6 +25,9 @@ from elasticd.store.api import StoreSettings
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
 
 
+LEAST_SILENCE_S = 5.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     mode: Mode
@@ -56,6 +59,7 @@ class RunRequest:
     join_window_s: float = 0.2
     isolation_limit_s: float = 60.0
     progress_timeout_s: float = 60.0
+    output_timeout_s: float = 0.0
     on_nan: str = "ignore"
     compare_every: int | None = None
     """None: after the first commits, and then ever more seldom; 0: never."""
@@ -99,6 +103,7 @@ class RunRequest:
             join_window_s=self.join_window_s,
             isolation_limit_s=self.isolation_limit_s,
             progress_timeout_s=self.progress_timeout_s,
+            output_timeout_s=self.output_timeout_s,
             on_nan=self.on_nan,
             compare_every=self.compare_every or 0,
             compares_seldom=self.compare_every != 0,
@@ -186,6 +191,7 @@ def read_request(
         ),
         isolation_limit_s=number.seconds("--isolation-limit", values["isolation_limit"], 60.0),
         progress_timeout_s=number.seconds("--progress-timeout", values["progress_timeout"], 60.0),
+        output_timeout_s=_output_timeout(values["output_timeout"]),
         on_nan=_on_nan(values["on_nan"]),
         compare_every=(
             None
@@ -225,6 +231,16 @@ def _refuse(values: Mapping[str, Any]) -> None:
         raise CallError("--module and --no-python contradict each other: take one of them.")
     if not values["script"]:
         raise CallError("No script was given: `elasticd run [FLAGS] SCRIPT [ARGS]`.")
+
+
+def _output_timeout(text: str | None) -> float:
+    value_s = number.seconds("--output-timeout", text, 0.0)
+    if 0.0 < value_s < LEAST_SILENCE_S:
+        raise CallError(
+            f"--output-timeout {text} is below {LEAST_SILENCE_S:g} seconds: files are looked at "
+            "once a second. 0 means never."
+        )
+    return value_s
 
 
 def _on_nan(text: str | None) -> str:

@@ -19,6 +19,7 @@ BECAUSE: Mapping[Reason, str] = {
     Reason.WORKER_FAILED: "a worker failed",
     Reason.WORKER_KILLED: "a worker was killed",
     Reason.WORKER_HUNG: "a worker hung",
+    Reason.NO_OUTPUT: "no rank wrote anything for as long as --output-timeout allows",
     Reason.COLLECTIVE_BROKEN: "a collective broke",
     Reason.NODE_LOST: "a node was lost: its lease ran out",
     Reason.NODE_DEAD: "a node died: its connection broke and nobody answers there",

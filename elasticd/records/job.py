@@ -88,6 +88,8 @@ class JobSpec:
     """0: for ever, also where others wait for it.
     Of a worker in `elasticd.run`, outside `state.pause`: without any progress for so long it is
     hung."""
+    output_timeout_s: float = 0.0
+    """0: never. In restart mode, with no output of any rank for so long they are taken for hung."""
     on_nan: str = "ignore"
     """What becomes of a step with non-finite gradients: stop, skip or ignore (in-process mode)."""
     compare_every: int = 0

@@ -15,6 +15,8 @@ class Reason(StrEnum):
     """Somebody or the kernel killed a worker (SIGKILL, SIGTERM)."""
     WORKER_HUNG = "worker_hung"
     """A worker was frozen, or was the last to arrive where all others waited for it."""
+    NO_OUTPUT = "no_output"
+    """No rank wrote anything for as long as `--output-timeout` allows (restart mode)."""
     COLLECTIVE_BROKEN = "collective_broken"
     """Workers failed with the echo of a peer's death, and nobody saw that peer die."""
     NODE_LOST = "node_lost"
@@ -93,6 +95,7 @@ _CAUSES = {
     Reason.WORKER_FAILED: Cause.USER_ERROR,
     Reason.WORKER_KILLED: Cause.NODE_LOSS,
     Reason.WORKER_HUNG: Cause.NODE_LOSS,
+    Reason.NO_OUTPUT: Cause.NODE_LOSS,
     Reason.COLLECTIVE_BROKEN: Cause.NODE_LOSS,
     Reason.NODE_LOST: Cause.NODE_LOSS,
     Reason.NODE_DEAD: Cause.NODE_LOSS,

@@ -32,6 +32,7 @@ _GRAVITY = (
     Reason.WORKER_FAILED,
     Reason.WORKER_KILLED,
     Reason.WORKER_HUNG,
+    Reason.NO_OUTPUT,
     Reason.NODE_DEAD,
     Reason.NODE_LOST,
     Reason.NODE_RETURNED,

@@ -4,6 +4,9 @@ A node says so in its member record, for the rank of its own that is furthest be
 none of its ranks gets on. Once every node of the world has said so, whoever began the fewest
 collectives is the one that all others wait for. After the short limits that is enough to end it
 where it is in the middle of a step; after `progress_timeout_s` it always is.
+
+In restart mode nothing is known of steps. There a node says so when none of its ranks has written
+anything for `output_timeout_s`, and once all nodes have said so the world is begun anew.
 """
 
 from elasticd.records.failure import Failure, returned_early
@@ -11,6 +14,7 @@ from elasticd.records.ids import Rank
 from elasticd.records.member import Stall, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode
+from elasticd.rendezvous.condition import is_finished
 from elasticd.rendezvous.state import JobState
 
 __all__ = ["find_hang"]
@@ -19,7 +23,7 @@ __all__ = ["find_hang"]
 def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | None:
     """Return why nobody makes progress and whose fault it is; None while somebody may."""
     if not state.is_in_process:
-        return None
+        return (Reason.NO_OUTPUT, None) if _is_silent(state, world) else None
     stalls = _stalls(state, world)
     if not stalls:
         return None
@@ -38,6 +42,21 @@ def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | 
     if last.has_returned:
         return Reason.WORKER_FAILED, returned_early(culprit)
     return Reason.WORKER_HUNG, culprit
+
+
+def _is_silent(state: JobState, world: World) -> bool:
+    """True if no rank of the world writes anything any more (restart mode, `--output-timeout`).
+
+    Who is to blame cannot be known: all may wait for one that is no more silent than they are.
+    """
+    for node in world.nodes:
+        seen = state.members.get(node.node)
+        stall = seen.member.stall if seen is not None else None
+        if stall is None or stall.generation != world.generation:
+            return False
+        if is_finished(state, world, node):
+            return False  # The others, which mostly print nothing, are about to end too.
+    return True
 
 
 def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:

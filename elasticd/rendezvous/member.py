@@ -160,7 +160,7 @@ def _stall(state: JobState) -> Stall | None:
     # It need not be the standing one: that may begin at a step which will never be made.
     generation = max(stall.generation for stall in stalls)
     stalls = [stall for stall in stalls if stall.generation == generation]
-    if len(stalls) < sum(w.entered == generation for w in state.workers.values()):
+    if len(stalls) < sum(w.runs_in == generation for w in state.workers.values()):
         return None
     return min(stalls, key=lambda stall: (stall.place, stall.slot))
 

@@ -116,6 +116,11 @@ class Worker:
     stall: Stall | None = None
     is_paused: bool = False
 
+    @property
+    def runs_in(self) -> Generation:
+        """The generation whose work it does now; 0: none."""
+        return self.entered if self.is_attached else self.generation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:

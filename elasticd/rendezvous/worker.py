@@ -159,7 +159,7 @@ def _attachment_changed(
             return look(state, Reason.COLLECTIVE_BROKEN, now_s=now_s, is_own=True)
         case ev.WorkerStalled(stall=stall):
             # Also while it is on its way to a world that begins at a later step.
-            if stall.generation != worker.entered or worker.generation == 0:
+            if stall.generation != worker.runs_in or worker.generation == 0:
                 return state
             if stall.limit is not StallLimit.PROGRESS and _is_alone(state):
                 return state  # No other node could be waiting for it.

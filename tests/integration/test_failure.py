@@ -28,6 +28,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "segv": ("--max-restarts", "0"),
     "heal": ("--max-restarts", "1"),
     "early": ("--nproc-per-node", "2"),
+    "silent": ("--output-timeout", "5", "--max-restarts", "0", "--local-agents", "2"),
     "leaves": ("--max-restarts", "0", "--nproc-per-node", "2"),
 }
 Outcome = tuple[Ended, JobReport]
@@ -168,3 +169,14 @@ def test_rank_that_leaves_while_others_need_it_is_named(outcomes: Mapping[str, O
     assert report.status.reason is Reason.BUDGET_SPENT
     assert "last failure: rank 1 on " in ended.err and "exit code 0" in ended.err
     assert "rank 1 exited with 0 while other ranks still waited for it" in ended.err
+
+
+def test_ranks_that_write_nothing_are_started_anew(outcomes: Mapping[str, Outcome]) -> None:
+    """On both nodes, though nobody fails; a person finds where all of them stood."""
+    ended, report = outcomes["silent"]
+    assert ended.code == 0 and report.status.phase is Phase.SUCCEEDED
+    assert [change.reason for change in report.changes] == [Reason.FIRST_WORLD, Reason.NO_OUTPUT]
+    assert report.status.budget.user_error == 0
+    logs = Path(ended.err.rpartition("logs: ")[2].strip())
+    stacks = [path.read_text() for path in sorted((logs / "incidents").glob("gen-1.*"))]
+    assert len(stacks) == 2 and all("nanosleep" in text for text in stacks)

@@ -13,6 +13,7 @@ from elasticd.rendezvous import event as ev
 from elasticd_agent.ending import Told
 from elasticd_agent.examiner import Examiner, is_final
 from elasticd_agent.lookout import Lookout
+from elasticd_agent.output_watch.silence import Heard, Silent
 from elasticd_agent.process import Home, Process, failure_of
 from elasticd_agent.pulse import Frozen
 from elasticd_agent.stacks import Standing
@@ -44,6 +45,8 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.lookout = FakeLookout()
         self.killed: list[str] = []
+        self.fed: list[ev.Event] = []
+        self.has_steps = True
         self.processes = {f"1.{slot}.1": self._process(folder, slot) for slot in range(2)}
         self.examiner = Examiner(
             cast(Lookout, self.lookout),
@@ -52,6 +55,8 @@ class Node:
             self.processes,
             failure=lambda name: failure_of(HOME, self.processes[name], -9, Told(), None),
             kill=self.killed.append,
+            feed=self.fed.append,
+            silent=(0.0, lambda pid: self.has_steps),
         )
 
     def _process(self, folder: Path, slot: int) -> Process:
@@ -159,3 +164,31 @@ def test_only_what_says_it_of_the_worker_alone_is_final() -> None:
     """A worker that waits in no world is ended for nothing less."""
     assert is_final(Frozen(pid=10, why="")) and is_final(stalled(StallLimit.PROGRESS))
     assert not is_final(stalled(StallLimit.RECORD)) and not is_final(Resumed(pid=10))
+
+
+def test_silence_is_told_in_restart_mode_alone(node: Node) -> None:
+    """Where steps are known, what is printed says nothing."""
+    tell = node.examiner._judge_output
+    tell(Silent(pid=10, since_s=300.0))
+    assert node.fed == []
+    node.has_steps = False
+    tell(Silent(pid=10, since_s=300.4))
+    tell(Heard(pid=10))
+    tell(Silent(pid=99, since_s=300.0))
+    stalled, resumed = node.fed
+    assert isinstance(stalled, ev.WorkerStalled) and isinstance(resumed, ev.WorkerResumed)
+    assert (stalled.stall.generation, stalled.stall.why) == (ONE, "No output for 300 s.")
+
+
+def test_silent_ranks_are_looked_at_before_they_are_ended(node: Node) -> None:
+    """They never called `elasticd.run`, so nobody in them answers; then each gets its grace."""
+    node.has_steps = False
+    node.examiner.explain(ONE, None)
+    ((_, standing),) = node.lookout.asked
+    assert all(one.is_frozen for one in standing)
+    processes = node.processes.values()
+    assert all(process.is_examined and process.is_silent for process in processes)
+    node.processes["1.1.1"].is_stop_due = True
+    node.lookout.done[0]()
+    assert node.killed == ["1.1.1"]
+    assert not any(process.is_examined for process in processes)

@@ -277,3 +277,13 @@ def test_two_submissions_in_one_second_get_two_names() -> None:
     request = parse(["--etcd", "http://a:1", "train.py"], {})
     names = {default_job_name(request, "1122-1200", None, unique) for unique in ("a1", "b2")}
     assert names == {"train-1122-1200-a1", "train-1122-1200-b2"}
+
+
+def test_silence_is_not_looked_for_unless_a_limit_is_given() -> None:
+    """A script that prints nothing is no less well; below what can be seen it is refused."""
+    assert parse(["t.py"], {}).output_timeout_s == 0.0
+    request = parse(["--output-timeout", "300", "t.py"], {})
+    assert request.spec(name=JobName("j"), uid="u", here="/").output_timeout_s == 300.0
+    for text, words in (("2", "below 5 seconds"), ("-1", "not a duration"), ("x", "not a number")):
+        with pytest.raises(CallError, match=f"--output-timeout {text} is .*{words}"):
+            parse(["--output-timeout", text, "t.py"], {})

@@ -4,11 +4,13 @@ import dataclasses
 
 from elasticd.cli.words import change_of as change_of_words
 from elasticd.records.ids import Generation
-from elasticd.records.member import StallLimit
+from elasticd.records.member import Member, StallLimit
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
+from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.change import find_change
-from tests.unit.rendezvous.facts import name
+from elasticd.rendezvous.member import desired_member
+from tests.unit.rendezvous.facts import member, name, proposer, result
 from tests.unit.rendezvous.test_in_process import change_of, planned, unformed
 from tests.unit.rendezvous.trainers import kept, stall, trainer, training
 
@@ -128,3 +130,44 @@ def test_who_waited_for_the_one_that_hung_is_not_hung_in_the_next_world() -> Non
     assert [node.node for node in without.nodes] == [name(0)]
     unformed(told, without, trainer(0, stall=stall(9)))
     assert change_of(told) is None
+
+
+def silent(index: int, generation: int = 1) -> Member:
+    """A node of restart mode, none of whose ranks writes anything any more."""
+    told = stall(0, generation=generation, step=0)
+    return dataclasses.replace(member(index, arrived=1), stall=told)
+
+
+def test_world_in_which_no_rank_writes_is_begun_anew() -> None:
+    """Restart mode: nobody is to blame, as all may wait for one that is no more silent."""
+    told = proposer(1, 2)
+    told.members(silent(0), silent(1), member(2, arrived=1))
+    assert find_change(told.state, 3, False) is None, "one of them writes"
+    told.members(silent(0), silent(1), silent(2, generation=0))
+    assert find_change(told.state, 3, False) is None, "that was in the world before"
+    told.members(silent(0), silent(1), silent(2))
+    change = find_change(told.state, 3, False)
+    assert change is not None and change.reason is Reason.NO_OUTPUT
+    assert change.culprit is None and not change.is_orderly and not change.lost
+
+
+def test_nobody_is_silent_while_ranks_end() -> None:
+    """Rank 0 printed for all and is done; the others have only to exit."""
+    told = proposer(1)
+    told.members(silent(0), member(1, arrived=1))
+    told.tell(ev.ResultsListed(results=(result(1, 1),)))
+    assert find_change(told.state, 2, False) is None
+    told.members(silent(0), silent(1))
+    assert find_change(told.state, 2, False) is None
+
+
+def test_node_says_that_none_of_its_ranks_writes() -> None:
+    """In its member record; it takes that back when one does. Of other worlds nothing is said."""
+    told = proposer(1)
+    first = stall(0, step=0)
+    told.tell(ev.WorkerStalled(stall=dataclasses.replace(first, generation=Generation(9))))
+    assert desired_member(told.state).stall is None
+    told.tell(ev.WorkerStalled(stall=first))
+    assert desired_member(told.state).stall == first
+    told.tell(ev.WorkerResumed(slot=first.slot, nonce=first.nonce))
+    assert desired_member(told.state).stall is None

@@ -1,0 +1,67 @@
+"""Whether no worker has written anything for too long. Pure; time is the caller's.
+
+Only restart mode is judged by it: there nothing is known of steps, and a job that prints its loss
+and has stopped to do so hangs. That is not certain, so it is off unless a limit is asked for.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["Heard", "Silence", "Silent"]
+
+SKIPPED_TURNS = 3
+"""So many times the pause between two looks: we stood still ourselves, and the workers perhaps too
+(a suspended machine)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silent:
+    """Neither it nor another worker of its job here has written anything for too long."""
+
+    pid: int
+    since_s: float
+    """For how long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """It was told silent, and one of them has written something since."""
+
+    pid: int
+
+
+News: TypeAlias = Silent | Heard
+
+
+class Silence:
+    """How long no worker of one job here has written anything; `limit_s` 0: that is never told.
+
+    One clock for all of them: mostly rank 0 prints for all. One that begins or ends counts as
+    output, since the others of its world are then about to do something, too.
+    """
+
+    def __init__(self, limit_s: float, pause_s: float) -> None:
+        """`pause_s`: how long after each look the next one is meant to be."""
+        self._limit_s, self._pause_s = limit_s, pause_s
+        self._sizes: dict[int, int] = {}
+        self._told: set[int] = set()
+        self._changed_s = 0.0
+        self._looked_s: float | None = None
+
+    def look(self, sizes: dict[int, int], now_s: float) -> list[News]:
+        """Take in how much each worker that lives has written by now; return what is new."""
+        gap_s = now_s - self._looked_s if self._looked_s is not None else 0.0
+        self._looked_s = now_s
+        if gap_s > SKIPPED_TURNS * self._pause_s:
+            self._changed_s = min(now_s, self._changed_s + gap_s)
+        self._told &= sizes.keys()
+        if sizes != self._sizes:
+            self._sizes, self._changed_s = dict(sizes), now_s
+            told, self._told = self._told, set()
+            return [Heard(pid=pid) for pid in sorted(told)]
+        silent_s = now_s - self._changed_s
+        if not self._limit_s or silent_s < self._limit_s:
+            return []
+        new = sizes.keys() - self._told
+        self._told |= new
+        return [Silent(pid=pid, since_s=silent_s) for pid in sorted(new)]
