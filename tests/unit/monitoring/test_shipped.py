@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.prometheus import FOLDER, dashboard_queries, promtool
+from tests.fixtures.prometheus import FOLDER, dashboard_queries, promtool, with_tls
 from tests.fixtures.promql import complaints
 
 RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())
@@ -39,15 +39,10 @@ def test_prometheus_own_tool_accepts_it(args: tuple[str, ...]) -> None:
 
 def test_variant_with_tls_is_valid_too(tmp_path: Path) -> None:
     """Comments rot: this one is taken out of its comment and checked."""
-    lines = (FOLDER / "prometheus.yml").read_text().splitlines()
-    begin = next(n for n, line in enumerate(lines) if line.strip() == "#   http_sd_configs:")
-    end = next(n for n, line in enumerate(lines) if line.strip() == "#   tls_config: *elasticd")
-    variant = [line.replace("    #   ", "    ", 1) for line in lines[begin : end + 1]]
-    plain = next(n for n, line in enumerate(lines) if line == "    http_sd_configs:")
-    whole = [*lines[:plain], *variant, *lines[plain + 3 :]]
     for name in ("ca.pem", "prometheus.pem", "prometheus-key.pem"):
         (tmp_path / name).touch()
-    text = "\n".join(whole).replace("/etc/elasticd/", f"{tmp_path}/")
+    text = with_tls((FOLDER / "prometheus.yml").read_text())
+    text = text.replace("/etc/elasticd/", f"{tmp_path}/")
     (tmp_path / "prometheus.yml").write_text(text)
     (tmp_path / "alerts.yml").write_text((FOLDER / "alerts.yml").read_text())
     scrape = yaml.safe_load(text)["scrape_configs"][0]
