@@ -1,7 +1,7 @@
 """A real Prometheus looks at a job that fails and recovers, with what deploy/monitoring ships.
 
-It finds the agents through `/sd` of one of them and scrapes them every second. Another node is
-lost at the end: what is asked for then, it has seen.
+It finds the agents through `/sd` of one of them and scrapes them every second. What its rules find,
+a real Alertmanager hands on; their limits of time are seconds here.
 """
 
 import os
@@ -12,9 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from elasticd.control.report import read_job
+from elasticd.store.etcd_channel import rpc_pb2
+from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
 from tests.fixtures.applied import play
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
-from tests.fixtures.http_server import ask
+from tests.fixtures.etcd import EtcdAdmin
 from tests.fixtures.prometheus import Prometheus, dashboard_queries, prometheus_on
 
 NAME = "seen"
@@ -29,9 +31,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def prometheus(cluster: Cluster) -> Iterator[Prometheus]:
+def alertmanager(cluster: Cluster) -> Iterator[Alertmanager]:
+    with alertmanager_on(cluster.folder / "alertmanager") as alertmanager:
+        yield alertmanager
+
+
+@pytest.fixture(scope="module")
+def prometheus(cluster: Cluster, alertmanager: Alertmanager) -> Iterator[Prometheus]:
     port = cluster.daemons["a"].wait_registered().http_port
-    with prometheus_on(cluster.folder / "prometheus", f"http://127.0.0.1:{port}/sd") as prometheus:
+    folder, url = cluster.folder / "prometheus", f"http://127.0.0.1:{port}/sd"
+    with prometheus_on(folder, url, alertmanager=alertmanager.address) as prometheus:
         yield prometheus
 
 
@@ -89,29 +98,49 @@ def test_sum_over_nodes_counts_each_event_once(
     assert len(prometheus.value("elasticd_workers")) == 1
 
 
-def test_alerts_see_real_faults(cluster: Cluster, prometheus: Prometheus, job: Job) -> None:
-    """A loss that is NaN, a node that is lost, a job that waits for it: all are on their way."""
+def test_alerts_arrive_of_real_faults(
+    cluster: Cluster, alertmanager: Alertmanager, prometheus: Prometheus, job: Job
+) -> None:
+    """Storage that is away, a loss that is NaN, workers that die, an etcd that is full, a node that
+    is lost and a job that waits for it: each is told, with the page that says what to do."""
+    saved, away = cluster.folder / "saved", cluster.folder / "away"
+    saved.rename(away)
+    saved.touch()  # No folder: nothing can be saved.
     play(job, 0, "nan")
-    assert {"ElasticdNumberNotFinite"} <= until_alerts(prometheus, "ElasticdNumberNotFinite")
-    lost = cluster.daemons["b"] if job.node_of(0) == "a" else cluster.daemons["a"]
-    kept = cluster.daemons[job.node_of(0)]
+    for _ in range(2):
+        lose_worker(job)
+    admin = EtcdAdmin(cluster.endpoints[0])
+    fill(admin, is_full=True)
+    lose_worker(job, is_replaced=False)
+    alertmanager.wait_for("ElasticdEtcdWritesRefused", "ElasticdRecoveriesPileUp")
+    fill(admin, is_full=False)
+    admin.close()
+    alertmanager.wait_for("ElasticdNumberNotFinite", "ElasticdCheckpointOld")
+    saved.unlink()
+    away.rename(saved)
+    job.wait_steady(2)
+    lost = cluster.daemons["b" if job.node_of(0) == "a" else "a"]
     lost.kill_node()
-    until_alerts(prometheus, "ElasticdAgentGone", "ElasticdJobWaits")
-    port = kept.wait_registered().http_port
-    assert ask(port, "/readyz")[0] == 200
+    alertmanager.wait_for("ElasticdAgentGone", "ElasticdJobWaits")
+    assert alertmanager.arrived["ElasticdAgentGone"]["labels"]["instance"] == lost.node
+    for name, alert in alertmanager.arrived.items():
+        assert alert["annotations"]["runbook_url"] == f"docs/runbook.md#{name.lower()}"
     lost.start()
-    job.wait_step(size=2, after=2)
+    job.wait_steady(2)
     job.finish()
     over = f'elasticd_job_phase{{job_name="{job.name}", phase="succeeded"}} == 1'
     until(lambda: prometheus.value(over), lambda: "its end was not seen")
 
 
-def until_alerts(prometheus: Prometheus, *names: str) -> set[str]:
-    """Wait until all of these are pending or firing."""
+def lose_worker(job: Job, *, is_replaced: bool = True) -> None:
+    """Kill the worker of rank 1, and wait for the world that has another one."""
+    generation = job.wait_steady(2)
+    os.kill(job.log.pids(generation)[1], signal.SIGKILL)
+    if is_replaced:
+        job.wait_step(size=2, after=generation)
 
-    def found() -> set[str]:
-        alerts = prometheus.ask("/api/v1/alerts")["alerts"]
-        return {alert["labels"]["alertname"] for alert in alerts}
 
-    until(lambda: set(names) <= found(), lambda: f"{names}: {found()}")
-    return found()
+def fill(admin: EtcdAdmin, *, is_full: bool) -> None:
+    """Raise or end the alarm of an etcd whose space is used up: it takes no write meanwhile."""
+    action = rpc_pb2.AlarmRequest.ACTIVATE if is_full else rpc_pb2.AlarmRequest.DEACTIVATE
+    admin.maintenance.Alarm(rpc_pb2.AlarmRequest(action=action, alarm=rpc_pb2.NOSPACE))

@@ -1,6 +1,7 @@
 """The HTTP server and the logs: what it gives, and all that it does not."""
 
 import http.client
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +197,15 @@ def test_certificate_that_is_not_there_is_refused_by_name(tmp_path: Path) -> Non
     (tmp_path / "node" / "key").unlink()
     with pytest.raises(EnvironmentProblem, match="certificates"):
         HttpServer("127.0.0.1", (), settings)
+
+
+def test_answer_goes_out_in_one_piece(server: HttpServer, run_folder: Path) -> None:
+    """Head and body apart cost 40 ms on a connection that is kept, as Nagle's algorithm waits."""
+    (run_folder / "job" / "gen-3" / "rank-0.out").write_bytes(b"x" * 30_000)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30.0) as client:
+        for _ in range(3):
+            client.sendall(f"GET {LOG} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert client.recv(1 << 20).endswith(b"\r\n\r\n" + b"x" * 30_000)
 
 
 def test_bug_in_a_route_is_answered(run_folder: Path) -> None:
