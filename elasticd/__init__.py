@@ -8,6 +8,7 @@ needs it.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elasticd.script.progress import progress
     from elasticd.train.device import device
     from elasticd.train.interrupt import Interrupted
     from elasticd.train.loader import Loader
@@ -15,19 +16,20 @@ if TYPE_CHECKING:
     from elasticd.train.state import State
     from elasticd.train.world import World
 
-__all__ = ["Interrupted", "Loader", "State", "World", "__version__", "device", "run"]
+__all__ = ["Interrupted", "Loader", "State", "World", "__version__", "device", "progress", "run"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Interrupted": "interrupt",
-    "Loader": "loader",
-    "State": "state",
-    "World": "world",
-    "device": "device",
-    "run": "run",
+    "Interrupted": "train.interrupt",
+    "Loader": "train.loader",
+    "State": "train.state",
+    "World": "train.world",
+    "device": "train.device",
+    "progress": "script.progress",
+    "run": "train.run",
 }
-"""Modules of `elasticd.train`."""
+"""Modules in which they are; those of `train` import torch."""
 
 
 def __getattr__(name: str) -> object:
@@ -35,7 +37,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'elasticd' has no attribute {name!r}")
     from importlib import import_module
 
-    value: object = getattr(import_module(f"elasticd.train.{_HOMES[name]}"), name)
+    value: object = getattr(import_module(f"elasticd.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

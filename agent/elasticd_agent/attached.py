@@ -31,6 +31,8 @@ class Progress:
 
     generation: Generation = Generation(0)
     step: int = 0
+    is_told: bool = False
+    """By a script of restart mode: by `elasticd.progress`, or `elasticd.checkpoint.save`."""
     has_stepped: bool = False
     is_paused: bool = False
     has_returned: bool = False
@@ -73,6 +75,8 @@ class Attached:
         """Called with each heartbeat before it is an event."""
         self.rank_heard: Callable[[Rank, ch.Beat, int], None] = lambda rank, beat, step: None
         """Called with each heartbeat in a world: its rank, and the steps when its group formed."""
+        self.progressed: Callable[[Slot, Nonce, ch.Progressed], None] = lambda *_: None
+        """Called with what a script of restart mode told; the core is not told of it."""
 
     def expect(self, pid: int, slot: Slot, nonce: Nonce) -> None:
         """A process of ours that may attach."""
@@ -85,6 +89,13 @@ class Attached:
         """None before it had any: then its steps say nothing about the job."""
         known = self._known.get(pid)
         return known.progress if known is not None and known.formed is not None else None
+
+    def shown_progress(self, pid: int) -> Progress | None:
+        """That, or what a script of restart mode told: for people, nothing is decided by it."""
+        known = self._known.get(pid)
+        if known is None or not (known.formed is not None or known.progress.is_told):
+            return None
+        return known.progress
 
     def has_state(self, pid: int) -> bool:
         """True if it was ever part of a formed group: all ranks had the same state then."""
@@ -189,6 +200,8 @@ class Attached:
                     note=_note(known.progress),
                 )
                 self._feed(ev.WorkerFinished(slot=slot, nonce=nonce, training=training))
+            case ch.Progressed():
+                self._tell_progress(known, message)
             case ch.Stacks():
                 pass
 
@@ -207,6 +220,21 @@ class Attached:
                 note=message.note,
             )
         )
+
+    def _tell_progress(self, known: _Known, told: ch.Progressed) -> None:
+        if known.is_attached:
+            return  # It came to `elasticd.run` since, whose heartbeats know better.
+        known.progress = replace(
+            known.progress,
+            step=told.step,
+            is_told=True,
+            epoch=told.epoch,
+            step_s=told.step_s,
+            committed_at_s=now_s() - told.told_ago_s,
+            scalars={name: value for name, value in told.scalars.items() if math.isfinite(value)},
+            not_finite=_not_finite(known, told.scalars, told.step),
+        )
+        self.progressed(known.slot, known.nonce, told)
 
     def _beat(self, known: _Known, beat: ch.Beat) -> None:
         self.heard(known.slot, known.nonce, beat)
@@ -249,11 +277,6 @@ class Attached:
 def _further(known: _Known, beat: ch.Beat) -> Progress:
     """Return where it stands by this heartbeat, which was sent in `train`."""
     before = known.progress
-    not_finite = dict(before.not_finite)
-    for name, value in beat.scalars.items():
-        if not math.isfinite(value) and name not in not_finite:
-            not_finite[name] = beat.step
-            log.warning("scalar.not_finite", slot=known.slot, name=name, step=beat.step)
     return replace(
         before,
         step=max(before.step, beat.step),
@@ -264,8 +287,18 @@ def _further(known: _Known, beat: ch.Beat) -> Progress:
         step_s=beat.step_s,
         committed_at_s=now_s() if beat.step > before.step else before.committed_at_s,
         scalars={name: value for name, value in beat.scalars.items() if math.isfinite(value)},
-        not_finite=not_finite,
+        not_finite=_not_finite(known, beat.scalars, beat.step),
     )
+
+
+def _not_finite(known: _Known, scalars: Mapping[str, float], step: int) -> Mapping[str, int]:
+    """Return at which step which number was first seen not to be finite, now that these came."""
+    found = dict(known.progress.not_finite)
+    for name, value in scalars.items():
+        if not math.isfinite(value) and name not in found:
+            found[name] = step
+            log.warning("scalar.not_finite", slot=known.slot, name=name, step=step)
+    return found
 
 
 def _note(progress: Progress) -> str:

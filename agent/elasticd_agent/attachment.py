@@ -19,7 +19,7 @@ from threading import Lock, Thread
 from typing import TypeAlias
 
 from elasticd.channel.wire import pack
-from elasticd.channel.worker import Attached, FromWorker, ToWorker, unpack_from_worker
+from elasticd.channel.worker import Attached, FromWorker, Progressed, ToWorker, unpack_from_worker
 from elasticd.errors import InvariantBroken
 from elasticd.records.ids import Life
 from elasticd.telemetry.log import get_logger
@@ -66,7 +66,8 @@ class Attachments:
     """The listening socket and all connections, in one thread.
 
     `heard` is called from that thread with each message and at last with None, the end of the
-    connection; for a process number only between `allow` and `forget`, and first with Attached.
+    connection; for a process number only between `allow` and `forget`, and first with Attached. A
+    script of restart mode that tells of its progress never attaches: its end is not told.
     `tick` is called there too, each time after everything that had come was heard: so whoever
     counts silence (the watchman) never takes what lies unread for silence. It returns in how many
     seconds it wants to be called again, None: when the next message has been heard.
@@ -277,6 +278,9 @@ class Attachments:
         message = _message_of(line)
         if message is None:
             self._drop(link, "It sent what is no message.")
+        elif isinstance(message, Progressed) and not link.is_attached:
+            self._has_heard = True
+            self._heard(link.pid, message)
         elif isinstance(message, Attached) == link.is_attached:
             self._drop(link, "It did not say Attached, once and first.")
         else:

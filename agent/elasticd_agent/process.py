@@ -86,13 +86,14 @@ def failure_of(
 def heard_of(
     process: Process, progress: Progress | None, now_s: float, keeper_metrics: Path | None = None
 ) -> RankHeard:
-    """Say where it stands in its world, for people; `progress` is None in restart mode."""
+    """Say where it stands in its world, for people; `progress` is None where it told nothing."""
     told = RankProgress(rank=process.rank, generation=process.generation, pid=process.pid or 0)
     if progress is not None:
         at_s = progress.committed_at_s
         told = replace(
             told,
             step=progress.step,
+            is_told=progress.is_told,
             epoch=progress.epoch,
             epochs=progress.epochs,
             consumed=progress.consumed,

@@ -248,7 +248,10 @@ class Workers:
         """Say where the ranks here stand, and where each writes to."""
         return tuple(
             heard_of(
-                process, self.attached.progress_of(process.pid), now_s(), self._keeper.metrics_path
+                process,
+                self.attached.shown_progress(process.pid),
+                now_s(),
+                self._keeper.metrics_path,
             )
             for process in self._processes.values()
             if process.pid is not None and process.generation

@@ -7,6 +7,7 @@ is the end of the attachment, not of the worker: that is the pool's to tell.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from elasticd.channel import wire
 from elasticd.records.ids import Generation, NodeId, Rank
@@ -24,6 +25,7 @@ __all__ = [
     "FromWorker",
     "Leave",
     "Left",
+    "Progressed",
     "Stacks",
     "Stepped",
     "ToWorker",
@@ -209,13 +211,38 @@ class Finished:
     skipped: int
 
 
-FromWorker = Attached | Entered | Formed | Stepped | Left | Broken | Beat | Stacks | Finished
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed:
+    """What a script of restart mode said to `elasticd.progress`, five times a second at most.
+
+    It comes without Attached, and makes no attachment. Sums and durations are of this process.
+    """
+
+    step: int
+    """The script's own number of the newest step that ended."""
+    first_step: int = 0
+    """That of the first call in this process."""
+    samples: int = 0
+    """Those of all calls."""
+    epoch: int = 0
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """What the script last gave to `elasticd.progress` beside the step."""
+    told_ago_s: float = 0.0
+    """Age of the newest call."""
+    stepping_s: float = 0.0
+    """Seconds from the first call to the newest, those of `save_s` included."""
+    save_s: float = 0.0
+    """Seconds for which `elasticd.checkpoint.save` was waited for."""
+    step_s: float = 0.0
+    """Smoothed duration of a step, without saving; 0: unknown."""
+
+
+FromWorker = (
+    Attached | Entered | Formed | Stepped | Left | Broken | Beat | Stacks | Finished | Progressed
+)
 
 _TO_WORKER = {kind.__name__: kind for kind in (Enter, Leave, Dump)}
-_FROM_WORKER = {
-    kind.__name__: kind
-    for kind in (Attached, Entered, Formed, Stepped, Left, Broken, Beat, Stacks, Finished)
-}
+_FROM_WORKER = {kind.__name__: kind for kind in get_args(FromWorker)}
 
 
 def unpack_to_worker(line: bytes) -> ToWorker:

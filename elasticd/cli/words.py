@@ -195,7 +195,8 @@ def standing(ranks: Sequence[RankProgress]) -> list[str]:
     if first.step_s > 0.0:
         text += f"; {1.0 / first.step_s:.3g} steps/s"
     if first.committed_ago_s is not None:
-        text += f"; the last commit was {seconds(first.committed_ago_s)} ago"
+        last = "it said so" if first.is_told else "the last commit was"
+        text += f"; {last} {seconds(first.committed_ago_s)} ago"
     if first.why_paused:
         text += f"; paused: {first.why_paused}"
     bad = {name: step for rank in reversed(ranks) for name, step in rank.not_finite.items()}

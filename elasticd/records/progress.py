@@ -18,6 +18,9 @@ class RankProgress:
     """Process number on its node; 0: an older agent that does not say."""
     step: int | None = None
     """Applied steps; None: not known (restart mode, or not in `train` yet)."""
+    is_told: bool = False
+    """By a script of restart mode, which makes no commits: the numbers are those that it gave to
+    `elasticd.progress`."""
     epoch: int = 0
     epochs: int = 0
     """Epochs that `state.epochs` was asked for; 0: not known."""

@@ -6,6 +6,7 @@ into shared memory; the keeper does the rest, also when the script dies meanwhil
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from elasticd.checkpoint.plan import CUT_BYTES
 from elasticd.checkpoint.read import Damaged
 from elasticd.errors import CallError
 from elasticd.records.checkpoint import Every
+from elasticd.script.progress import saved
 from elasticd.train.content import described, dtype_of, views
 from elasticd.train.keeper import Keeper
 from elasticd.train.load_into import check_fits, fill
@@ -51,7 +53,10 @@ def save(state_dict: Mapping[str, Any], step: int) -> bool:
     """
     if type(step) is not int or step < 0:
         raise CallError(f"elasticd.checkpoint.save wants a step, a whole number, not {step!r}.")
-    return _job().save(_checked("save", state_dict), step)
+    began_s = time.monotonic()
+    is_taken = _job().save(_checked("save", state_dict), step)
+    saved(step, time.monotonic() - began_s)
+    return is_taken
 
 
 def load(into: MutableMapping[str, Any] | None = None) -> tuple[Any, int] | None:

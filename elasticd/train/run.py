@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.errors import CallError, ElasticdError
+from elasticd.script.progress import ignore_progress
 from elasticd.telemetry.process_title import rename, worker_title
 from elasticd.train import nccl
 from elasticd.train.agree import Decision, Report, agree
@@ -78,6 +79,7 @@ def run(train: Train, state: State) -> None:
             nccl.prepare(os.environ)
         session: Session = AgentSession(Link(setting.agent)) if setting.agent else Solo()
         _HAS_RUN = bool(setting.agent)
+        ignore_progress()
         state._on_nan = setting.on_nan
         _Run(train, state, session, setting).go()
 

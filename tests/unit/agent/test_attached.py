@@ -83,3 +83,35 @@ def test_heartbeat_is_heard_with_the_rank_of_its_generation() -> None:
     beats(1, 13)
     beats(2, 14)
     assert heard == [(0, 11, 10), (0, 12, 10), (1, 14, 12)]
+
+
+def test_script_of_restart_mode_shows_what_it_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To people alone: no event is made of it, and a failure does not depend on it."""
+    monkeypatch.setattr("elasticd_agent.attached.now_s", lambda: 50.0)
+    fed: list[ev.Event] = []
+    heard: list[int] = []
+    attached = Attached(lambda pid, message: None, fed.append)
+    attached.progressed = lambda slot, nonce, told: heard.append(told.step)
+    attached.expect(PID, Slot(0), Nonce(1))
+    assert attached.shown_progress(PID) is None
+    for step, loss in ((7, math.nan), (8, 0.5)):
+        scalars = {"loss": loss}
+        told = ch.Progressed(step=step, epoch=2, scalars=scalars, told_ago_s=1.5, step_s=0.1)
+        attached.hear(PID, told)
+    found = attached.shown_progress(PID)
+    assert found is not None
+    assert (found.step, found.epoch, found.step_s, found.is_told) == (8, 2, 0.1, True)
+    assert (found.scalars, found.not_finite) == ({"loss": 0.5}, {"loss": 7})
+    assert found.committed_at_s == 48.5
+    assert (attached.progress_of(PID), fed, heard) == (None, [], [7, 8])
+
+
+def test_what_a_script_told_before_run_is_forgotten() -> None:
+    """Its heartbeats count steps that were committed; a late word of the other kind does not."""
+    node = Node()
+    node.hear(ch.Attached(pid=PID))
+    node.beat(3)
+    node.hear(ch.Progressed(step=99))
+    found = node.attached.shown_progress(PID)
+    assert found is not None
+    assert found.step == 3

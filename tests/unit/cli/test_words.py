@@ -50,6 +50,14 @@ def test_a_failure_names_rank_host_ending_and_log_last() -> None:
     assert len(lines) == words.TRACEBACK_LINES + 2
 
 
+def test_numbers_that_a_script_told_are_no_commits() -> None:
+    """In restart mode there are none, and nobody may take the one for the other."""
+    told = RankProgress(
+        rank=Rank(0), generation=Generation(1), step=7, is_told=True, committed_ago_s=2.0
+    )
+    assert words.standing([told]) == ["training: step 7; it said so 2.00 s ago"]
+
+
 def test_a_change_of_world_is_one_line_with_its_culprit() -> None:
     """Who was first, and how."""
     text = words.change_of(Reason.WORKER_FAILED, FAILURE, ())

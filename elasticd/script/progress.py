@@ -1,0 +1,270 @@
+"""`elasticd.progress`: a script of restart mode says how far it is.
+
+The call costs two or three microseconds: it keeps what it was told, and sends it to the agent five
+times a second at most, on a connection that is opened with the first call and on which nothing ever
+comes back. What the agent does not take at once is dropped, for there is always a newer one; and
+what was told last is sent as the process ends. Rejected: a thread that sends (it would have to be
+started anew in each fork, and a script that made none should not get one by a line that tells a
+number); a file (who would read it five times a second?).
+
+To tell is not to attach: the agent goes on to take the process for one of restart mode.
+"""
+
+import atexit
+import operator
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Any, SupportsIndex
+
+from elasticd.channel.wire import pack
+from elasticd.channel.worker import Progressed
+from elasticd.errors import CallError
+
+__all__ = ["Reporter", "ignore_progress", "progress", "saved"]
+
+SEND_EVERY_S = 0.2
+"""As often as a heartbeat of in-process mode."""
+SMOOTHING = 0.3
+"""Weight of the newest steps: a change of speed is seen within about a second."""
+
+RETRY_S, RETRIES = 5.0, 3
+"""Where no agent answers: a child of a worker, which the agent does not know, asks in vain."""
+
+NAMES_LIMIT, NAME_LIMIT = 64, 200
+"""Numbers beside the step; whoever has more means a metrics system."""
+
+
+class Reporter:
+    """Keeps what was told and sends it now and then; any thread."""
+
+    def __init__(self, agent: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`agent` is the name of the agent's socket (`ELASTICD_AGENT`)."""
+        self._agent, self._clock = agent, clock
+        self._lock = Lock()
+        self._socket: socket.socket | None = None
+        self._failures = 0
+        self._next_s = 0.0
+        self._is_sent = True
+        self._first_step: int | None = None
+        self._step = self._samples = self._epoch = 0
+        self._scalars: Mapping[str, Any] = {}
+        self._began_s = self._told_s = 0.0
+        self._save_s = 0.0
+        self._sent_step, self._sent_at_s, self._step_s = 0, 0.0, 0.0
+
+    def tell(self, step: int, samples: int, scalars: Mapping[str, Any]) -> None:
+        """Take note of a step that ended now."""
+        now_s = self._clock()
+        with self._lock:
+            self._come_to(step, now_s)
+            self._samples += samples
+            if "epoch" in scalars:
+                self._epoch = operator.index(scalars["epoch"])
+            if scalars:
+                self._scalars = {n: v for n, v in scalars.items() if n != "epoch"}
+        self._send_if_due(now_s)
+
+    def saved(self, step: int, seconds: float) -> None:
+        """Take note of a checkpoint of this step, for which the script waited so long."""
+        now_s = self._clock()
+        with self._lock:
+            self._come_to(max(step, self._step), now_s)
+            self._save_s += seconds
+        self._send_if_due(now_s)
+
+    def flush(self) -> None:
+        """Send what was told last, if it was not yet."""
+        with self._lock:
+            if not self._is_sent and self._failures < RETRIES:
+                self._send(self._clock())
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        with self._lock:
+            self._failures, self._is_sent = RETRIES, True
+            self._close()
+
+    def _come_to(self, step: int, now_s: float) -> None:
+        if self._first_step is None:
+            self._first_step, self._began_s = step, now_s
+        self._step, self._told_s, self._is_sent = step, now_s, False
+
+    def _send_if_due(self, now_s: float) -> None:
+        if now_s < self._next_s or self._failures >= RETRIES:
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                self._send(now_s)
+            finally:
+                self._lock.release()
+
+    def _send(self, now_s: float) -> None:
+        """Send, as far as that is possible without waiting; the lock is held."""
+        self._next_s = now_s + SEND_EVERY_S
+        assert self._first_step is not None
+        self._measure()
+        message = Progressed(
+            step=self._step,
+            first_step=self._first_step,
+            samples=self._samples,
+            epoch=self._epoch,
+            scalars=self._numbers(),
+            told_ago_s=now_s - self._told_s,
+            stepping_s=self._told_s - self._began_s,
+            save_s=self._save_s,
+            step_s=self._step_s,
+        )
+        line = pack(message)
+        try:
+            if self._socket is None:
+                self._socket = _connected(self._agent)
+            sent = self._socket.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close()
+            self._failures += 1
+            self._next_s = now_s + RETRY_S
+            return
+        if sent < len(line):
+            self._close()  # Half a message is none; the next one has another connection.
+            return
+        self._failures, self._is_sent = 0, True
+
+    def _measure(self) -> None:
+        """Smooth the duration of the steps since this was last done."""
+        at_s, steps = self._told_s - self._save_s, self._step - self._sent_step
+        if self._sent_at_s and steps > 0:
+            share = SMOOTHING if self._step_s else 1.0
+            self._step_s += share * ((at_s - self._sent_at_s) / steps - self._step_s)
+        if steps or not self._sent_at_s:
+            self._sent_step, self._sent_at_s = self._step, at_s
+
+    def _numbers(self) -> dict[str, float]:
+        """Read what was given. A tensor on a device is waited for: five times a second at most."""
+        found = {}
+        for name, value in self._scalars.items():
+            # A tensor may be gone, and a whole number too large: what is shown must end no script.
+            with suppress(TypeError, ValueError, OverflowError, RuntimeError):
+                found[name] = float(value)
+        return found
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def progress(step: SupportsIndex, samples: SupportsIndex = 0, **scalars: Any) -> None:
+    """Say that this step has ended, so that `status` shows it; for scripts without `elasticd.run`.
+
+    `step` is the script's own number of it, as it would be saved; `samples` how many this process
+    trained on since the call before; `scalars` are numbers, or tensors of one element, to be shown
+    beside it (`epoch` is shown as such). Call it on each rank after each step. Outside of elasticd,
+    and in `elasticd.run`, whose commits say all of that, it does nothing.
+
+    Raises:
+        CallError: what was given is no number.
+    """
+    try:
+        number, count = operator.index(step), operator.index(samples)
+    except TypeError:
+        wrong = step if not hasattr(step, "__index__") else samples
+        raise CallError(
+            f"elasticd.progress wants whole numbers of steps and samples, not {wrong!r}."
+        ) from None
+    if number < 0 or count < 0:
+        raise CallError(
+            f"elasticd.progress wants numbers from 0, not step {number} and {count} samples."
+        )
+    if scalars:
+        _check(scalars)
+    reporter = _reporter()
+    if reporter is not None:
+        reporter.tell(number, count, scalars)
+
+
+def saved(step: int, seconds: float) -> None:
+    """Take note of a checkpoint that the script itself made."""
+    reporter = _reporter()
+    if reporter is not None:
+        reporter.saved(step, seconds)
+
+
+def ignore_progress() -> None:
+    """Have `progress` do nothing from now on: the heartbeats of `elasticd.run` say it."""
+    global _REPORTER
+    reporter = _REPORTER
+    _REPORTER = None
+    if isinstance(reporter, Reporter):
+        reporter.stop()
+
+
+def _check(scalars: Mapping[str, Any]) -> None:
+    if len(scalars) > NAMES_LIMIT:
+        raise CallError(
+            f"elasticd.progress got {len(scalars)} numbers beside the step: give up to "
+            f"{NAMES_LIMIT}."
+        )
+    for name, value in scalars.items():
+        if name == "epoch" and not (hasattr(value, "__index__") and operator.index(value) >= 0):
+            raise CallError(f"elasticd.progress(epoch=...) wants a whole number, not {value!r}.")
+        if len(name) > NAME_LIMIT:
+            raise CallError(
+                f"elasticd.progress got a number with a name of {len(name)} letters: {NAME_LIMIT} "
+                "are enough."
+            )
+        if type(value) is float or type(value) is int:
+            continue
+        if getattr(value, "numel", _one)() != 1 or not hasattr(value, "__float__"):
+            raise CallError(
+                f"elasticd.progress({name}=...) got a {type(value).__name__}: give a number or a "
+                "tensor of one element."
+            )
+
+
+def _one() -> int:
+    return 1
+
+
+def _connected(agent: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)  # A full backlog is not waited for either.
+        made.connect("\0" + agent)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+_UNKNOWN = object()
+_REPORTER: "Reporter | object | None" = _UNKNOWN
+"""None: there is nobody to tell."""
+
+
+def _reporter() -> Reporter | None:
+    global _REPORTER
+    if _REPORTER is _UNKNOWN:
+        agent = os.environ.get("ELASTICD_AGENT", "")
+        _REPORTER = Reporter(agent) if agent else None
+        if agent:
+            atexit.register(_flush)
+            # What a data loader forks is no worker, and must not speak on the worker's connection.
+            os.register_at_fork(after_in_child=_forget)
+    return _REPORTER if isinstance(_REPORTER, Reporter) else None
+
+
+def _flush() -> None:
+    if isinstance(_REPORTER, Reporter):
+        with suppress(Exception):  # The interpreter ends: a tensor may be gone by now.
+            _REPORTER.flush()
+
+
+def _forget() -> None:
+    global _REPORTER
+    _REPORTER = None

@@ -1,0 +1,50 @@
+"""`elasticd.progress` in restart mode: what `status` shows of a script that tells it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.cluster import until
+from tests.fixtures.local_run import LocalRun
+
+SCRIPT = Path(__file__).parents[1] / "fixtures" / "scripts" / "told.py"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalRun]:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    local = LocalRun(folder)
+    yield local
+    local.mark.kill_all()
+
+
+def test_status_shows_what_a_script_of_restart_mode_told(local: LocalRun) -> None:
+    """Step, epoch and numbers, of the processes that run now; and it stays one of restart mode."""
+    args = ("--job", "told", "--nproc-per-node", "2", str(SCRIPT), str(local.folder))
+    call = local.call(*args)
+    until(
+        lambda: all((local.folder / f"told-{rank}").exists() for rank in (0, 1)),
+        lambda: call.err,
+    )
+
+    def ranks() -> list[dict[str, object]]:
+        asked = local.command("status", "told", "--json")
+        found: list[dict[str, object]] = json.loads(asked.out)["progress"]
+        return found
+
+    # The tenth call was within a fifth of a second of one that was sent: so it may show the ninth.
+    until(lambda: [int(str(one["step"])) >= 28 for one in ranks()] == [True, True], str)
+    first = ranks()[0]
+    assert (first["epoch"], first["is_told"], first["generation"]) == (3, True, 2)
+    said = local.command("status", "told").out
+    assert "training: step 2" in said
+    assert ", epoch 3, loss 0.1" in said
+    assert "; it said so " in said
+    (local.folder / "end").touch()
+    assert call.wait().code == 0
+    archived = json.loads(local.command("status", "told", "--json").out)
+    assert archived["status"]["restarts"] == 1
+    assert not archived["status"]["is_in_process"]
