@@ -1,12 +1,10 @@
 """One job on this node: the core's state, and the hands that carry out what it decides."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TextIO
 
-from elasticd.channel.worker import Beat
+from elasticd.channel.worker import Beat, Progressed
 from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.member import Peer, peer_of
@@ -22,6 +20,7 @@ from elasticd_agent.account.incident_file import IncidentFile
 from elasticd_agent.account.recording import plain, recording_of
 from elasticd_agent.clock import now_s
 from elasticd_agent.host import Host
+from elasticd_agent.journal_file import JournalFile
 from elasticd_agent.last_save import end_share_s
 from elasticd_agent.perform import Performer
 from elasticd_agent.process import pool_failure
@@ -85,8 +84,8 @@ class Runner:
         self._gentle: list[tuple[float, fx.StopWorker]] = []
         self._pool_retry_s: float | None = None
         self._is_pool_broken = False
-        self._journal = self._open_journal()
-        self._record(lambda: journal.opening(self.state))
+        self._journal = JournalFile(host.event_log, spec.name, incarnation)
+        self._journal.write(lambda: journal.opening(self.state))
         self._performer = Performer(
             store=host.store,
             keys=host.keys,
@@ -111,6 +110,7 @@ class Runner:
         self._incidents = IncidentFile(host.run_folder / spec.name)
         self._meter = host.meters.open(spec)
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
+        self.workers.attached.progressed = self._progressed
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
@@ -148,7 +148,7 @@ class Runner:
         standing = before.stage, is_working(before), before.next_generation
         self.state, effects = decide(before, event, now_s=at_s)
         self.account.follow(event, self.state, at_s)
-        self._record(lambda: journal.line(at_s, event, effects))
+        self._journal.write(lambda: journal.line(at_s, event, effects))
         self._meter.observe(before, self.state, effects)
         self._tell_changes(before)
         self._explain_hang(before)
@@ -198,9 +198,7 @@ class Runner:
         self._watches.close()
         self._host.meters.close(self._meter, keeps_workers=keeps_workers)
         self._host.courier.failed_writes.forget(self.spec.name)
-        if self._journal is not None:
-            with suppress(OSError):
-                self._journal.close()
+        self._journal.close()
 
     def ended(self) -> None:
         """Know that no worker is left: who could not say goodbye is no member any more."""
@@ -282,6 +280,11 @@ class Runner:
 
     def _beat(self, slot: Slot, nonce: Nonce, beat: Beat) -> None:
         self.account.beat(slot, nonce, beat, now_s())
+
+    def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
+        worker = self.state.workers.get(slot)
+        if worker is not None and worker.nonce == nonce:
+            self._meter.tell(worker.rank, worker.generation, told)
 
     def _post_event(self, event: ev.Event) -> None:
         self._host.post(lambda: self.feed(event))
@@ -375,28 +378,3 @@ class Runner:
             reason is Reason.COLLECTIVE_BROKEN and has_stalled
         ):
             self.workers.explain_hang(standing.generation, culprit)
-
-    def _open_journal(self) -> "TextIO | None":
-        folder = self._host.event_log
-        if folder is None:
-            return None
-        path = folder / f"{self.spec.name}.{self.state.me.incarnation}.jsonl"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            return path.open("w", buffering=1)
-        except OSError as exc:
-            self._log.error("journal.not_written", why=str(exc))
-            return None
-
-    def _record(self, line: Callable[[], str]) -> None:
-        """Write to the journal; an aid for debugging must not end what it watches."""
-        if self._journal is None:
-            return
-        try:
-            self._journal.write(line() + "\n")
-        except OSError as exc:
-            # With a gap it would not replay.
-            self._log.error("journal.not_written", why=str(exc))
-            with suppress(OSError):
-                self._journal.close()
-            self._journal = None

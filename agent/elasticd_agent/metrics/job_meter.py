@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from elasticd.channel.worker import Beat
+from elasticd.channel.worker import Beat, Progressed
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.incident import Incident
@@ -87,6 +87,9 @@ class JobMeter:
         """The last one of rank 0, while it was here."""
         self._has_moved = False
         """Rank 0 has been on another node since that heartbeat."""
+        self._told = Progressed(step=0)
+        """What a script of restart mode said last as rank 0, and in which generation."""
+        self._told_in = Generation(0)
         self._names: dict[str, None] = {}
 
     @property
@@ -132,6 +135,33 @@ class JobMeter:
         self._counts.steps += steps
         self._counts.step_seconds += steps * beat.step_s
         self._counts.samples += max(0, beat.samples - since_samples)
+        self._name(beat)
+
+    def tell(self, rank: Rank, generation: Generation, told: Progressed) -> None:
+        """Count what a script of restart mode says; its processes are of one generation."""
+        if rank != 0:
+            return
+        before = self._told if self._told_in == generation else Progressed(step=0)
+        # The first call says that a step has ended, whatever its number is.
+        before_steps = before.step - before.first_step + 1 if before is self._told else 0
+        steps = max(0, told.step - told.first_step + 1 - before_steps)
+        self._counts.steps += steps
+        self._counts.step_seconds += steps * told.step_s
+        self._counts.samples += max(0, told.samples - before.samples)
+        self._told_in, self._told, self._has_moved = generation, told, False
+        self._beat = Beat(
+            generation=generation,
+            step=told.step,
+            step_s=told.step_s,
+            batches=0,
+            sequence=0,
+            epoch=told.epoch,
+            scalars=told.scalars,
+        )
+        self._name(self._beat)
+
+    def _name(self, beat: Beat) -> None:
+        """Give a series to each number that is new, as long as there are few."""
         for name in beat.scalars:
             if len(self._names) >= SCALARS_LIMIT:
                 break

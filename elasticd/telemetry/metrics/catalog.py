@@ -155,7 +155,8 @@ CATALOG: tuple[Metric, ...] = (
     ),
     _of_job("restart_budget_used", "How much of that is used since the last refill.", _CAUSE),
     _of_job(
-        "step", "Steps that are applied, as rank 0 last said; absent where steps are not seen."
+        "step",
+        "Steps that are applied, as rank 0 last said; absent where nobody tells of steps.",
     ),
     _of_job("epoch", "The epoch of that step."),
     _of_job(

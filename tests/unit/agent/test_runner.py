@@ -3,13 +3,15 @@
 import json
 import queue
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from elasticd.channel.worker import Beat, Progressed
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import Generation, Incarnation, JobName, Slot
+from elasticd.records.ids import Generation, Incarnation, JobName, Nonce, Rank, Slot
 from elasticd.records.incident import Incident
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
@@ -18,6 +20,7 @@ from elasticd.records.time_spent import TimeSpent
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.member import desired_result
+from elasticd.rendezvous.state import Worker
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import runner as module
@@ -28,6 +31,7 @@ from elasticd_agent.host import Host
 from elasticd_agent.inbox import Item
 from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.last_save import LastSave
+from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.orphans import Children
 from elasticd_agent.runner import Runner
 from tests.sim.schedule import spec_of
@@ -56,6 +60,7 @@ class Scene:
         self.lease = self.store.grant(5.0, lambda: None)
         inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.runners: dict[JobName, Runner] = {}
+        self.meters = JobMeters()
         guard = JobGuard(inbox.put, self.runners)
 
         def guarded(item: Callable[[], None]) -> None:
@@ -78,6 +83,7 @@ class Scene:
             run_folder=run_folder,
             event_log=None,
             is_for_one_job=False,
+            meters=self.meters,
         )
         spec = spec_of(name=JOB)
         slots = (Slot(0),)
@@ -97,6 +103,11 @@ class Scene:
 
         monkeypatch.setattr(module, "decide", breaks)
         self.runner.feed(ev.LeaseHeld())
+
+    def counted(self) -> int:
+        """Steps, by the job's meter."""
+        (reading,) = self.meters.readings().jobs
+        return reading.counts.steps
 
     def done(self) -> None:
         """Wait for what the courier was given."""
@@ -168,3 +179,21 @@ def test_an_account_is_not_written_without_a_lease(monkeypatch: pytest.MonkeyPat
     scene.runner._recording.write(scene.runner.state, 0.0)
     scene.done()
     assert not scene.store.list(KEYS.times_spent(JOB)).items
+
+
+def test_what_workers_say_of_their_steps_is_counted_while_the_job_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A heartbeat in a world, and what a script of restart mode tells; its meter outlives it."""
+    scene = Scene(monkeypatch)
+    runner, attached = scene.runner, scene.runner.workers.attached
+    worker = Worker(slot=Slot(0), nonce=Nonce(1), generation=Generation(1), rank=Rank(0))
+    runner.state = replace(runner.state, workers={Slot(0): worker})
+    for nonce, step in ((1, 7), (1, 9), (2, 99)):  # The last one is of a process that was before.
+        attached.progressed(Slot(0), Nonce(nonce), Progressed(step=step, first_step=7))
+    assert scene.counted() == 3
+    beat = Beat(generation=Generation(2), step=12, step_s=0.1, batches=1, sequence=1)
+    attached.rank_heard(Rank(0), beat, 10)
+    assert scene.counted() > 3
+    runner.close()
+    assert scene.counted() > 3

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.channel.worker import Beat
+from elasticd.channel.worker import Beat, Progressed
 from elasticd.records.ids import Generation, Rank
 from elasticd.records.incident import Incident
 from elasticd.records.job import Want
@@ -290,3 +290,36 @@ def test_reading_does_not_change_any_more() -> None:
     node.beats(5, generation=2)
     assert sum(before.counts.changes.values()) == 1
     assert (before.counts.steps, before.step) == (0, None)
+
+
+def test_steps_of_a_script_in_restart_mode_are_those_that_it_tells() -> None:
+    """It numbers them as it likes; each generation has processes of its own, which begin anew."""
+    node = Node()
+    node.enters(a_world(1, 0, 1))
+    assert (node.value("step"), node.value("steps_total")) == (None, 0)
+
+    def tells(generation: int, step: int, *, first: int, samples: int, rank: int = 0) -> None:
+        told = Progressed(
+            step=step, first_step=first, samples=samples, step_s=0.5, scalars={"loss": 0.1 * step}
+        )
+        node.meter.tell(Rank(rank), Generation(generation), told)
+
+    tells(1, 100, first=100, samples=8)
+    tells(1, 102, first=100, samples=24)
+    tells(1, 999, first=0, samples=999, rank=1)
+    assert (node.value("steps_total"), node.value("samples_total")) == (3, 24)
+    assert node.value("step_seconds_total") == 1.5
+    node.enters(a_world(2, 0, 1))
+    tells(2, 101, first=101, samples=8)
+    assert (node.value("steps_total"), node.value("samples_total")) == (4, 32)
+    assert node.value("step") == 101
+    assert node.value("scalar", "loss") == pytest.approx(10.1)
+
+
+def test_steps_that_are_numbered_backwards_are_no_fall_of_a_counter() -> None:
+    """A script may say anything."""
+    node = Node()
+    node.enters(a_world(1, 0))
+    for step in (10, 3, 4):
+        node.meter.tell(Rank(0), Generation(1), Progressed(step=step, first_step=10))
+    assert node.value("steps_total") == 2
