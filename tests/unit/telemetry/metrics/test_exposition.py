@@ -87,6 +87,12 @@ def test_whatever_a_script_calls_its_numbers_is_read_back(
     assert found == value or math.isnan(value)
 
 
+def test_name_that_is_too_long_is_cut() -> None:
+    """A script that commits under the text of an error must not fill Prometheus."""
+    ((_, labels, _),) = parsed(text_of(Sample(SCALAR, ("j", "x" * 100_000), 1)))
+    assert labels == ("j", "x" * LABEL_LIMIT)
+
+
 def test_file_of_another_version_is_read_as_far_as_it_is_understood() -> None:
     """Half a line, a comment, a name that is new: the others count."""
     text = 'x{a="1"} 2 3\n# TYPE y gauge\nz{b="\\\\"} nonsense\nok{c="d"} 4\nok_too 5'
