@@ -1,7 +1,7 @@
 """A real Prometheus looks at a job that fails and recovers, with what deploy/monitoring ships.
 
-It finds the agents through `/sd` of one of them and scrapes them every second. What its rules find,
-a real Alertmanager hands on; their limits of time are seconds here.
+It finds the agents through `/sd` of each of them and scrapes them every second. What its rules
+find, a real Alertmanager hands on; their limits of time are seconds here.
 """
 
 import os
@@ -38,9 +38,10 @@ def alertmanager(cluster: Cluster) -> Iterator[Alertmanager]:
 
 @pytest.fixture(scope="module")
 def prometheus(cluster: Cluster, alertmanager: Alertmanager) -> Iterator[Prometheus]:
-    port = cluster.daemons["a"].wait_registered().http_port
-    folder, url = cluster.folder / "prometheus", f"http://127.0.0.1:{port}/sd"
-    with prometheus_on(folder, url, alertmanager=alertmanager.address) as prometheus:
+    nodes = [daemon.wait_registered() for daemon in cluster.daemons.values()]
+    urls = [f"http://127.0.0.1:{node.http_port}/sd" for node in nodes]
+    folder = cluster.folder / "prometheus"
+    with prometheus_on(folder, *urls, alertmanager=alertmanager.address) as prometheus:
         yield prometheus
 
 
@@ -75,8 +76,8 @@ def test_each_agent_is_a_target_by_its_nodes_name(prometheus: Prometheus, job: J
         "b": 1.0,
     }
     assert prometheus.value('{exported_job!=""}') == []
-    for target in prometheus.ask("/api/v1/targets")["activeTargets"]:
-        assert target["lastError"] == ""
+    targets = prometheus.ask("/api/v1/targets")["activeTargets"]
+    assert [target["lastError"] for target in targets] == ["", ""], "two lists are one"
 
 
 def test_sum_over_nodes_counts_each_event_once(

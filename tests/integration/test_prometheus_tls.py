@@ -56,7 +56,7 @@ def test_shipped_variant_with_certificates_works_and_keeps_targets_without_etcd(
     """The list and the scrapes both; of an error Prometheus makes no empty list."""
     url = f"https://127.0.0.1:{site.server.port}/sd"
     try:
-        with prometheus_on(tmp_path / "prometheus", url, site.client) as prometheus:
+        with prometheus_on(tmp_path / "prometheus", url, tls=site.client) as prometheus:
             until(lambda: slots(prometheus) == [("a", 7.0)], lambda: targets(prometheus))
             site.is_silent, site.asked = True, 0
             until(lambda: site.asked >= 3, lambda: site.asked)
