@@ -154,9 +154,12 @@ class Attached:
                 known.is_attached = True
                 undo(pid)
                 self._feed(ev.WorkerAttached(slot=slot, nonce=nonce))
-            case ch.Entered(generation=generation):
+            case ch.Entered(generation=generation, committed_ago_s=ago_s):
                 known.progress = replace(known.progress, generation=generation, has_stepped=False)
-                self._feed(ev.WorkerEntered(slot=slot, nonce=nonce, generation=generation))
+                entered = ev.WorkerEntered(
+                    slot=slot, nonce=nonce, generation=generation, committed_ago_s=ago_s
+                )
+                self._feed(entered)
             case ch.Formed(generation=generation):
                 known.formed = message
                 known.ranks = {g: rank for g, rank in known.ranks.items() if g >= generation}

@@ -97,6 +97,8 @@ class Entered:
     """Nothing of an older generation goes on here; the new group is being formed."""
 
     generation: Generation
+    committed_ago_s: float = 0.0
+    """Age of the newest commit; 0: there was none, or an older version says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import click
 
 from elasticd.cli import words
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.jobs.time_words import change_cost, time_rows, time_sentence
+from elasticd.cli.jobs.time_words import time_rows, time_sentence
 from elasticd.cli.source import job_source
 from elasticd.cli.table import show_table
 from elasticd.control.progress import read_progress
@@ -53,7 +53,7 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
         )
         if phases:
             click.echo(f"          took {words.seconds(change.total_s)}: {phases}")
-        if cost := change_cost(change):
+        if cost := words.change_cost(change):
             click.echo(f"          {cost}")
         if change.unnoticed_s:
             idle = words.seconds(change.unnoticed_s)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
+from elasticd.cli.jobs.time_words import shares_line
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
 from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report import Change, JobReport
@@ -139,6 +140,8 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
         lines.append(f"time in agreement and start-up: {seconds(sum(lost.values()))} ({phases})")
         lines += uncounted_lines(report)
     lines += training_lines(report)
+    if report.time is not None and (shares := shares_line(report.time)):
+        lines.append(shares)
     if report.saved is not None:
         lines.append(f"state: {report.saved.sentence}")
     lines.append(f"logs: {log_folder}")
@@ -225,6 +228,13 @@ def duration(value_s: float) -> str:
             rest = whole_s % unit_s // part_s
             return f"{whole_s // unit_s} {name}" + (f" {rest} {part}" if rest and part else "")
     return f"{whole_s} s"
+
+
+def change_cost(change: Change) -> str:
+    """Say what a change cost from the last commit before it to the first one after it."""
+    found = sorted(change.spent_s.items(), key=lambda item: -item[1])
+    parts = ", ".join(f"{cause} {seconds(value)}" for cause, value in found if value)
+    return f"cost {seconds(change.slot_s)} of slots: {parts}" if parts else ""
 
 
 def seconds(value: float) -> str:

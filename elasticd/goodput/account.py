@@ -81,6 +81,16 @@ class Account:
         slots = {**self.slots, slot: replace(held, since_s=until_s)}
         return Account(settled=settled, slots=slots)
 
+    def relabel(self, slot: Slot, cause: TimeCause) -> "Account":
+        """Have all open time of the slot go to `cause`, that before now too, and settle nothing.
+
+        For what will be divided when more is known. Time that is whole by its nature stays so.
+        """
+        held = self.slots.get(slot)
+        if held is None or held.cause in WHOLE or cause in WHOLE:
+            return self
+        return replace(self, slots={**self.slots, slot: replace(held, cause=cause)})
+
     def release(self, slot: Slot, *, now_s: float, parts: Parts = ()) -> "Account":
         """Give the slot back: its time is this job's no longer."""
         if slot not in self.slots:

@@ -233,6 +233,8 @@ class WorkerEntered(_OfWorker):
     """It left what was before and is forming this generation's group."""
 
     generation: Generation
+    committed_ago_s: float = 0.0
+    """Age of its newest commit; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

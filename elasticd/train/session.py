@@ -77,8 +77,7 @@ class AgentSession:
         self._entered = 0
         self._abort_s = 0.0
         self._is_gone = False
-        self._is_closing = False
-        self._is_training = False
+        self._is_closing = self._is_training = False
         self._group: Breakable | None = None
         self._is_formed = self._is_urgent = False
         """Urgent: the group is over, whatever later worlds are planned."""
@@ -169,7 +168,8 @@ class AgentSession:
                     self.generation = self._entered = wanted.generation
                     break
             self._wire.send(Left(step=self.step) if parting is None else parting.left(self.step))
-        self._wire.send(Entered(generation=wanted.generation))
+        ago_s = time.monotonic() - self.committed_at_s if self.committed_at_s else 0.0
+        self._wire.send(Entered(generation=wanted.generation, committed_ago_s=ago_s))
         # A planned change was known long before it was due, and a worker that waits loses nothing.
         begun_at_s = self._heard_at_s if wanted.at_step is None else left_at_s
         self._abort_s = 0.0 if is_new else time.monotonic() - begun_at_s

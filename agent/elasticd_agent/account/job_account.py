@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.channel.worker import Beat
-from elasticd.goodput.account import Account, Parts
+from elasticd.goodput.account import Account, Held
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import JobSpec, target_nodes
@@ -51,6 +51,26 @@ class _Track:
     """It waits for the other ranks' end, and for the last checkpoint."""
     measured: dict[TimeCause, float] = field(default_factory=dict)
     """Its sums as they were last counted."""
+    fault_s: float | None = None
+    """When a fault became known that what is open reaches back behind; None: all is divided."""
+    step_s: float = 0.0
+    """Duration of a step at that time."""
+
+    def of_fault(self, since_s: float, committed_s: float | None) -> list[tuple[TimeCause, float]]:
+        """Divide what is open behind a fault, and have it done; the rest is recovery.
+
+        `committed_s`: when the worker itself says that it committed last.
+        """
+        if self.fault_s is None:
+            return []
+        fault_s, self.fault_s = self.fault_s, None
+        last_s = min(fault_s, max(since_s, committed_s if committed_s is not None else since_s))
+        redone_s = min(self.step_s, fault_s - last_s)
+        return [
+            (TimeCause.TRAIN, last_s - since_s),
+            (TimeCause.REDONE, redone_s),
+            (TimeCause.NOTICE, fault_s - last_s - redone_s),
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +195,7 @@ class JobAccount:
                 self._tracks.setdefault(slot, _Track()).is_recovering = True
                 self.account = self.account.hold(slot, TimeCause.RECOVER, now_s=now_s)
             else:
-                self.account = self.account.release(slot, now_s=now_s)
+                self._release(slot, now_s)
 
     def wanted_s(self, now_s: float) -> float:
         """Return wanted slots times the time since this account began."""
@@ -196,12 +216,17 @@ class JobAccount:
         is_wanted = not state.is_over
         self.wanted_slots = target_nodes(state.spec, state.wants) * each if is_wanted else 0
 
+    def _release(self, slot: Slot, now_s: float) -> None:
+        track, held = self._tracks.pop(slot, None), self.account.slots.get(slot)
+        if track is not None and held is not None:
+            parts = track.of_fault(held.since_s, None)
+            self.account = self.account.release(slot, now_s=now_s, parts=parts)
+
     def _turn(self, slot: Slot, event: ev.Event, state: JobState, now_s: float) -> None:
         cause = cause_of(state, slot)
         held = self.account.slots.get(slot)
         if cause is None:
-            self.account = self.account.release(slot, now_s=now_s)
-            self._tracks.pop(slot, None)
+            self._release(slot, now_s)
             return
         track = self._tracks.setdefault(slot, _Track())
         if cause is TimeCause.PAUSE and track.has_returned:
@@ -212,43 +237,64 @@ class JobAccount:
             track.is_recovering = False
         elif cause in _BEFORE_COMMIT and track.is_recovering and not state.is_over:
             cause = TimeCause.RECOVER
-        parts: Parts = ()
-        if held is not None and held.cause is not cause:
-            parts = self._parts(held.cause, cause, event, state, is_running=track.is_running)
+        if held is not None and self._is_fault(held.cause, cause, state, track):
+            # Its workers are about to say when they committed last: divided then.
+            track.fault_s = now_s
+            track.step_s = state.pace.step_s if state.pace is not None else 0.0
+            self.account = self.account.relabel(slot, cause)
+            return
+        before = self.account.settled
+        if held is not None:
+            parts = self._parts(slot, held, cause, event, state, now_s)
+            self.account = (
+                self.account.settle(slot, until_s=now_s, parts=parts) if parts else (self.account)
+            )
         track.is_running = cause is TimeCause.TRAIN and not state.is_in_process
-        before, self.account = (
-            self.account,
-            self.account.hold(slot, cause, now_s=now_s, parts=parts),
-        )
+        self.account = self.account.hold(slot, cause, now_s=now_s)
         for each, seconds in self.account.settled.items():
-            cost_s = seconds - before.settled.get(each, 0.0)
+            cost_s = seconds - before.get(each, 0.0)
             if cost_s and each not in _NO_COST:
                 self._change[each] = self._change.get(each, 0.0) + cost_s
 
+    def _is_fault(self, before: TimeCause, now: TimeCause, state: JobState, track: _Track) -> bool:
+        is_training = before is TimeCause.TRAIN and state.is_in_process and not track.is_running
+        return is_training and now is TimeCause.RECOVER
+
     def _parts(
         self,
-        before: TimeCause,
+        slot: Slot,
+        held: Held,
         now: TimeCause,
         event: ev.Event,
         state: JobState,
-        *,
-        is_running: bool,
-    ) -> Parts:
-        """Say what the time went to that ends now."""
+        now_s: float,
+    ) -> list[tuple[TimeCause, float]]:
+        """Say what the slot's open time went to, as far as is known now."""
+        track = self._tracks[slot]
+        ago_s = 0.0
+        if isinstance(event, ev.WorkerEntered) and event.slot == slot:
+            ago_s = event.committed_ago_s
+            if track.fault_s is not None:
+                return track.of_fault(held.since_s, now_s - ago_s if ago_s else None)
+        if held.cause is now:
+            return []
+        parts = track.of_fault(held.since_s, None)
         if isinstance(event, ev.WorkerStepped) and event.place in READ_BACK:
-            return ((TimeCause.RESTORE, event.phases_s.get("copy", 0.0)),)
-        if before is not TimeCause.TRAIN or not state.is_in_process:
-            return ()
-        if is_running:
-            return ((now, math.inf),)  # It was on its way to `elasticd.run`, as it turns out.
-        if now is TimeCause.RECOVER or (now is TimeCause.WAIT and not is_planned_end(state)):
+            parts.append((TimeCause.RESTORE, event.phases_s.get("copy", 0.0)))
+        if held.cause is not TimeCause.TRAIN or not state.is_in_process:
+            return parts
+        if track.is_running:
+            return [(now, math.inf)]  # It was on its way to `elasticd.run`, as it turns out.
+        if now is TimeCause.WAIT and not is_planned_end(state):
             step_s = state.pace.step_s if state.pace is not None else 0.0
-            return ((TimeCause.REDONE, step_s), (TimeCause.NOTICE, math.inf))
+            return [(TimeCause.REDONE, step_s), (TimeCause.NOTICE, math.inf)]
         if now is TimeCause.PAUSE:
-            return ((TimeCause.PAUSE, PAUSE_NEWS_S),)
+            return [(TimeCause.PAUSE, PAUSE_NEWS_S)]
         if now is TimeCause.START and state.spec.checkpoint is not None:
-            return ((TimeCause.SAVE, math.inf),)  # Its training is over, and was saved.
-        return ()
+            return [(TimeCause.SAVE, math.inf)]  # Its training is over, and was saved.
+        if now is TimeCause.RESIZE and ago_s:
+            return [(TimeCause.TRAIN, now_s - ago_s - held.since_s), (now, math.inf)]
+        return parts
 
     def _begin_generation(self, generation: Generation) -> None:
         """What was committed before is done again, as far as the generation began before it."""

@@ -1,16 +1,14 @@
 """Sentences and rows about where the time of a job's slots went. Pure."""
 
-from collections.abc import Mapping
-
-from elasticd.cli.words import seconds
 from elasticd.control.job_time import JobTime
-from elasticd.control.report import Change
 from elasticd.goodput.cause import TimeCause
 
-__all__ = ["change_cost", "time_rows", "time_sentence"]
+__all__ = ["shares_line", "time_rows", "time_sentence"]
 
 SHOWN_S = 0.05
 """What is less would be a row of zeros."""
+SHARES = 4
+"""In one line, where a table would be too much."""
 
 
 def time_rows(time: JobTime) -> list[tuple[str, str, str]]:
@@ -35,17 +33,13 @@ def time_sentence(time: JobTime) -> str:
     return text
 
 
-def change_cost(change: Change) -> str:
-    """Say what a change cost from the last commit before it to the first one after it."""
-    if not change.slot_s:
+def shares_line(time: JobTime) -> str:
+    """Say in one line where the time went: goodput, and what cost most."""
+    if time.goodput is None:
         return ""
-    parts = _by_cost(change.spent_s)
-    return f"cost {seconds(change.slot_s)} of slots: {parts}"
-
-
-def _by_cost(spent_s: Mapping[str, float]) -> str:
-    found = sorted(spent_s.items(), key=lambda item: -item[1])
-    return ", ".join(f"{cause} {seconds(value)}" for cause, value in found if value)
+    rows = time_rows(time)[:-1]
+    shares = ", ".join(f"{cause} {share}" for cause, _, share in rows[:SHARES])
+    return f"goodput {time.goodput:.1%} ({shares}; `elasticd why` has all)"
 
 
 def _name(cause: TimeCause, time: JobTime) -> str:

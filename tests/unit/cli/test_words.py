@@ -6,8 +6,10 @@ import pytest
 
 from elasticd.cli import words
 from elasticd.control.follow import Ended, Formed
+from elasticd.control.job_time import JobTime
 from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report import Change, JobReport
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
@@ -199,3 +201,15 @@ def test_changes_that_are_no_longer_kept_are_said_to_be_gone() -> None:
     assert gone in words.summary_lines(report, "/runs/j")
     whole = dataclasses.replace(first, generation=Generation(1))
     assert not words.unkept_lines(dataclasses.replace(report, changes=(whole,)))
+
+
+def test_summary_says_where_the_time_went() -> None:
+    """In one line: the share that trained, and what cost most; nothing where nobody wrote it."""
+    spec = JobSpec(name=JobName("j"), uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py")
+    report = JobReport(spec=spec, status=JobStatus())
+    assert not any("goodput" in line for line in words.summary_lines(report, "/runs/j"))
+    spent = {TimeCause.TRAIN: 75.0, TimeCause.START: 20.0, TimeCause.WAIT: 5.0}
+    time = JobTime(seconds=spent, is_in_process=True)
+    lines = words.summary_lines(dataclasses.replace(report, time=time), "/runs/j")
+    shares = "train 75.0%, start 20.0%, wait 5.0%"
+    assert f"goodput 75.0% ({shares}; `elasticd why` has all)" in lines

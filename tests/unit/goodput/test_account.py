@@ -19,6 +19,7 @@ _facts = st.one_of(
     st.tuples(st.just("hold"), _slots, _times, _causes, _parts),
     st.tuples(st.just("settle"), _slots, _times, _causes, _parts),
     st.tuples(st.just("release"), _slots, _times, _causes, _parts),
+    st.tuples(st.just("relabel"), _slots, _times, _causes, _parts),
 )
 
 
@@ -28,6 +29,8 @@ def applied(account: Account, fact: tuple[object, ...]) -> Account:
         return account.hold(slot, cause, now_s=at_s, parts=parts)  # type: ignore[arg-type]
     if kind == "settle":
         return account.settle(slot, until_s=at_s, parts=parts, rest=cause)  # type: ignore[arg-type]
+    if kind == "relabel":
+        return account.relabel(slot, cause)  # type: ignore[arg-type]
     return account.release(slot, now_s=at_s, parts=parts)  # type: ignore[arg-type]
 
 
@@ -48,7 +51,7 @@ def test_the_causes_add_up_to_the_time_for_which_slots_were_held(
             if kind == "hold":
                 begun[slot] = newest[slot] = at_s
             continue
-        if is_news:
+        if is_news and kind != "relabel":
             newest[slot] = max(newest[slot], at_s)
         if kind == "release":
             held_s += newest.pop(slot) - begun.pop(slot)

@@ -67,6 +67,10 @@ def test_beats_carry_what_was_spent_on_other_things_than_training(bench: Bench) 
     bench.step(1)
     later = bench.wire.wait_for(Beat, lambda b: b.step == 1)
     assert later.committed_ago_s > 0.0
+    bench.hears(enter(2))
+    bench.session.next_world()
+    first, second = bench.wire.all_of(Entered)
+    assert first.committed_ago_s == 0.0 < second.committed_ago_s
 
 
 def test_world_is_entered_and_its_first_commit_told(bench: Bench) -> None:

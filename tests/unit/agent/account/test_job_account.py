@@ -21,6 +21,15 @@ from tests.unit.rendezvous.trainers import attach, entered, finished, kept, pace
 T = TimeCause
 
 
+def left_for(generation: int, *, committed_ago_s: float) -> ev.WorkerEntered:
+    return ev.WorkerEntered(
+        slot=Slot(0),
+        nonce=Nonce(1),
+        generation=Generation(generation),
+        committed_ago_s=committed_ago_s,
+    )
+
+
 def adds_up(told: Accounted) -> None:
     spent_s = sum(told.account.account.seconds(told.now_s).values())
     assert spent_s == pytest.approx(told.now_s - told.begin_s)
@@ -86,6 +95,46 @@ def test_a_fault_is_known_where_it_happened_before_there_is_another_world() -> N
     assert told.spent() == {T.START: 10.0, T.TRAIN: 1.0, T.RECOVER: 4.0}
 
 
+def test_commits_that_no_heartbeat_told_of_are_training() -> None:
+    """A worker says when it committed last as soon as it has left the world that broke."""
+    told = training_job(1)
+    told.now_s += 2.0
+    beat(told, 7)
+    told.now_s += 6.0
+    told.world(kept(2, 0, reason=Reason.NODE_LOST))
+    told.now_s += 1.0
+    told.tell(left_for(2, committed_ago_s=2.5))
+    told.now_s += 2.0
+    stepped(told, 2, 8)
+    assert told.spent() == {
+        T.START: 10.0,
+        T.TRAIN: 6.5,
+        T.REDONE: 1.0,
+        T.NOTICE: 0.5,
+        T.RECOVER: 3.0,
+    }
+    adds_up(told)
+
+
+def test_a_resize_begins_with_the_last_commit() -> None:
+    told = training_job(1)
+    told.world(kept(2, 0, 1, reason=Reason.JOINED, at_step=9))
+    told.now_s += 4.0
+    told.tell(left_for(2, committed_ago_s=0.5))
+    told.now_s += 2.0
+    stepped(told, 2, 10)
+    assert told.spent() == {T.START: 10.0, T.TRAIN: 3.5, T.RESIZE: 2.5}
+
+
+def test_a_fault_of_a_worker_that_never_tells_is_divided_in_the_end() -> None:
+    told = training_job(1)
+    told.now_s += 4.0
+    told.world(kept(2, 0, reason=Reason.NODE_LOST))
+    told.now_s += 1.0
+    told.account.leave(told.now_s, keeps_workers=False)
+    assert told.spent() == {T.START: 10.0, T.NOTICE: 4.0, T.RECOVER: 1.0}
+
+
 def test_the_change_says_what_it_cost_from_the_fault_to_the_next_commit() -> None:
     told = training_job(1)
     assert told.account.change_s() == {T.START: 10.0}
@@ -146,8 +195,9 @@ def test_a_state_from_storage_is_restored_and_the_steps_since_it_are_redone() ->
     told.now_s += 10.0
     beat(told, 15)
     told.world(kept(2, 0, reason=Reason.NODE_LOST))
-    told.now_s += 4.0
+    told.now_s += 0.5
     entered(told, 2)
+    told.now_s += 3.5
     told.tell(
         ev.WorkerStepped(
             slot=Slot(0),
