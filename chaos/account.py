@@ -2,9 +2,10 @@
 
 elasticd counts slots, and a slot whose worker was lost costs time although the others train on.
 What can be compared is for how long the *job* stood still. By the account that is, of each change,
-the least that any node tells of it for each of its slots: what it cost a node that lost nothing
-itself. By the history it is the time from the last commit before the change to the first one after
-it.
+what a node tells of it for each of its slots, if it lost and gained none: where something broke the
+most (a slot that was lost tells later), where nodes joined the least (those that joined bring
+along what they lost before). By the history it is the time from the last commit before the change
+to the first one after it.
 """
 
 import json
@@ -18,6 +19,7 @@ from chaos.verdict import Finding, finding_of
 __all__ = ["judged_account", "seen_stalls", "told_stalls"]
 
 FILE = Path("runs", "chaos", "incidents.jsonl")
+PLANNED = ("joined", "scaled", "drained", "preempted", "node_left")
 STOOD_STILL = ("notice", "redone", "recover", "resize", "restore", "wait")
 MOST_APART = 0.01
 """Of the time from the first commit to the last."""
@@ -29,8 +31,11 @@ def judged_account(folder: Path, found: Sequence[Commit], slots: int) -> tuple[F
     if not path.exists() or len(found) < 2:
         return ()
     with path.open() as lines:
-        told = told_stalls((json.loads(line) for line in lines), slots)
+        incidents = [json.loads(line) for line in lines]
+    if all(incident["step"] is None for incident in incidents):
+        return ()  # Restart mode, where nobody tells of commits.
     seen = seen_stalls(found)
+    told = told_stalls(incidents, slots, seen)
     both = sorted(told.keys() & seen.keys())
     window_s = found[-1].at_s - found[0].taken_s
     told_s, seen_s = sum(told[each] for each in both), sum(seen[each] for each in both)
@@ -45,15 +50,24 @@ def judged_account(folder: Path, found: Sequence[Commit], slots: int) -> tuple[F
     return (finding_of("account", claim, len(both), wrong),)
 
 
-def told_stalls(incidents: Iterable[Mapping[str, Any]], slots: int) -> dict[int, float]:
-    """By generation, for how long a node that lost nothing stood still before it."""
-    stalls: dict[int, float] = {}
+def told_stalls(
+    incidents: Iterable[Mapping[str, Any]], slots: int, seen: Iterable[int]
+) -> dict[int, float]:
+    """By generation, for how long a node that lost and gained nothing stood still before it.
+
+    What a generation cost that made no step counts with the next one that did (`seen`).
+    """
+    told: dict[int, float] = {}
     for incident in incidents:
         spent_s = incident.get("spent_s", {})
         stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / slots
         generation = incident["generation"]
-        stalls[generation] = min(stood_s, stalls.get(generation, stood_s))
-    return stalls
+        pick = min if incident["reason"] in PLANNED else max
+        told[generation] = pick(stood_s, told.get(generation, stood_s))
+    found: dict[int, float] = {}
+    for generation in seen:
+        found[generation] = sum(told.pop(each) for each in sorted(told) if 1 < each <= generation)
+    return found
 
 
 def seen_stalls(found: Sequence[Commit]) -> dict[int, float]:

@@ -14,9 +14,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from chaos.account import judged_account
 from chaos.error import ChaosError, WrongInput
 from chaos.history import History, Took
+from chaos.lineage import trace
 from chaos.process import adopt_orphans
+from chaos.recovery import commits
 from chaos.report import to_json
 from chaos.runner import RANKS_FILE, RUNNER_FILE, Runner, reference
 from chaos.saved import SAVED_FILE, examine, judged
@@ -77,7 +80,9 @@ def rejudge(folder: Path) -> dict[str, Any]:
     path = folder / "reference" / RANKS_FILE
     losses = _losses(path) if path.exists() else None
     judgement = judge(history, scenario.verdict, losses)
-    judgement = replace(judgement, findings=(*judgement.findings, *judged(folder)))
+    found, slots = commits(trace(history).rounds), scenario.site.workers
+    told = (*judged(folder), *judged_account(folder, found, slots))
+    judgement = replace(judgement, findings=(*judgement.findings, *told))
     return to_json(scenario, history, judgement, seed=plan["seed"], machine=_machine())
 
 

@@ -1,0 +1,78 @@
+"""Whether the account that agents kept agrees with the raw history, computed by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.account import FILE, judged_account, seen_stalls, told_stalls
+from chaos.lineage import trace
+from chaos.recovery import Commit, commits
+from tests.unit.chaos.play import STEP_S, Play
+
+SLOTS = 2
+
+
+def incident(generation: int, reason: str = "worker_killed", **spent_s: float) -> dict[str, Any]:
+    return {"generation": generation, "reason": reason, "step": 1, "spent_s": spent_s}
+
+
+def test_the_history_tells_the_time_between_two_generations_commits() -> None:
+    play = Play()
+    play.generation(1, [11, 12], base=0, steps=5)
+    play.now_s += 2.0
+    play.generation(2, [11], base=5, steps=2)
+    found = seen_stalls(commits(trace(play.history()).rounds))
+    assert found == {2: pytest.approx(2.0 + STEP_S)}
+
+
+def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:
+    """The other one tells of its survivor alone; what came before a commit is never training."""
+    told = [
+        incident(1, "first_world", start=9.0),
+        incident(2, recover=1.0, notice=0.5, train=7.0),
+        incident(2, recover=2.0, notice=1.0, start=50.0),
+    ]
+    assert told_stalls(told, SLOTS, [2]) == {2: 1.5}
+
+
+def test_of_a_join_the_node_counts_that_gained_nothing() -> None:
+    told = [incident(2, "joined", resize=0.4), incident(2, "joined", resize=0.2, recover=9.0)]
+    assert told_stalls(told, SLOTS, [2]) == {2: 0.2}
+
+
+def test_what_a_generation_without_a_step_cost_counts_with_the_next() -> None:
+    told = [incident(2, notice=1.0), incident(3, recover=2.0), incident(4, recover=4.0)]
+    assert told_stalls(told, SLOTS, [3, 4]) == {3: 1.5, 4: 2.0}
+
+
+def run_of(folder: Path, *incidents: dict[str, Any]) -> list[Commit]:
+    path = folder / FILE
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(each) + "\n" for each in incidents))
+    play = Play()
+    play.generation(1, [11, 12], base=0, steps=50)
+    play.now_s += 2.0
+    play.generation(2, [11], base=50, steps=50)
+    return commits(trace(play.history()).rounds)
+
+
+def test_an_account_within_a_point_of_the_history_holds(tmp_path: Path) -> None:
+    """12 s in all: 0.12 s are a point."""
+    found = run_of(tmp_path, incident(2, notice=4.0))
+    (finding,) = judged_account(tmp_path, found, SLOTS)
+    assert finding.holds and finding.checked == 1
+
+
+def test_an_account_that_is_further_off_is_broken(tmp_path: Path) -> None:
+    found = run_of(tmp_path, incident(2, notice=3.8))
+    (finding,) = judged_account(tmp_path, found, SLOTS)
+    assert not finding.holds
+    assert finding.evidence[0].startswith("1.90 s told, 2.10 s seen in 11.9 s")
+
+
+def test_of_restart_mode_and_of_no_file_nothing_is_said(tmp_path: Path) -> None:
+    found = run_of(tmp_path, {**incident(2, recover=9.0), "step": None})
+    assert judged_account(tmp_path, found, SLOTS) == ()
+    assert judged_account(tmp_path / "other", found, SLOTS) == ()
