@@ -81,7 +81,7 @@ def rejudge(folder: Path) -> dict[str, Any]:
     losses = _losses(path) if path.exists() else None
     judgement = judge(history, scenario.verdict, losses)
     found, slots = commits(trace(history).rounds), scenario.site.workers
-    told = (*judged(folder), *judged_account(folder, found, slots))
+    told = (*judged(folder), *judged_account(folder, found, slots, scenario.verdict.account_within))
     judgement = replace(judgement, findings=(*judgement.findings, *told))
     return to_json(scenario, history, judgement, seed=plan["seed"], machine=_machine())
 

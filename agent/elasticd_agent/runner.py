@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from elasticd.channel.worker import Beat, Progressed
+from elasticd.channel.worker import Progressed
 from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.member import Peer, peer_of
@@ -17,7 +17,7 @@ from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.account.incident_file import IncidentFile
-from elasticd_agent.account.recording import plain, recording_of
+from elasticd_agent.account.recording import listen, plain, recording_of
 from elasticd_agent.clock import now_s
 from elasticd_agent.host import Host
 from elasticd_agent.journal_file import JournalFile
@@ -105,7 +105,7 @@ class Runner:
             post=host.post,
         )
         self.account = host.accounts.of(spec, now_s())
-        self.workers.attached.heard = self._beat
+        listen(self.account, self.workers.attached)
         self._recording = recording_of(self.account, host, incarnation)
         self._incidents = IncidentFile(host.run_folder / spec.name)
         self._meter = host.meters.open(spec)
@@ -240,7 +240,9 @@ class Runner:
                 self._recording.write(self.state, now_s(), is_last=True)
                 self._performer.perform(replace(effect, result=result))
             case fx.WriteIncident(incident=incident):
-                incident = replace(incident, spent_s=plain(self.account.change_s()))
+                incident = replace(
+                    incident, spent_s=plain(self.account.change_s(incident.generation))
+                )
                 self._incidents.add(incident)
                 self._performer.perform(replace(effect, incident=incident))
                 self._recording.write(self.state, now_s())
@@ -278,10 +280,8 @@ class Runner:
         self._gentle.append((now_s() + effect.grace_s - end_s, replace(effect, grace_s=end_s)))
         return True
 
-    def _beat(self, slot: Slot, nonce: Nonce, beat: Beat) -> None:
-        self.account.beat(slot, nonce, beat, now_s())
-
     def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
+        self.account.told(slot, nonce, told, now_s())
         worker = self.state.workers.get(slot)
         if worker is not None and worker.nonce == nonce:
             self._meter.tell(worker.rank, worker.generation, told)

@@ -19,7 +19,7 @@ class JobTime:
     """Slot-seconds."""
     wanted_s: float = 0.0
     """Wanted slots times the time that went by, in slot-seconds; 0: not known."""
-    is_in_process: bool = False
+    has_steps: bool = False
     """Else no steps were seen: `train` means that workers ran."""
 
     @property
@@ -45,7 +45,7 @@ class JobTime:
             "wanted_s": round(self.wanted_s, 2),
             "goodput": self.goodput,
             "attainment": self.attainment,
-            "is_in_process": self.is_in_process,
+            "has_steps": self.has_steps,
         }
 
 
@@ -67,5 +67,5 @@ def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTim
     return JobTime(
         seconds=total(map(causes_of, (found.seconds, *parts))),
         wanted_s=found.wanted_s,
-        is_in_process=found.is_in_process,
+        has_steps=found.has_steps,
     )

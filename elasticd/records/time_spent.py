@@ -40,7 +40,7 @@ class JobProgress:
     generation: Generation = Generation(0)
     generation_s: float = 0.0
     """Age of the generation when this was written, on the writer's clock."""
-    is_in_process: bool = False
+    has_steps: bool = False
     """Steps are seen; else `train` in the seconds means that workers ran."""
     step: int = 0
     """Applied steps; 0: none, or not known."""

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticd.channel.worker import Beat
-from elasticd.goodput.account import Account, Held
+from elasticd.channel.worker import Beat, Progressed
+from elasticd.goodput.account import Account, Held, Parts
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import JobSpec, target_nodes
@@ -22,8 +22,6 @@ from elasticd_agent.account.slot_cause import cause_of, is_planned_end
 
 __all__ = ["JobAccount"]
 
-MEASURED = (TimeCause.DATA, TimeCause.SAVE)
-"""What workers measure within their steps, in the order in which it is believed."""
 READ_BACK = frozenset({"memory", "storage"})
 """Places from which a state is restored; other ranks' memory is a copy, and part of the recovery.
 """
@@ -49,7 +47,11 @@ class _Track:
     """Its `train` means that the worker runs: no steps are seen, or not yet."""
     has_returned: bool = False
     """It waits for the other ranks' end, and for the last checkpoint."""
-    measured: dict[TimeCause, float] = field(default_factory=dict)
+    is_told: bool = False
+    """But its script says how far it is."""
+    way: TimeCause = TimeCause.START
+    """What the slot was held for before its worker ran."""
+    measured: Mapping[TimeCause, float] = field(default_factory=dict)
     """Its sums as they were last counted."""
     fault_s: float | None = None
     """When a fault became known that what is open reaches back behind; None: all is divided."""
@@ -83,9 +85,11 @@ class Newest:
     """Those that are finite."""
 
     @classmethod
-    def of(cls, beat: Beat) -> "Newest":
-        finite = {name: value for name, value in beat.scalars.items() if math.isfinite(value)}
-        return cls(step=beat.step, samples=beat.samples, scalars=finite)
+    def of(cls, told: Beat | Progressed) -> "Newest":
+        """A script of restart mode knows its own samples only, and not those of all ranks."""
+        finite = {name: value for name, value in told.scalars.items() if math.isfinite(value)}
+        samples = told.samples if isinstance(told, Beat) else 0
+        return cls(step=told.step, samples=samples, scalars=finite)
 
 
 class JobAccount:
@@ -94,7 +98,7 @@ class JobAccount:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.account = Account()
-        self.is_in_process = False
+        self.has_steps = False
         """Steps are seen; else `train` means that workers run."""
         self._tracks: dict[Slot, _Track] = {}
         self._seen: tuple[object, ...] = ()
@@ -136,7 +140,7 @@ class JobAccount:
         if is_same:
             return
         self._seen = seen
-        self.is_in_process = state.is_in_process
+        self.has_steps |= state.is_in_process
         self._want(state, now_s)
         if state.world is not None:
             self.generations.see(state.world.generation, now_s)
@@ -167,15 +171,28 @@ class JobAccount:
             track.measured = sums  # Of a time that goes to something else.
             return
         until_s = now_s - max(0.0, beat.committed_ago_s)
-        if not beat.generation or beat.step <= track.step or until_s <= held.since_s:
+        if beat.generation and beat.step > track.step and until_s > held.since_s:
+            self._settle_steps(slot, track, sums, step=beat.step, until_s=until_s)
+
+    def told(self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float) -> None:
+        """Count exactly what a script of restart mode says of its steps."""
+        track, held = self._tracks.get(slot), self.account.slots.get(slot)
+        if track is None or held is None or not track.is_running:
             return
-        parts = [(each, sums[each] - track.measured.get(each, 0.0)) for each in MEASURED]
-        left_s = until_s - held.since_s - sum(max(0.0, seconds) for _, seconds in parts)
-        share = self._redone_share(track.step, beat.step)
-        parts.append((TimeCause.REDONE, share * left_s))
-        self.account = self.account.settle(slot, until_s=until_s, parts=parts)
-        track.measured, track.step = sums, beat.step
-        self._furthest = max(self._furthest, beat.step)
+        self.has_steps = True
+        self.newest = Newest.of(told)
+        newest_s = now_s - max(0.0, told.told_ago_s)
+        if not track.is_told or track.nonce != nonce:
+            track.nonce, track.is_told, track.measured = nonce, True, {}
+            track.step = told.first_step
+            # It ran all the time, and this was its way to the first step.
+            first_s = newest_s - max(0.0, told.stepping_s)
+            self._settle(slot, first_s, [(track.way, math.inf)])
+            self._begin_generation(self.generations.newest)
+        track.step_s = told.step_s
+        if told.step > track.step:
+            sums = {TimeCause.SAVE: told.save_s}
+            self._settle_steps(slot, track, sums, step=told.step, until_s=newest_s)
 
     def know_furthest(self, step: int) -> None:
         """Take note that the job had come so far before this node had any part in it."""
@@ -184,7 +201,8 @@ class JobAccount:
     def settle(self, now_s: float) -> None:
         """Count that workers run where no steps are seen, and none will be."""
         for slot, held in self.account.slots.items():
-            if held.cause is TimeCause.TRAIN and self._tracks[slot].is_running:
+            track = self._tracks[slot]
+            if held.cause is TimeCause.TRAIN and track.is_running and not track.is_told:
                 self.account = self.account.settle(slot, until_s=now_s - UNSURE_S)
 
     def leave(self, now_s: float, *, keeps_workers: bool) -> None:
@@ -202,13 +220,37 @@ class JobAccount:
         open_s = now_s - self._wanted_since_s if self._wanted_since_s is not None else 0.0
         return self._wanted_s + self.wanted_slots * max(0.0, open_s)
 
-    def change_s(self) -> Mapping[TimeCause, float]:
-        """Return what the change cost that ends now, in slot-seconds, and begin with the next."""
-        self._told_in = self.generations.newest
+    def change_s(self, generation: Generation) -> Mapping[TimeCause, float]:
+        """Return what the change cost that began this generation, in slot-seconds, as far as known.
+
+        The next begins; it may stand already, and have made an end of this one.
+        """
+        self._told_in = generation
         cost, self._change = self._change, {}
         return cost
 
     # --- private ----------------------------------------------------------------------------------
+
+    def _settle(self, slot: Slot, until_s: float, parts: Parts) -> None:
+        self.account = self.account.settle(slot, until_s=until_s, parts=parts)
+
+    def _settle_steps(
+        self,
+        slot: Slot,
+        track: _Track,
+        sums: Mapping[TimeCause, float],
+        *,
+        step: int,
+        until_s: float,
+    ) -> None:
+        """Count steps that were made up to now, and what they spent on other things."""
+        parts = [(each, sums[each] - track.measured.get(each, 0.0)) for each in sums]
+        known_s = sum(max(0.0, seconds) for _, seconds in parts)
+        left_s = max(0.0, until_s - self.account.slots[slot].since_s - known_s)
+        parts.append((TimeCause.REDONE, self._redone_share(track.step, step) * left_s))
+        self._settle(slot, until_s, parts)
+        track.measured, track.step = sums, step
+        self._furthest = max(self._furthest, step)
 
     def _want(self, state: JobState, now_s: float) -> None:
         self._wanted_s, self._wanted_since_s = self.wanted_s(now_s), now_s
@@ -237,10 +279,12 @@ class JobAccount:
             track.is_recovering = False
         elif cause in _BEFORE_COMMIT and track.is_recovering and not state.is_over:
             cause = TimeCause.RECOVER
-        if held is not None and self._is_fault(held.cause, cause, state, track):
+        has_left = isinstance(event, ev.WorkerEntered) and event.slot == slot
+        if held is not None and not has_left and self._is_fault(held.cause, cause, state, track):
             # Its workers are about to say when they committed last: divided then.
             track.fault_s = now_s
-            track.step_s = state.pace.step_s if state.pace is not None else 0.0
+            if not track.is_told:
+                track.step_s = state.pace.step_s if state.pace is not None else 0.0
             self.account = self.account.relabel(slot, cause)
             return
         before = self.account.settled
@@ -249,7 +293,10 @@ class JobAccount:
             self.account = (
                 self.account.settle(slot, until_s=now_s, parts=parts) if parts else (self.account)
             )
-        track.is_running = cause is TimeCause.TRAIN and not state.is_in_process
+        is_running = cause is TimeCause.TRAIN and not state.is_in_process
+        if is_running and not track.is_running and held is not None:
+            track.way, track.is_told = held.cause, False
+        track.is_running = is_running
         self.account = self.account.hold(slot, cause, now_s=now_s)
         for each, seconds in self.account.settled.items():
             cost_s = seconds - before.get(each, 0.0)
@@ -257,8 +304,9 @@ class JobAccount:
                 self._change[each] = self._change.get(each, 0.0) + cost_s
 
     def _is_fault(self, before: TimeCause, now: TimeCause, state: JobState, track: _Track) -> bool:
-        is_training = before is TimeCause.TRAIN and state.is_in_process and not track.is_running
-        return is_training and now is TimeCause.RECOVER
+        """True if time in steps ends since something broke, and its commits are known."""
+        is_seen = track.is_told if track.is_running else state.is_in_process
+        return is_seen and before is TimeCause.TRAIN and now is TimeCause.RECOVER
 
     def _parts(
         self,
@@ -292,7 +340,7 @@ class JobAccount:
             return [(TimeCause.PAUSE, PAUSE_NEWS_S)]
         if now is TimeCause.START and state.spec.checkpoint is not None:
             return [(TimeCause.SAVE, math.inf)]  # Its training is over, and was saved.
-        if now is TimeCause.RESIZE and ago_s:
+        if now in _BEFORE_COMMIT and ago_s:
             return [(TimeCause.TRAIN, now_s - ago_s - held.since_s), (now, math.inf)]
         return parts
 

@@ -122,7 +122,9 @@ def _has_finished(worker: Worker | None, state: JobState) -> bool:
 def _changing(world: World) -> TimeCause:
     if world.reason is Reason.FIRST_WORLD:
         return TimeCause.START
-    return TimeCause.RESIZE if world.reason.is_planned else TimeCause.RECOVER
+    # A node that says goodbye is no fault either, where all leave together at a step.
+    is_planned = world.reason.is_planned or world.at_step is not None
+    return TimeCause.RESIZE if is_planned else TimeCause.RECOVER
 
 
 def _is_spare(state: JobState, world: World, worker: Worker | None) -> bool:

@@ -28,7 +28,7 @@ def time_sentence(time: JobTime) -> str:
     text = f"goodput {time.goodput:.1%} of the time of all slots but spare ones"
     if time.attainment is not None:
         text += f", attainment {time.attainment:.1%} of what was wanted"
-    if not time.is_in_process:
+    if not time.has_steps:
         text += " (steps are not seen here: all that workers ran counts)"
     return text
 
@@ -43,7 +43,7 @@ def shares_line(time: JobTime) -> str:
 
 
 def _name(cause: TimeCause, time: JobTime) -> str:
-    is_running = cause is TimeCause.TRAIN and not time.is_in_process
+    is_running = cause is TimeCause.TRAIN and not time.has_steps
     return "running" if is_running else cause.value
 
 

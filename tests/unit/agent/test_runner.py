@@ -148,7 +148,7 @@ def test_an_incident_says_what_the_change_cost_and_the_account_follows_it(
     """In etcd and in the job's folder; what the agent counted so far is written behind it."""
     scene = Scene(monkeypatch, tmp_path)
     (tmp_path / JOB).mkdir()
-    monkeypatch.setattr(scene.runner.account, "change_s", lambda: {TimeCause.RECOVER: 3.004})
+    monkeypatch.setattr(scene.runner.account, "change_s", lambda _: {TimeCause.RECOVER: 3.004})
     node, one = name(0), Generation(1)
     incident = Incident(generation=one, node=node, host="h", reason=Reason.NODE_LOST)
     scene.runner._perform(fx.WriteIncident(incident=incident))

@@ -209,7 +209,7 @@ def test_summary_says_where_the_time_went() -> None:
     report = JobReport(spec=spec, status=JobStatus())
     assert not any("goodput" in line for line in words.summary_lines(report, "/runs/j"))
     spent = {TimeCause.TRAIN: 75.0, TimeCause.START: 20.0, TimeCause.WAIT: 5.0}
-    time = JobTime(seconds=spent, is_in_process=True)
+    time = JobTime(seconds=spent, has_steps=True)
     lines = words.summary_lines(dataclasses.replace(report, time=time), "/runs/j")
     shares = "train 75.0%, start 20.0%, wait 5.0%"
     assert f"goodput 75.0% ({shares}; `elasticd why` has all)" in lines

@@ -16,7 +16,7 @@ def spent(uid: str = UID, **seconds: float) -> bytes:
 
 
 def progress(uid: str = UID, **seconds: float) -> bytes:
-    return encode(JobProgress(uid=uid, seconds=seconds, wanted_s=200.0, is_in_process=True))
+    return encode(JobProgress(uid=uid, seconds=seconds, wanted_s=200.0, has_steps=True))
 
 
 def test_agents_that_are_here_and_those_that_are_gone_are_added() -> None:
@@ -26,7 +26,7 @@ def test_agents_that_are_here_and_those_that_are_gone_are_added() -> None:
     assert found.total_s == 105.0
     assert found.goodput == 0.7
     assert found.attainment == 0.35
-    assert found.is_in_process
+    assert found.has_steps
 
 
 def test_without_a_progress_nothing_is_known_of_what_was_wanted() -> None:

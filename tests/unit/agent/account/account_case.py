@@ -9,7 +9,7 @@ from elasticd_agent.account.job_account import JobAccount
 from tests.unit.rendezvous.facts import Told, member, running, world
 from tests.unit.rendezvous.trainers import attach, entered, stepped, trainer
 
-__all__ = ["Accounted", "beat", "running_job", "seconds", "training_job"]
+__all__ = ["NONCE", "Accounted", "beat", "running_job", "seconds", "training_job"]
 
 SLOT, NONCE = Slot(0), Nonce(1)
 

@@ -4,11 +4,13 @@ import dataclasses
 
 import pytest
 
+from elasticd.channel.worker import Progressed
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import event as ev
 from tests.unit.agent.account.account_case import (
+    NONCE,
     Accounted,
     beat,
     running_job,
@@ -19,6 +21,7 @@ from tests.unit.rendezvous.facts import failure, running, world
 from tests.unit.rendezvous.trainers import attach, entered, finished, kept, paced, stepped, trainer
 
 T = TimeCause
+ONE, TWO, THREE = Generation(1), Generation(2), Generation(3)
 
 
 def left_for(generation: int, *, committed_ago_s: float) -> ev.WorkerEntered:
@@ -95,6 +98,21 @@ def test_a_fault_is_known_where_it_happened_before_there_is_another_world() -> N
     assert told.spent() == {T.START: 10.0, T.TRAIN: 1.0, T.RECOVER: 4.0}
 
 
+def test_what_a_recovery_cost_that_was_overtaken_counts_with_the_next() -> None:
+    """Its own incident is written when the next world stands already."""
+    told = training_job(1, 2)
+    told.account.change_s(ONE)
+    told.world(kept(2, 0, 1, reason=Reason.NODE_LOST))
+    entered(told, 2)
+    told.now_s += 2.0
+    told.world(kept(3, 0, reason=Reason.NODE_LOST))
+    told.account.change_s(TWO)
+    told.now_s += 1.0
+    entered(told, 3)
+    stepped(told, 3, 6)
+    assert told.account.change_s(THREE) == {T.RECOVER: 3.0}
+
+
 def test_commits_that_no_heartbeat_told_of_are_training() -> None:
     """A worker says when it committed last as soon as it has left the world that broke."""
     told = training_job(1)
@@ -137,7 +155,7 @@ def test_a_fault_of_a_worker_that_never_tells_is_divided_in_the_end() -> None:
 
 def test_the_change_says_what_it_cost_from_the_fault_to_the_next_commit() -> None:
     told = training_job(1)
-    assert told.account.change_s() == {T.START: 10.0}
+    assert told.account.change_s(ONE) == {T.START: 10.0}
     told.now_s += 2.0
     beat(told, 7)
     told.now_s += 6.0
@@ -145,9 +163,9 @@ def test_the_change_says_what_it_cost_from_the_fault_to_the_next_commit() -> Non
     told.now_s += 2.0
     entered(told, 2)
     stepped(told, 2, 8)
-    cost_s = told.account.change_s()
+    cost_s = told.account.change_s(TWO)
     assert cost_s == pytest.approx({T.REDONE: 1.0, T.NOTICE: 5.0, T.RECOVER: 2.0})
-    assert told.account.change_s() == {}
+    assert told.account.change_s(TWO) == {}
 
 
 def test_a_planned_change_trains_up_to_its_step_and_is_then_a_resize() -> None:
@@ -281,12 +299,12 @@ def test_who_is_to_be_taken_in_is_no_spare() -> None:
 def test_what_came_after_a_change_was_told_is_not_the_cost_of_the_next() -> None:
     """Before it is known that the script calls `elasticd.run`, a change ends with its arrival."""
     told = running_job()
-    told.account.change_s()
+    told.account.change_s(ONE)
     told.tell(ev.WorkerAttached(slot=Slot(0), nonce=Nonce(1)))
     told.now_s += 6.0
     entered(told, 1)
     stepped(told, 1, 1)
-    assert told.account.change_s() == {}
+    assert told.account.change_s(ONE) == {}
 
 
 def test_the_end_of_training_is_saved_and_then_the_processes_end() -> None:
@@ -316,7 +334,63 @@ def test_in_restart_mode_a_worker_that_runs_trains() -> None:
     told.failed(failure(0, generation=1))
     told.now_s += 2.0
     assert told.spent() == {T.WAIT: 4.0, T.START: 5.0, T.TRAIN: 50.0, T.RECOVER: 2.0}
-    assert not told.account.is_in_process
+    assert not told.account.has_steps
+
+
+def progressed(told: Accounted, step: int, *, first: int, stepping_s: float, **more: float) -> None:
+    """What a script of restart mode says now, `stepping_s` after its first call."""
+    said = Progressed(step=step, first_step=first, stepping_s=stepping_s, step_s=1.0, **more)  # type: ignore[arg-type]
+    told.account.told(Slot(0), NONCE, said, told.now_s)
+
+
+def test_a_script_that_says_how_far_it_is_is_counted_from_its_first_step() -> None:
+    """Its way there was no training, nor is what it waits for its checkpoints."""
+    told = running_job()
+    told.now_s += 6.0
+    progressed(told, 1, first=1, stepping_s=0.0)
+    told.now_s += 10.0
+    progressed(told, 11, first=1, stepping_s=10.0, save_s=3.0)
+    assert told.spent() == {T.WAIT: 4.0, T.START: 11.0, T.TRAIN: 7.0, T.SAVE: 3.0}
+    assert told.account.has_steps
+    assert told.account.newest.step == 11
+
+
+def test_steps_since_the_checkpoint_are_redone_after_a_restart() -> None:
+    told = running_job(1)
+    progressed(told, 1, first=1, stepping_s=0.0)
+    told.now_s += 20.0
+    progressed(told, 21, first=1, stepping_s=20.0)
+    told.now_s += 3.0
+    told.failed(failure(0, generation=1))
+    told.exited(1)
+    told.world(world(2, 0, 1))
+    told.now_s += 2.0
+    told.up(nonce=2)
+    told.now_s += 5.0
+    said = Progressed(step=11, first_step=11, step_s=1.0)
+    told.account.told(Slot(0), Nonce(2), said, told.now_s)
+    told.now_s += 20.0
+    said = Progressed(step=31, first_step=11, stepping_s=20.0, step_s=1.0)
+    told.account.told(Slot(0), Nonce(2), said, told.now_s)
+    assert told.spent() == {
+        T.WAIT: 4.0,
+        T.START: 5.0,
+        T.TRAIN: 30.0,
+        T.REDONE: 11.0,
+        T.NOTICE: 2.0,
+        T.RECOVER: 7.0,
+    }
+    adds_up(told)
+
+
+def test_a_node_that_says_goodbye_is_no_fault_where_all_leave_together() -> None:
+    told = training_job(1)
+    told.world(kept(2, 0, reason=Reason.NODE_LEFT, at_step=8))
+    told.now_s += 3.0
+    told.tell(left_for(2, committed_ago_s=0.5))
+    told.now_s += 1.0
+    stepped(told, 2, 9)
+    assert told.spent() == {T.START: 10.0, T.TRAIN: 2.5, T.RESIZE: 1.5}
 
 
 def test_a_script_that_comes_to_run_later_was_starting() -> None:

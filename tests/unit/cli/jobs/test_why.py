@@ -36,7 +36,7 @@ def told(store: MemoryStore) -> MemoryStore:
         spent = TimeSpent(node=node, uid=SPEC.uid, seconds={"train": 60.0, "recover": 4.0})
         put(store, KEYS.time_spent(JOB, node, Life(f"life{name}")), spent)
     gone = {"train": 30.0, "unexplained": 2.0, "wait": 0.01}
-    progress = JobProgress(uid=SPEC.uid, seconds=gone, wanted_s=200.0, is_in_process=True)
+    progress = JobProgress(uid=SPEC.uid, seconds=gone, wanted_s=200.0, has_steps=True)
     put(store, KEYS.progress(JOB), progress)
     return store
 
