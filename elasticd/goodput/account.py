@@ -78,7 +78,7 @@ class Account:
         cause = held.cause if rest is None or held.cause in WHOLE else rest
         if left_s > 0.0:
             settled[cause] = settled.get(cause, 0.0) + left_s
-        slots = {**self.slots, slot: replace(held, since_s=until_s)}
+        slots = {**self.slots, slot: Held(cause=held.cause, since_s=until_s)}
         return Account(settled=settled, slots=slots)
 
     def relabel(self, slot: Slot, cause: TimeCause) -> "Account":

@@ -8,6 +8,7 @@ takes, and then time in which nobody knew yet.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import is_not
 
 from elasticd.channel.worker import Beat, Progressed
 from elasticd.goodput.account import Account, Held, Parts
@@ -30,6 +31,7 @@ PAUSE_NEWS_S = 0.2
 UNSURE_S = 300.0
 """A script may come to `elasticd.run` after it has run for so long: then it was starting."""
 _NO_COST = frozenset({TimeCause.TRAIN, TimeCause.SPARE, TimeCause.PAUSE})
+_NOTHING_SEEN = (object(),)
 _BEFORE_COMMIT = frozenset({TimeCause.START, TimeCause.RECOVER, TimeCause.RESIZE})
 
 
@@ -101,7 +103,7 @@ class JobAccount:
         self.has_steps = False
         """Steps are seen; else `train` means that workers run."""
         self._tracks: dict[Slot, _Track] = {}
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[object, ...] = _NOTHING_SEEN
         self._furthest = 0
         """The newest step that any generation committed, as far as known here."""
         self._redo_until = 0
@@ -110,8 +112,7 @@ class JobAccount:
         self._change: dict[TimeCause, float] = {}
         self._told_in = Generation(0)
         self.generations = Generations()
-        self.newest = Newest()
-        """What the last commit that was heard of here says of the job."""
+        self._newest: Beat | Progressed = Progressed(step=0)
         self.wanted_slots = 0
         self._wanted_s = 0.0
         self._wanted_since_s: float | None = None
@@ -134,10 +135,7 @@ class JobAccount:
             state.is_in_process,
             state.wants,
         )
-        is_same = len(seen) == len(self._seen) and all(
-            now is before for now, before in zip(seen, self._seen, strict=True)
-        )
-        if is_same:
+        if not any(map(is_not, seen, self._seen)):
             return
         self._seen = seen
         self.has_steps |= state.is_in_process
@@ -158,8 +156,8 @@ class JobAccount:
 
     def beat(self, slot: Slot, nonce: Nonce, beat: Beat, now_s: float) -> None:
         """Settle the slot's time up to the last commit that this heartbeat tells of."""
-        if beat.generation and beat.step >= self.newest.step:
-            self.newest = Newest.of(beat)
+        if beat.generation and beat.step >= self._newest.step:
+            self._newest = beat
         track, held = self._tracks.get(slot), self.account.slots.get(slot)
         if track is None or held is None:
             return
@@ -180,7 +178,7 @@ class JobAccount:
         if track is None or held is None or not track.is_running:
             return
         self.has_steps = True
-        self.newest = Newest.of(told)
+        self._newest = told
         newest_s = now_s - max(0.0, told.told_ago_s)
         if not track.is_told or track.nonce != nonce:
             track.nonce, track.is_told, track.measured = nonce, True, {}
@@ -207,13 +205,18 @@ class JobAccount:
 
     def leave(self, now_s: float, *, keeps_workers: bool) -> None:
         """The membership is over; workers that are kept wait with their slots for the next one."""
-        self._seen = ()
+        self._seen = _NOTHING_SEEN
         for slot in list(self.account.slots):
             if keeps_workers:
                 self._tracks.setdefault(slot, _Track()).is_recovering = True
                 self.account = self.account.hold(slot, TimeCause.RECOVER, now_s=now_s)
             else:
                 self._release(slot, now_s)
+
+    @property
+    def newest(self) -> Newest:
+        """What the last commit that was heard of here says of the job."""
+        return Newest.of(self._newest)
 
     def wanted_s(self, now_s: float) -> float:
         """Return wanted slots times the time since this account began."""
