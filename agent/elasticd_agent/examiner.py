@@ -12,18 +12,19 @@ from pathlib import Path
 
 from elasticd.records.failure import Failure, returned_early
 from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.job import JobSpec
 from elasticd.records.member import Stall, StallLimit
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.output_watch.silence import Heard, Silent
-from elasticd_agent.output_watch.watch import OutputWatch
+from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch
 from elasticd_agent.process import Process, hang_of, standing_of
 from elasticd_agent.pulse import Frozen, Verdict
 from elasticd_agent.stacks import stacks_path
 from elasticd_agent.stall import Resumed, Stalled
 
-__all__ = ["Examiner", "is_final"]
+__all__ = ["Examiner", "is_final", "output_limits"]
 
 log = get_logger()
 
@@ -35,12 +36,17 @@ def is_final(verdict: Verdict) -> bool:
     )
 
 
+def output_limits(spec: JobSpec) -> OutputLimits:
+    """Say what is wanted of a job's output."""
+    return OutputLimits(silence_s=spec.output_timeout_s, room_bytes=spec.log_max_bytes)
+
+
 class Examiner:
     """Of one job's workers on this node, by name; all methods run on the owner's thread.
 
     `failure` tells how a worker ended that was killed, `kill` ends one; `feed` takes what is found
-    in the output, which `outputs` watches. `silent`: how long a worker may write nothing, and
-    whether its steps are known, so that this does not matter.
+    in the output, which `outputs` watches for `output`; `has_steps`: whether the steps of a worker
+    are known, so that it does not matter what it writes.
     """
 
     def __init__(
@@ -53,7 +59,8 @@ class Examiner:
         failure: Callable[[str], Failure],
         kill: Callable[[str], None],
         feed: Callable[[ev.Event], None] = lambda event: None,
-        silent: tuple[float, Callable[[int], bool]] = (0.0, lambda pid: True),
+        output: OutputLimits | None = None,
+        has_steps: Callable[[int], bool] = lambda pid: True,
     ) -> None:
         self._lookout, self._post = lookout, post
         self._run_folder, self._job, self._node = stacks
@@ -61,8 +68,10 @@ class Examiner:
         self._failure, self._kill = failure, kill
         self._examined = Generation(0)
         self._feed = feed
-        limit_s, self._has_steps = silent
-        self.outputs = OutputWatch(limit_s, lambda news: post(partial(self._judge_output, news)))
+        self._has_steps = has_steps
+        self.outputs = OutputWatch(
+            output or OutputLimits(), lambda news: post(partial(self._judge_output, news))
+        )
 
     def judged(self, name: str, verdict: Verdict) -> ev.Event:
         """Act on what the watchman concluded about this worker; return what the core is to know."""
@@ -93,7 +102,7 @@ class Examiner:
     def _judge_output(self, news: Silent | Heard) -> None:
         """Tell the core of a worker that writes nothing, or writes again; in restart mode alone."""
         process = next((p for p in self._processes.values() if p.pid == news.pid), None)
-        if process is None or self._has_steps(news.pid):
+        if process is None or not process.generation or self._has_steps(news.pid):
             return
         slot, nonce = process.slot, process.nonce
         if isinstance(news, Heard):

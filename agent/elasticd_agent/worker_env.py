@@ -41,6 +41,11 @@ class WorkerFiles:
     error: Path
     """A traceback in `@record`'s form."""
 
+    @property
+    def times(self) -> Path:
+        """When how much stood in the first two; written by the agent."""
+        return self.out.with_suffix(".times")
+
 
 def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
     """Leave out what opens etcd."""

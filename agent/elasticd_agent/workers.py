@@ -18,7 +18,7 @@ from elasticd_agent.accounts import Accounts
 from elasticd_agent.attached import Attached
 from elasticd_agent.clock import now_s
 from elasticd_agent.ending import Told
-from elasticd_agent.examiner import Examiner, is_final
+from elasticd_agent.examiner import Examiner, is_final, output_limits
 from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.gpus import visible_gpus
 from elasticd_agent.keeper_process import KeeperProcess
@@ -96,13 +96,12 @@ class Workers:
             failure=lambda name: self._failure(name, -9, Told()),
             kill=self._kill,
             feed=lambda event: self._feed(event),
-            silent=(spec.output_timeout_s, self.attached.is_attached),
+            output=output_limits(spec),
+            has_steps=self.attached.is_attached,
         )
         self._accounts = Accounts(self._processes)
         self._own_errors: set[str] = set()
-        self._is_pool_ready = False
-        self._is_pool_listening = False
-        self._was_ready = False
+        self._is_pool_ready = self._is_pool_listening = self._was_ready = False
         self._trouble: PoolTrouble | None = None
         self._until_s: float | None = None
         self._keeper = KeeperProcess(spec, node, run_folder / spec.name, children, address=address)
@@ -194,6 +193,7 @@ class Workers:
         files = worker_files(self._run_folder, self._spec.name, world.generation, placement.rank)
         process.generation, process.rank = world.generation, placement.rank
         process.local_rank, process.files = placement.local_rank, files
+        self._examiner.outputs.watch(process.pid, files)
         self.attached.enter(process.pid, world, placement, files)
 
     def leave(self, effect: fx.LeaveWorld) -> None:
@@ -322,8 +322,7 @@ class Workers:
                 process.pid = pid
                 self.attached.expect(pid, process.slot, process.nonce)
                 self._lookout.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
-                if process.generation:
-                    self._examiner.outputs.watch(pid, process.files)
+                self._examiner.outputs.watch(pid, process.files)
                 self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):
                 self._start_failed(name, why)

@@ -155,6 +155,12 @@ FLAGS: tuple[Flag, ...] = (
     ),
     # What is shown, and where it is kept
     Flag(name="log-dir", metavar="DIR", help="Run folder.  [./elasticd-runs]"),
+    _own(
+        "log-max",
+        "Disk that each stream of a rank may take in a generation, as 100M or 2G; the middle of a "
+        "longer one is dropped.  [any]",
+        "SIZE",
+    ),
     Flag(name="redirects", short="r", metavar="0-3|R:0-3,...", help="Streams to files only."),
     Flag(name="tee", short="t", metavar="0-3|R:0-3,...", help="Streams of all ranks to show too."),
     Flag(name="local-ranks-filter", metavar="R,...", help="Show these local ranks of each node."),

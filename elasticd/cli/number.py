@@ -1,16 +1,30 @@
 """Numbers and names that come as text, with an error that names the flag."""
 
 import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
 from elasticd.errors import CallError
 
-__all__ = ["at_least", "duration", "duration_option", "is_signal", "not_empty", "seconds", "whole"]
+__all__ = [
+    "at_least",
+    "duration",
+    "duration_option",
+    "is_signal",
+    "moment",
+    "not_empty",
+    "seconds",
+    "size",
+    "whole",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
+UNITS_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
@@ -70,6 +84,24 @@ def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0
     return value
 
 
+def size(flag: str, text: str | None, *, least: int) -> int:
+    """Read a size in bytes, as in 500K, 100M or 2G (of 1024 each); 0 where it was not given.
+
+    Raises:
+        CallError: it is none, or too small.
+    """
+    if text is None:
+        return 0
+    unit = UNITS_BYTES.get(text[-1:].upper(), 0)
+    digits = text[:-1] if unit else text
+    if not digits.isascii() or not digits.isdigit():
+        raise CallError(f"{flag} {text} is not a size: write a number of bytes, 100M or 2G.")
+    nbytes = int(digits) * (unit or 1)
+    if nbytes < least:
+        raise CallError(f"{flag} {text} is below {least} bytes, the least that makes sense.")
+    return nbytes
+
+
 def is_signal(name: str) -> bool:
     return name.startswith("SIG") and name in signal.Signals.__members__
 
@@ -84,6 +116,21 @@ def duration(text: str) -> float:
     if not 0.0 <= value_s < float("inf"):
         raise click.BadParameter(f"{text!r} is no duration of 0 s or more: write 90s, 5m, 2h or 1d")
     return value_s
+
+
+def moment(text: str) -> float:
+    """Read a time for click: a duration, which is so long ago, or as in 2026-11-23T14:02.
+
+    In seconds since 1970; a time without a zone is one of this machine's.
+    """
+    with suppress(click.BadParameter):
+        return time.time() - duration(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as exc:
+        raise click.BadParameter(
+            f"{text!r} is no time: write 90s, 10m, 2h or 1d ago, or 2026-11-23T14:02"
+        ) from exc
 
 
 def duration_option(flag: str, name: str, help: str) -> Callable[[F], F]:

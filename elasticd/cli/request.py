@@ -26,6 +26,7 @@ __all__ = ["Mode", "RunRequest", "parse", "read_request"]
 
 
 LEAST_SILENCE_S = 5.0
+LEAST_LOG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class RunRequest:
     isolation_limit_s: float = 60.0
     progress_timeout_s: float = 60.0
     output_timeout_s: float = 0.0
+    log_max_bytes: int = 0
     on_nan: str = "ignore"
     compare_every: int | None = None
     """None: after the first commits, and then ever more seldom; 0: never."""
@@ -104,6 +106,7 @@ class RunRequest:
             isolation_limit_s=self.isolation_limit_s,
             progress_timeout_s=self.progress_timeout_s,
             output_timeout_s=self.output_timeout_s,
+            log_max_bytes=self.log_max_bytes,
             on_nan=self.on_nan,
             compare_every=self.compare_every or 0,
             compares_seldom=self.compare_every != 0,
@@ -192,6 +195,7 @@ def read_request(
         isolation_limit_s=number.seconds("--isolation-limit", values["isolation_limit"], 60.0),
         progress_timeout_s=number.seconds("--progress-timeout", values["progress_timeout"], 60.0),
         output_timeout_s=_output_timeout(values["output_timeout"]),
+        log_max_bytes=number.size("--log-max", values["log_max"], least=LEAST_LOG_BYTES),
         on_nan=_on_nan(values["on_nan"]),
         compare_every=(
             None

@@ -17,12 +17,15 @@ __all__ = [
     "ERR",
     "OUT",
     "RankChoice",
+    "TIMES",
     "parse_filter",
     "parse_streams",
 ]
 
 OUT = 1
 ERR = 2
+TIMES = 4
+"""No stream of a worker: when how much of the two was written, as its agent noted."""
 ALL = OUT | ERR
 EVERY_RANK = -1
 

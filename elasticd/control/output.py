@@ -13,27 +13,36 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from elasticd.control.console import ERR, OUT, Choice
-from elasticd.control.log_tail import tail_offset
+from elasticd.control.console import ERR, OUT, TIMES, Choice
+from elasticd.control.log_hole import find_gap
+from elasticd.control.log_slice import CHUNK_BYTES, OpenLog, Wanted, dropped
+from elasticd.control.log_times import LogTimes, TimedLines
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd.records.member import Node
 from elasticd.records.world import World, WorldNode
 from elasticd.store.api import StoreSettings
 
-__all__ = ["TROUBLE", "Fetch", "HttpFetch", "LogName", "Tail", "log_path"]
+__all__ = [
+    "TROUBLE",
+    "Fetch",
+    "HttpFetch",
+    "LogName",
+    "Tail",
+    "local_log",
+    "log_path",
+    "remote_log",
+]
 
 LOCAL_POLL_S = 0.05
 REMOTE_POLL_S = 0.5
 REMOTE_TIMEOUT_S = 5.0
 FAR_BEHIND = 10**15 - 1
 """An offset behind the end of any log: an agent answers with the size alone."""
-CHUNK_BYTES = 1 << 20
-"""As much as an agent gives in one answer."""
 LINE_LIMIT_BYTES = 1 << 16
 """A line without an end is shown in pieces of this size."""
 GENERATIONS_KEPT = 2
@@ -44,7 +53,7 @@ TROUBLE_LIMIT_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogName:
-    """One stream of one worker."""
+    """One stream of one worker; or the times of both, with `TIMES`."""
 
     job: JobName
     generation: Generation
@@ -53,7 +62,7 @@ class LogName:
 
     @property
     def suffix(self) -> str:
-        return "out" if self.stream == OUT else "err"
+        return {OUT: "out", ERR: "err", TIMES: "times"}[self.stream]
 
 
 def log_path(run_folder: Path, name: LogName) -> Path:
@@ -148,12 +157,16 @@ class _Reading:
     name: LogName
     node: Node | None
     """None: this host, or unknown."""
+    wanted: Wanted
+    """What of it is shown."""
     offset: int = 0
     file: BinaryIO | None = None
     rest: bytes = b""
     """The begin of a line whose end was not seen."""
-    last_lines: int | None = None
-    """Of what is there already, only so many are shown; None: all."""
+    log: OpenLog | None = None
+    """Opened when it is there."""
+    is_begun: bool = False
+    stamps: TimedLines | None = None
 
 
 @dataclass(slots=True)
@@ -182,13 +195,13 @@ class Tail:
         own_nodes: frozenset[NodeId] = frozenset(),
         fetch: Fetch | None = None,
         own_host: str = "",
-        last_lines: int | None = None,
+        wanted: Wanted | None = None,
     ) -> None:
-        """Begin; `last_lines`: only so many are shown of what the first world has written."""
-        self._job, self._run_folder, self._choice = job, run_folder, choice
+        """Begin; `wanted` says what is shown of what the first world has written by now."""
+        self._job, self._run_folder, self.choice = job, run_folder, choice
         self._write, self._fetch, self.own_nodes = write, fetch, own_nodes
         self._own_host = own_host or socket.gethostname()
-        self._last_lines = last_lines
+        self._wanted = wanted or Wanted()
         self._lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._ending = threading.Event()
@@ -199,7 +212,7 @@ class Tail:
     def show(self, world: World, nodes: Mapping[NodeId, Node]) -> None:
         """Show this world's streams too; those of worlds long gone are let go."""
         for place in world.placements():
-            streams = self._choice.streams(place.rank, place.local_rank)
+            streams = self.choice.streams(place.rank, place.local_rank)
             for stream in (OUT, ERR):
                 if streams & stream:
                     name = LogName(
@@ -207,7 +220,8 @@ class Tail:
                     )
                     self._add(name, place.node, nodes.get(place.node.node))
         self._oldest = world.generation - GENERATIONS_KEPT + 1
-        self._last_lines = None
+        # Of later worlds everything is shown.
+        self._wanted = replace(self._wanted, lines=None, since_unix_s=None)
 
     def finish(self, timeout_s: float) -> None:
         """Read all to its end and stop; for when the workers are gone."""
@@ -233,7 +247,7 @@ class Tail:
                 _Reading(
                     name=name,
                     node=None if is_local else node,
-                    last_lines=self._last_lines,
+                    wanted=self._wanted,
                 )
             )
         if lane.thread is None:
@@ -258,35 +272,52 @@ class Tail:
 
     def _read_some(self, reading: _Reading) -> bool:
         """Read one chunk; return whether there may be more at once."""
-        if reading.node is not None:
-            data = self._fetched(reading, reading.node)
-        else:
-            if reading.file is None:
-                with suppress(OSError):
-                    reading.file = log_path(self._run_folder, reading.name).open("rb")
-                    _skip(reading, reading.file)
-            data = reading.file.read(CHUNK_BYTES) if reading.file is not None else None
+        if reading.log is None:
+            reading.log = self._open(reading)
+        log = reading.log
+        if log is None:
+            return False
+        if not reading.is_begun:
+            if self._is_silent(reading):
+                return False
+            begin = reading.wanted.begin(log)
+            reading.offset = log.size() if begin is None else begin
+            reading.stamps = reading.wanted.stamps(log, reading.offset, is_live=True)
+            reading.is_begun = True
+        data = log.read(reading.offset, CHUNK_BYTES)
         if not data:
             return False
-        reading.offset += len(data)
+        size = len(data)
+        gap = find_gap(log.read, data, reading.offset, log.size()) if b"\0" in data else None
+        if gap is not None:
+            data = data[: gap.begin - reading.offset] + dropped(gap.end - gap.begin)
+            reading.offset = gap.end
+        else:
+            reading.offset += size
+        if reading.stamps is not None:
+            data = reading.stamps.stamped(data)
+            reading.stamps.offset = reading.offset
         self._emit(reading, data)
-        return len(data) >= CHUNK_BYTES
+        return size >= CHUNK_BYTES or gap is not None
 
-    def _fetched(self, reading: _Reading, node: Node) -> bytes | None:
-        assert self._fetch is not None
-        fetch, name = self._fetch, reading.name
-        if reading.last_lines is not None:
-            size = fetch.size(node, name)
-            if size is None:
-                return None
-            lines, reading.last_lines = reading.last_lines, None
-            reading.offset = tail_offset(
-                lambda at, count: (fetch(node, name, at) or b"")[:count], size, lines
-            )
-        return fetch(node, name, reading.offset)
+    def _is_silent(self, reading: _Reading) -> bool:
+        """Whether it cannot be said yet where to begin, as the node does not answer."""
+        if reading.node is None or self._fetch is None or reading.wanted.is_whole:
+            return False
+        return self._fetch.size(reading.node, reading.name) is None
+
+    def _open(self, reading: _Reading) -> OpenLog | None:
+        if reading.node is not None:
+            assert self._fetch is not None
+            return remote_log(self._fetch, reading.node, reading.name)
+        path = log_path(self._run_folder, reading.name)
+        with suppress(OSError):
+            reading.file = path.open("rb")
+            return local_log(reading.file, path, reading.name.stream)
+        return None
 
     def _emit(self, reading: _Reading, data: bytes) -> None:
-        if self._choice.has_prefix:
+        if self.choice.has_prefix:
             *lines, reading.rest = (reading.rest + data).split(b"\n")
             if len(reading.rest) > LINE_LIMIT_BYTES:
                 lines, reading.rest = [*lines, reading.rest], b""
@@ -303,14 +334,30 @@ class Tail:
             reading.file.close()
 
 
-def _skip(reading: _Reading, file: BinaryIO) -> None:
-    """Go to where the last lines begin, if only those are wanted."""
-    if reading.last_lines is not None:
-        lines, reading.last_lines = reading.last_lines, None
-        size = file.seek(0, os.SEEK_END)
+def local_log(file: BinaryIO, path: Path, stream: int) -> OpenLog:
+    """Read a log of this machine; `file` is it, opened by the caller."""
 
-        def read(offset: int, count: int) -> bytes:
-            file.seek(offset)
-            return file.read(count)
+    def read(offset: int, count: int) -> bytes:
+        return os.pread(file.fileno(), count, offset)
 
-        reading.offset = file.seek(tail_offset(read, size, lines))
+    def times() -> LogTimes:
+        with suppress(OSError):
+            return LogTimes.parse(path.with_suffix(".times").read_bytes(), stream)
+        return LogTimes()
+
+    return OpenLog(read=read, size=lambda: os.fstat(file.fileno()).st_size, times=times)
+
+
+def remote_log(fetch: Fetch, node: Node, name: LogName) -> OpenLog:
+    """Read a log of another node; an agent that does not answer counts as its end."""
+
+    def read(offset: int, count: int) -> bytes:
+        return (fetch(node, name, offset) or b"")[:count]
+
+    def times() -> LogTimes:
+        noted, beside = b"", replace(name, stream=TIMES)
+        while data := fetch(node, beside, len(noted)):
+            noted += data
+        return LogTimes.parse(noted, name.stream)
+
+    return OpenLog(read=read, size=lambda: fetch.size(node, name) or 0, times=times)

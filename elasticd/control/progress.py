@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from elasticd.control.output import CHUNK_BYTES, HttpFetch
+from elasticd.control.log_slice import CHUNK_BYTES
+from elasticd.control.output import HttpFetch
 from elasticd.control.report import JobReport
 from elasticd.records.codec import decode, from_plain
 from elasticd.records.ids import JobName, NodeId

@@ -90,6 +90,8 @@ class JobSpec:
     hung."""
     output_timeout_s: float = 0.0
     """0: never. In restart mode, with no output of any rank for so long they are taken for hung."""
+    log_max_bytes: int = 0
+    """What each stream of a rank may take of the disk, in each generation; 0: anything."""
     on_nan: str = "ignore"
     """What becomes of a step with non-finite gradients: stop, skip or ignore (in-process mode)."""
     compare_every: int = 0

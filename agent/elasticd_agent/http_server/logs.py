@@ -1,9 +1,9 @@
 """This node's worker logs, for whoever follows a job from elsewhere, and how far its ranks are.
 
-`/v1/logs/<job>/<generation>/<rank>/<out|err>?offset=N` answers with bytes from there on, at most
-1 MiB, and the file's size in `X-Elasticd-Size`; `/v1/progress/<job>` with where the ranks of this
-node stand, as JSON. Nothing else: no listing, no other file. A name is checked and a number is a
-number before a path is made of them.
+`/v1/logs/<job>/<generation>/<rank>/<out|err|times>?offset=N` answers with bytes from there on, at
+most 1 MiB, and the file's size in `X-Elasticd-Size`; `/v1/progress/<job>` with where the ranks of
+this node stand, as JSON. Nothing else: no listing, no other file. A name is checked and a number is
+a number before a path is made of them.
 """
 
 import re
@@ -54,7 +54,7 @@ class LogFiles:
             CallError: it names none that could be a log of ours.
         """
         match path.split("/"):
-            case ["", "v1", "logs", job, generation, rank, ("out" | "err") as stream]:
+            case ["", "v1", "logs", job, generation, rank, ("out" | "err" | "times") as stream]:
                 name = JobName(checked_name("job", job))
                 numbers = [generation, rank, *parse_qs(query).get("offset", ["0"])[:1]]
                 if all(_NUMBER.fullmatch(number) for number in numbers):

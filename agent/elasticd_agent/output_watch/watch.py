@@ -1,51 +1,67 @@
 """Looks at the files of one job's workers on this node once a second, on a thread of its own.
 
-The run folder may be on a file system that hangs: then this thread does, and nobody else. While it
-does nobody is told silent.
+It notes when how much stood there, keeps their room below the job's limit, and tells when nobody
+writes any more. The run folder may be on a file system that hangs: then this thread does, and
+nobody else. While it does nobody is told silent.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 
+from elasticd.control.log_times import times_line
+from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
+from elasticd_agent.output_watch.disk_limit import keep_below
 from elasticd_agent.output_watch.silence import News, Silence
 from elasticd_agent.worker_env import WorkerFiles
 
-__all__ = ["OutputWatch"]
+__all__ = ["OutputLimits", "OutputWatch"]
 
 LOOK_S = 1.0
+NOTE_S = 2.0
+"""Between two notes of when how much stood there; `logs --timestamps` is as exact as that."""
+_NOTHING = (0, 0)
+
+log = get_logger()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLimits:
+    """What a job wants of its output."""
+
+    silence_s: float = 0.0
+    """How long its workers may write nothing; 0: for ever."""
+    room_bytes: int = 0
+    """What each stream of a rank may take of the disk, in each generation; 0: anything."""
+
+
+@dataclass(slots=True, eq=False)
 class _Watched:
     """Where a process writes; another object for each place it writes to."""
 
     files: WorkerFiles
-
-    @property
-    def paths(self) -> tuple[Path, Path]:
-        return self.files.out, self.files.err
+    noted: tuple[int, int] = _NOTHING
+    noted_s: float = -NOTE_S
 
 
 class OutputWatch:
     """`told` is called on the thread; it begins with the first process, and ends with `close`."""
 
-    def __init__(self, limit_s: float, told: Callable[[News], None]) -> None:
-        """`limit_s`: how long a process may write nothing; 0: for ever."""
-        self._limit_s, self._told = limit_s, told
+    def __init__(self, limits: OutputLimits, told: Callable[[News], None]) -> None:
+        self._limits, self._told = limits, told
+        self._has_room_limit = limits.room_bytes > 0
         self._lock = Lock()
         self._watched: dict[int, _Watched] = {}
-        self._silence = Silence(limit_s, LOOK_S)
+        self._silence = Silence(limits.silence_s, LOOK_S)
         self._is_closing = Event()
         self._thread: Thread | None = None
 
     def watch(self, pid: int, files: WorkerFiles) -> None:
         """Look at where a process writes, or writes from now on."""
-        if not self._limit_s:
-            return
         with self._lock:
             self._watched[pid] = _Watched(files)
         if self._thread is None:
@@ -53,7 +69,7 @@ class OutputWatch:
             self._thread.start()
 
     def forget(self, pid: int) -> None:
-        """It has ended, or its silence means nothing (any more)."""
+        """It has ended."""
         with self._lock:
             self._watched.pop(pid, None)
 
@@ -65,13 +81,37 @@ class OutputWatch:
         """Look once."""
         with self._lock:
             watched = dict(self._watched)
-        sizes = {pid: sum(map(_size, each.paths)) for pid, each in watched.items()}
+        sizes = {pid: self._look_at(each, at_s) for pid, each in watched.items()}
         with self._lock:
             # Who was forgotten, or writes elsewhere by now, is not judged by what it wrote before.
             current = {pid: n for pid, n in sizes.items() if self._watched.get(pid) is watched[pid]}
-        news = self._silence.look(current, at_s)
-        for each in news:
-            self._told(each)
+        for news in self._silence.look(current, at_s):
+            self._told(news)
+
+    def _look_at(self, watched: _Watched, at_s: float) -> int:
+        """Return how much a process has written, of both streams."""
+        out, err = watched.files.out, watched.files.err
+        found = (_size(out), _size(err))
+        if found != watched.noted and at_s - watched.noted_s >= NOTE_S:
+            _note(watched.files.times, found)
+            watched.noted, watched.noted_s = found, at_s
+        if self._has_room_limit:
+            for path, size in zip((out, err), found, strict=True):
+                if size > self._limits.room_bytes:
+                    self._make_room(path)
+        return sum(found)
+
+    def _make_room(self, path: Path) -> None:
+        try:
+            keep_below(path, self._limits.room_bytes)
+        except OSError as exc:
+            self._has_room_limit = False
+            log.warning(
+                "output.not_limited",
+                path=str(path),
+                why=exc.strerror,
+                hint="this file system cannot give back the room of a part of a file",
+            )
 
     def _run(self) -> None:
         while not self._is_closing.wait(LOOK_S):
@@ -82,3 +122,9 @@ def _size(path: Path) -> int:
     with suppress(OSError):
         return path.stat().st_size
     return 0
+
+
+def _note(path: Path, sizes: tuple[int, int]) -> None:
+    """A disk that is full or read-only costs the times of lines, and nothing else."""
+    with suppress(OSError), path.open("ab") as file:
+        file.write(times_line(time.time(), *sizes))

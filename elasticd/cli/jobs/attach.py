@@ -17,6 +17,7 @@ from elasticd.cli.screen import Screen
 from elasticd.cli.source import job_source
 from elasticd.control.console import RankChoice
 from elasticd.control.follow import News
+from elasticd.control.log_slice import Wanted
 from elasticd.control.progress import AskRanks
 from elasticd.control.session import exit_code
 
@@ -67,9 +68,9 @@ def attach(
                     values,
                     source,
                     report,
-                    choice,
+                    lambda world: choice,
                     screen,
-                    last_lines=LAST_LINES if lines is None else lines,
+                    wanted=Wanted(lines=LAST_LINES if lines is None else lines),
                     told=tell,
                 )
             except KeyboardInterrupt:

@@ -8,12 +8,14 @@ from elasticd.cli.connect import Values
 from elasticd.cli.jobs.wait import end_of
 from elasticd.cli.screen import Screen
 from elasticd.cli.source import Source
-from elasticd.control.console import RankChoice
+from elasticd.control.console import Choice, RankChoice
 from elasticd.control.follow import Formed, News
+from elasticd.control.log_slice import Wanted
 from elasticd.control.output import HttpFetch, Tail
 from elasticd.control.report import JobReport
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobStatus
+from elasticd.records.world import World
 
 __all__ = ["follow_job", "run_folder_of"]
 
@@ -24,15 +26,15 @@ def follow_job(
     values: Values,
     source: Source,
     report: JobReport,
-    choice: RankChoice,
+    choice: Callable[[World], Choice],
     screen: Screen,
     *,
-    last_lines: int | None = None,
+    wanted: Wanted | None = None,
     told: Callable[[News], None] = lambda news: None,
 ) -> JobStatus:
-    """Show the output that `choice` picks until the job ends, and return how it did.
+    """Show the output that `choice` picks of each world until the job ends; return how it did.
 
-    Of the generation that stands now the last lines are shown, or with None all of it; of later
+    Of the generation that stands now what is `wanted` is shown, or with None all of it; of later
     ones everything.
 
     Raises:
@@ -42,17 +44,18 @@ def follow_job(
     tail = Tail(
         job=report.spec.name,
         run_folder=run_folder_of(source, report),
-        choice=choice,
+        choice=RankChoice(ranks=frozenset()),
         write=screen.output,
         own_nodes=_local_nodes(source, report),
         fetch=HttpFetch(source.settings) if source.settings is not None else None,
-        last_lines=last_lines,
+        wanted=wanted,
     )
 
     def take(news: News) -> None:
         if isinstance(news, Formed):
             if source.settings is None:
                 tail.own_nodes |= {node.node for node in news.world.nodes}
+            tail.choice = choice(news.world)
             tail.show(news.world, news.nodes)
         told(news)
 

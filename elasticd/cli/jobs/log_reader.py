@@ -3,26 +3,22 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 
 from elasticd.cli.jobs.follow import run_folder_of
 from elasticd.cli.source import Source
 from elasticd.control.console import ERR, OUT
-from elasticd.control.output import CHUNK_BYTES, HttpFetch, LogName, log_path
+from elasticd.control.log_slice import OpenLog, Wanted, line_count, read_slice
+from elasticd.control.output import Fetch, HttpFetch, LogName, local_log, log_path, remote_log
 from elasticd.control.report import JobReport
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.member import Node
 
-__all__ = ["Fetch", "RemoteLogs", "print_logs"]
-
-
-class Fetch(Protocol):
-    """How a node's log server is asked; `HttpFetch` does it."""
-
-    def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None: ...
-    def close(self) -> None: ...
+__all__ = ["RemoteLogs", "print_logs"]
 
 
 def print_logs(
@@ -31,32 +27,30 @@ def print_logs(
     ranks: Sequence[int],
     generation: int | None,
     *,
+    wanted: Wanted,
     is_json: bool,
+    node: NodeId | None = None,
 ) -> None:
-    """Print what is there of all generations, or of one.
+    """Print what is there of all generations, or of one; `node`: what stands on that one.
 
     Raises:
         NotFound: nothing is, on this machine or on a node that answers.
         Unavailable: a node stopped answering in the middle of it.
     """
     newest = max(report.status.generation, report.world.generation if report.world else 0)
-    wanted = [generation] if generation is not None else range(1, newest + 1)
-    nodes = [decode(Node, item.value) for item in source.store.list(source.keys.nodes).items]
+    numbers = [generation] if generation is not None else range(1, newest + 1)
+    found = [decode(Node, item.value) for item in source.store.list(source.keys.nodes).items]
+    nodes = [each for each in found if node in (None, each.node)]
     remote = RemoteLogs(nodes if source.settings is not None else (), HttpFetch(source.settings))
+    is_here_too = node is None or source.settings is None
     has_any = False
-    for number in wanted:
-        for rank in ranks:
-            for stream in (OUT, ERR):
-                name = LogName(
-                    job=report.spec.name,
-                    generation=Generation(number),
-                    rank=Rank(rank),
-                    stream=stream,
-                )
-                for data in _read(source, report, name, remote):
-                    has_any = True
-                    _print(name, data, is_json=is_json)
-    remote.close()
+    with ExitStack() as stack:
+        stack.callback(remote.close)
+        logs = _Logs(source, report, remote, stack, is_here_too=is_here_too)
+        for name, log, slice_of in _ordered(logs, numbers, ranks, wanted):
+            has_any = True
+            for data in read_slice(log, slice_of):
+                _print(name, data, is_json=is_json)
     if remote.broken:
         raise Unavailable(
             f"The output of {', '.join(remote.broken)} breaks off: its node does not answer any "
@@ -83,38 +77,89 @@ class RemoteLogs:
         self.broken: list[str] = []
         """Whose output is not whole."""
 
-    def read(self, name: LogName) -> Iterator[bytes]:
-        """Give all that there is of one stream."""
+    def find(self, name: LogName) -> OpenLog | None:
+        """Open one stream on the node that has something of it; None: no node that answers has."""
         last = self._last.get(name.rank)
         for node in sorted(self._nodes, key=lambda each: each is not last):
-            offset = 0
-            while node.node not in self._silent:
-                data = self._fetch(node, name, offset)
-                if data is None:
-                    self._silent.add(node.node)
-                    if offset:
-                        self.broken.append(f"rank {name.rank}, generation {name.generation}")
-                    break
-                if not data:
-                    break
-                offset += len(data)
-                yield data
-            if offset:
+            if node.node in self._silent:
+                continue
+            size = self._fetch.size(node, name)
+            if size is None:
+                self._silent.add(node.node)
+            elif size:
                 self._last[name.rank] = node
-                return
+                log = remote_log(self._fetch, node, name)
+                return replace(log, read=partial(self._read, node, name))
+        return None
 
     def close(self) -> None:
         self._fetch.close()
 
+    def _read(self, node: Node, name: LogName, offset: int, count: int) -> bytes:
+        if node.node in self._silent:
+            return b""
+        data = self._fetch(node, name, offset)
+        if data is None:
+            self._silent.add(node.node)
+            self.broken.append(f"rank {name.rank}, generation {name.generation}")
+        return (data or b"")[:count]
 
-def _read(source: Source, report: JobReport, name: LogName, remote: RemoteLogs) -> Iterator[bytes]:
-    path = log_path(run_folder_of(source, report), name)
-    if not path.is_file():
-        yield from remote.read(name)
+
+class _Logs:
+    """Opens the streams of a job, here or on other nodes; those of here until `stack` ends."""
+
+    def __init__(
+        self,
+        source: Source,
+        report: JobReport,
+        remote: RemoteLogs,
+        stack: ExitStack,
+        *,
+        is_here_too: bool,
+    ) -> None:
+        self._run_folder, self._job = run_folder_of(source, report), report.spec.name
+        self._remote, self._stack, self._is_here_too = remote, stack, is_here_too
+
+    def find(self, generation: int, rank: int, stream: int) -> tuple[LogName, OpenLog | None]:
+        name = LogName(
+            job=self._job, generation=Generation(generation), rank=Rank(rank), stream=stream
+        )
+        path = log_path(self._run_folder, name)
+        if self._is_here_too and path.is_file():
+            file = self._stack.enter_context(path.open("rb"))
+            return name, local_log(file, path, stream) if path.stat().st_size else None
+        return name, self._remote.find(name)
+
+
+def _ordered(
+    logs: _Logs, generations: Sequence[int], ranks: Sequence[int], wanted: Wanted
+) -> Iterator[tuple[LogName, OpenLog, Wanted]]:
+    """Give what is to be printed, in order; of the last lines those of all generations count."""
+    if wanted.lines is None:
+        for number in generations:
+            for rank in ranks:
+                for stream in (OUT, ERR):
+                    name, log = logs.find(number, rank, stream)
+                    if log is not None:
+                        yield name, log, wanted
         return
-    with path.open("rb") as file:
-        while data := file.read(CHUNK_BYTES):
-            yield data
+    found: list[tuple[LogName, OpenLog, Wanted]] = []
+    for rank in ranks:
+        for stream in (OUT, ERR):
+            rest = wanted.lines
+            for number in reversed(generations):
+                name, log = logs.find(number, rank, stream)
+                if log is not None:
+                    found.append((name, log, replace(wanted, lines=rest)))
+                    rest -= _lines_up_to(log, rest)
+                if rest <= 0:
+                    break
+    yield from sorted(found, key=lambda one: (one[0].generation, one[0].rank, one[0].stream))
+
+
+def _lines_up_to(log: OpenLog, limit: int) -> int:
+    """Count its lines, if they are fewer than that."""
+    return limit if Wanted(lines=limit).begin(log) else line_count(log)
 
 
 def _print(name: LogName, data: bytes, *, is_json: bool) -> None:

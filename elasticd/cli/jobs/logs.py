@@ -1,5 +1,6 @@
 """`elasticd logs`: what the workers wrote."""
 
+import difflib
 from typing import Any
 
 import click
@@ -7,10 +8,15 @@ import click
 from elasticd.cli.jobs.follow import follow_job
 from elasticd.cli.jobs.log_reader import print_logs
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.number import at_least
+from elasticd.cli.number import at_least, moment
 from elasticd.cli.screen import Screen
 from elasticd.cli.source import job_source
 from elasticd.control.console import RankChoice
+from elasticd.control.log_slice import Wanted
+from elasticd.control.report import JobReport
+from elasticd.errors import CallError, NotFound
+from elasticd.records.ids import NodeId, checked_name
+from elasticd.records.world import World
 
 __all__ = ["logs"]
 
@@ -19,25 +25,77 @@ __all__ = ["logs"]
 @click.argument("job", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
+@click.option("--node", metavar="NODE", help="The ranks of this node, as it stands there.")
 @click.option("--generation", type=at_least(1), help="[with -f the current, else all]")
+@click.option("--tail", "lines", type=at_least(0), metavar="N", help="The last N lines.  [all]")
+@click.option(
+    "--since",
+    type=moment,
+    metavar="TIME",
+    help="What was written since then: 10m ago, or 2026-11-23T14:02.",
+)
+@click.option("--timestamps", "has_stamps", is_flag=True, help="With the time before each line.")
 @json_options
 def logs(
     job: str | None,
     follow: bool,
     rank: tuple[int, ...],
+    node: str | None,
     generation: int | None,
+    lines: int | None,
+    since: float | None,
+    has_stamps: bool,
     is_json: bool,
     **values: Any,
 ) -> int:
     """Print what a job's workers wrote: stdout to stdout, stderr to stderr.
 
-    Without JOB: of the newest local run.
+    Without JOB: of the newest local run. Times are those of the node, to two seconds.
     """
-    ranks = rank or (0,)
-    with job_source(values, job) as (source, name):
-        report = report_of(source, name)
+    wanted = Wanted(lines=lines, since_unix_s=since, has_stamps=has_stamps)
+    on = NodeId(checked_name("node", node)) if node is not None else None
+    if on is not None and rank:
+        raise CallError("--rank and --node both say which ranks: leave one of them out.")
+    with job_source(values, job) as (source, job_name):
+        report = report_of(source, job_name)
+        if on is not None:
+            _check_node(report, on)
         if follow and not report.status.phase.is_final:
-            follow_job(values, source, report, RankChoice(ranks=frozenset(ranks)), Screen())
+            follow_job(
+                values,
+                source,
+                report,
+                lambda world: RankChoice(ranks=frozenset(_ranks(rank, on, world))),
+                Screen(),
+                wanted=wanted,
+            )
         else:
-            print_logs(source, report, ranks, generation, is_json=is_json)
+            ranks = _ranks(rank, on, report.world)
+            print_logs(source, report, ranks, generation, wanted=wanted, node=on, is_json=is_json)
     return 0
+
+
+def _ranks(ranks: tuple[int, ...], node: NodeId | None, world: World | None) -> tuple[int, ...]:
+    """Say whose output is shown: the ranks named, or those of a node in this world."""
+    if node is None:
+        return ranks or (0,)
+    here = world.node(node) if world is not None else None
+    if here is None:
+        return ()
+    return tuple(range(here.first_rank, here.first_rank + len(here.workers)))
+
+
+def _check_node(report: JobReport, node: NodeId) -> None:
+    """See that the node is one of the job's newest world.
+
+    Raises:
+        NotFound: it is not; says which are.
+    """
+    known = [each.node for each in report.world.nodes] if report.world is not None else []
+    if node not in known:
+        near = difflib.get_close_matches(node, known, n=3) or known[:5]
+        there = f"it has {', '.join(near)}" if near else "it has none yet"
+        raise NotFound(
+            f"Job {report.spec.name!r} has no rank on a node {node!r}: {there}; `elasticd status "
+            f"{report.spec.name}` shows them."
+        )

@@ -56,7 +56,7 @@ class Node:
             failure=lambda name: failure_of(HOME, self.processes[name], -9, Told(), None),
             kill=self.killed.append,
             feed=self.fed.append,
-            silent=(0.0, lambda pid: self.has_steps),
+            has_steps=lambda pid: self.has_steps,
         )
 
     def _process(self, folder: Path, slot: int) -> Process:

@@ -287,3 +287,22 @@ def test_silence_is_not_looked_for_unless_a_limit_is_given() -> None:
     for text, words in (("2", "below 5 seconds"), ("-1", "not a duration"), ("x", "not a number")):
         with pytest.raises(CallError, match=f"--output-timeout {text} is .*{words}"):
             parse(["--output-timeout", text, "t.py"], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"), [("1048576", 1 << 20), ("100M", 100 << 20), ("2g", 2 << 30)]
+)
+def test_room_for_logs_is_a_size(text: str, nbytes: int) -> None:
+    """Of each stream of a rank; any without the flag."""
+    request = parse(["--log-max", text, "t.py"], {})
+    assert request.spec(name=JobName("j"), uid="u", here="/").log_max_bytes == nbytes
+    assert parse(["t.py"], {}).log_max_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("10", "below 1048576"), ("100MB", "not a size"), ("-1M", "not a size")]
+)
+def test_room_that_is_none_is_refused(text: str, words: str) -> None:
+    """With how to write it."""
+    with pytest.raises(CallError, match=f"--log-max {text} is .*{words}"):
+        parse(["--log-max", text, "t.py"], {})

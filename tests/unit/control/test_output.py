@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from elasticd.control.console import ERR, OUT, ConsoleChoice
+from elasticd.control.log_slice import Wanted
+from elasticd.control.log_times import times_line
 from elasticd.control.output import HttpFetch, LogName, Tail, log_path
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.http_server import log_server
 from tests.unit.control.world_case import JOB, node, world
+
+RANK_0 = LogName(job=JOB, generation=Generation(1), rank=Rank(0), stream=OUT)
 
 
 class Screen:
@@ -138,7 +142,7 @@ def test_last_lines_alone_are_shown_of_what_is_there(
         write=screen.write,
         own_nodes=frozenset({NodeId("a")} if is_here else ()),
         fetch=None if is_here else HttpFetch(),
-        last_lines=1,
+        wanted=Wanted(lines=1),
     )
     log(folder, 1, 0, "old\n" * 50_000 + "one\n")
     nodes = {NodeId("a"): node("a", server.port)}
@@ -150,6 +154,31 @@ def test_last_lines_alone_are_shown_of_what_is_there(
     tail.show(world(2, "a"), nodes)
     tail.finish(10.0)
     assert screen.shown[OUT] == b"one\ntwo\nthree\nfour\n"
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_followed_output_begins_at_a_time_and_passes_over_what_was_dropped(
+    is_here: bool, tmp_path: Path, server: HttpServer
+) -> None:
+    """The node's notes say where that is, wherever the log stands."""
+    screen, folder = Screen(), tmp_path / "there"
+    tail = Tail(
+        job=JOB,
+        run_folder=folder if is_here else tmp_path / "here",
+        choice=ConsoleChoice(),
+        write=screen.write,
+        own_nodes=frozenset({NodeId("a")} if is_here else ()),
+        fetch=None if is_here else HttpFetch(),
+        wanted=Wanted(since_unix_s=1_500.0),
+    )
+    log(folder, 1, 0, "old\n" * 2048 + "new\n" * 1024 + "\0" * (3 << 20) + "last\n")
+    times = log_path(folder, RANK_0).with_suffix(".times")
+    times.write_bytes(times_line(1_000, 8_192, 0) + times_line(2_000, 12_288, 0))
+    tail.show(world(1, "a"), {NodeId("a"): node("a", server.port)})
+    tail.finish(10.0)
+    shown = screen.shown[OUT]
+    assert shown.startswith(b"new\n" * 1024) and shown.endswith(b"here: --log-max\nlast\n")
+    assert b"old" not in shown and b"\0" not in shown and b"3145728 bytes" in shown
 
 
 def test_an_agent_that_is_gone_is_no_error() -> None:

@@ -51,6 +51,12 @@ def test_a_log_is_given_from_an_offset_with_its_size(server: HttpServer) -> None
     assert get(server, f"{LOG}?offset=99") == (200, b"", "5")
 
 
+def test_times_of_a_log_are_given_too(server: HttpServer, run_folder: Path) -> None:
+    """What the agent noted beside both streams."""
+    (run_folder / "job" / "gen-3" / "rank-0.times").write_text("1000 5 0\n")
+    assert get(server, LOG.replace("out", "times")) == (200, b"1000 5 0\n", "9")
+
+
 def test_an_answer_is_bounded(server: HttpServer, run_folder: Path) -> None:
     """A log of 100 GB must not become memory."""
     (run_folder / "job" / "gen-3" / "rank-0.out").write_bytes(b"x" * (ANSWER_LIMIT_BYTES + 1))

@@ -1,11 +1,17 @@
 """The thread that looks at the files of a job's workers."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from elasticd.control.console import ERR, OUT
+from elasticd.control.log_hole import find_gap
+from elasticd.control.log_times import LogTimes
+from elasticd_agent.output_watch import watch as module
+from elasticd_agent.output_watch.disk_limit import HEAD_BYTES
 from elasticd_agent.output_watch.silence import Heard, News, Silent
-from elasticd_agent.output_watch.watch import OutputWatch
+from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch, _Watched
 from elasticd_agent.worker_env import WorkerFiles
 
 
@@ -23,7 +29,7 @@ def told() -> list[News]:
 @pytest.fixture
 def watch(told: list[News], monkeypatch: pytest.MonkeyPatch) -> OutputWatch:
     """One whose thread leaves the looking to the test."""
-    made = OutputWatch(2.0, told.append)
+    made = OutputWatch(OutputLimits(silence_s=2.0), told.append)
     monkeypatch.setattr(made, "_run", lambda: None)
     return made
 
@@ -51,11 +57,71 @@ def test_process_that_was_forgotten_is_not_told(
     assert told == []
 
 
-def test_without_a_limit_nothing_is_looked_at(tmp_path: Path, told: list[News]) -> None:
-    """No thread, no calls to the file system."""
-    watch = OutputWatch(0.0, told.append)
-    watch.watch(7, files_in(tmp_path))
+def test_times_of_what_was_written_are_noted(tmp_path: Path, watch: OutputWatch) -> None:
+    """Every two seconds in which something was, and where the process writes by then."""
+    files, later = files_in(tmp_path), files_in(tmp_path, "rank-1")
+    watch.watch(7, files)
+    for second in range(6):
+        with files.out.open("a") as file:
+            file.write("x" * 10)
+        watch.look(float(second))
+    watch.look(10.0)
+    watch.look(12.0)
+    noted = LogTimes.parse(files.times.read_bytes(), OUT)
+    assert list(noted.sizes) == [10, 30, 50, 60]
+    watch.watch(7, later)
+    later.err.write_text("oh")
+    watch.look(13.0)
+    assert list(LogTimes.parse(later.times.read_bytes(), ERR).sizes) == [2]
+
+
+def test_folder_that_cannot_be_written_costs_the_times_alone(
+    tmp_path: Path, watch: OutputWatch, told: list[News]
+) -> None:
+    """A full disk, say."""
+    watch.watch(7, files_in(tmp_path / "gone"))
+    for second in range(4):
+        watch.look(float(second))
+    assert [type(news) for news in told] == [Silent]
+
+
+def test_log_stays_below_its_limit_and_whoever_writes_does_not_notice(tmp_path: Path) -> None:
+    """Its first and its last lines stay, at the offsets that they had; all of them are there."""
+    files = files_in(tmp_path)
+    watch = OutputWatch(OutputLimits(room_bytes=1 << 20), lambda news: None)
+    with files.out.open("ab", buffering=0) as file:
+        for number in range(40):
+            file.write(b"".join(b"line %06d\n" % (number * 10_000 + n) for n in range(10_000)))
+            watch._watched = {7: _Watched(files)}
+            watch.look(float(number))
+            assert files.out.stat().st_blocks * 512 < (1 << 20) * 1.3 + HEAD_BYTES + 120_000
+    data = files.out.read_bytes()
+    assert len(data) == 400_000 * 12, "offsets stay"
+    assert data.startswith(b"line 000000\n") and data.endswith(b"line 399999\n")
+    kept = data.rstrip(b"\0").rpartition(b"\0")[2]
+    assert len(kept) >= 1 << 20
+    numbers = [int(line.split()[1]) for line in kept.splitlines()[1:]]
+    assert numbers == list(range(numbers[0], 400_000))
+    gap = find_gap(lambda at, count: data[at : at + count], data[: 1 << 17], 0, len(data))
+    assert gap is not None and HEAD_BYTES <= gap.begin < 2 * HEAD_BYTES
+    assert data[gap.end] != 0
+
+
+def test_file_system_that_cannot_do_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log grows, and the job goes on."""
+    calls = []
+
+    def refused(path: Path, limit_bytes: int) -> int:
+        calls.append(path)
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(module, "keep_below", refused)
+    files = files_in(tmp_path)
+    files.out.write_bytes(b"x" * (2 << 20))
+    watch = OutputWatch(OutputLimits(room_bytes=1 << 20), lambda news: None)
+    watch._watched = {7: _Watched(files)}
     watch.look(0.0)
-    watch.look(100.0)
-    watch.close()
-    assert told == [] and watch._thread is None
+    watch.look(1.0)
+    assert calls == [files.out]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from elasticd.cli.jobs.log_reader import RemoteLogs
 from elasticd.control.console import OUT
+from elasticd.control.log_slice import Wanted, read_slice
 from elasticd.control.output import LogName
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.member import Node
@@ -28,13 +29,20 @@ class Servers:
         data = self.files.get(node.node, {}).get((name.generation, name.rank), b"")
         return data[offset : offset + 2]
 
+    def size(self, node: Node, name: LogName) -> int | None:
+        self.asked[node.node] += 1
+        if node.node in self.silent:
+            return None
+        return len(self.files.get(node.node, {}).get((name.generation, name.rank), b""))
+
     def close(self) -> None:
         pass
 
 
 def read(logs: RemoteLogs, generation: int, rank: int = 0) -> bytes:
     name = LogName(job=JobName("j"), generation=Generation(generation), rank=Rank(rank), stream=OUT)
-    return b"".join(logs.read(name))
+    log = logs.find(name)
+    return b"".join(read_slice(log, Wanted())) if log is not None else b""
 
 
 def test_a_node_that_does_not_answer_is_asked_once() -> None:

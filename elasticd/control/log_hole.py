@@ -1,0 +1,50 @@
+"""The part of a log whose room was given back (`--log-max`), found by a few reads. Pure.
+
+It reads as zeros. A log has at most one such hole, which begins at a multiple of a block and is as
+long as blocks are; a script that prints 4,096 zero bytes in a row is taken for one.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+__all__ = ["BLOCK_BYTES", "Gap", "find_gap"]
+
+BLOCK_BYTES = 4096
+_ZEROS = bytes(BLOCK_BYTES)
+
+Read = Callable[[int, int], bytes]
+"""Gives the bytes from an offset on, as many as asked for or fewer."""
+
+
+class Gap(NamedTuple):
+    """Where it begins and ends, as offsets."""
+
+    begin: int
+    end: int
+
+
+def find_gap(read: Read, data: bytes, offset: int, size: int) -> Gap | None:
+    """Return the hole that begins in `data`, which was read at `offset` of a log of `size` bytes.
+
+    None: there is none. Its end is found by halving: a few small reads, however long it is.
+    """
+    # Rounded up: a block of zeros in the middle of the data lies on a border of blocks.
+    first = -offset % BLOCK_BYTES
+    begin = next(
+        (
+            at
+            for at in range(first, len(data) - BLOCK_BYTES + 1, BLOCK_BYTES)
+            if data[at] == 0 and data.startswith(_ZEROS, at)
+        ),
+        None,
+    )
+    if begin is None:
+        return None
+    low, high = (offset + begin) // BLOCK_BYTES, -(-size // BLOCK_BYTES)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if read(middle * BLOCK_BYTES, BLOCK_BYTES) == _ZEROS:
+            low = middle
+        else:
+            high = middle
+    return Gap(offset + begin, min(size, high * BLOCK_BYTES))

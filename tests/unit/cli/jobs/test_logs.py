@@ -1,0 +1,135 @@
+"""`elasticd logs`: which part of the output, and with what before each line."""
+
+import time
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from elasticd.cli.main import main
+from elasticd.control.log_times import times_line
+from elasticd.records.ids import Generation
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Phase
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, end, put, world
+
+NOW_S = time.time()
+
+
+@pytest.fixture
+def folder(store: MemoryStore, tmp_path: Path) -> Path:
+    """Two generations of a job on two nodes; what stood there was noted."""
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.SUCCEEDED, generation=Generation(2)))
+    put(store, KEYS.world(JOB), world(2, "a", "b"))
+    for generation, ago_s in ((1, 7200.0), (2, 600.0)):
+        place = tmp_path / JOB / f"gen-{generation}"
+        place.mkdir(parents=True)
+        for rank in range(2):
+            lines = [f"{generation}.{rank}.{number}\n" for number in range(4)]
+            (place / f"rank-{rank}.out").write_text("".join(lines))
+            (place / f"rank-{rank}.err").write_text(f"err {generation}\n")
+            times = times_line(NOW_S - ago_s, 12, 0) + times_line(NOW_S - ago_s + 300, 24, 6)
+            (place / f"rank-{rank}.times").write_bytes(times)
+    return tmp_path / JOB
+
+
+def test_last_lines_are_those_of_all_generations(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of each stream so many, in the order in which they were written."""
+    assert main(["logs", JOB, "--tail", "5"]) == 0
+    shown = capfd.readouterr()
+    assert shown.out == "1.0.3\n2.0.0\n2.0.1\n2.0.2\n2.0.3\n"
+    assert shown.err == "err 1\nerr 2\n"
+    assert main(["logs", JOB, "--tail", "1", "--rank", "1"]) == 0
+    assert capfd.readouterr().out == "2.1.3\n"
+    assert main(["logs", JOB, "--tail", "0"]) == 0
+    assert capfd.readouterr().out == ""
+
+
+def test_output_since_a_time_is_what_was_written_from_then_on(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By the notes of the agents, here half of the second generation."""
+    assert main(["logs", JOB, "--since", "9m"]) == 0
+    assert capfd.readouterr().out == "2.0.2\n2.0.3\n"
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW_S - 9 * 60))
+    assert main(["logs", JOB, "--since", when]) == 0
+    assert capfd.readouterr().out == "2.0.2\n2.0.3\n"
+    assert main(["logs", JOB, "--since", "1m"]) == 0
+    assert capfd.readouterr().out == ""
+
+
+def test_times_stand_before_the_lines(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Those by which the line stood there."""
+    assert main(["logs", JOB, "--timestamps", "--generation", "2"]) == 0
+    stamps = [
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(NOW_S - ago_s)))
+        for ago_s in (600, 600, 300, 300)
+    ]
+    lines = [f"{stamp} 2.0.{number}" for number, stamp in enumerate(stamps)]
+    assert capfd.readouterr().out.splitlines() == lines
+
+
+def test_ranks_of_a_node_are_shown_together(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By where they are now; a node that has none is refused with those that have."""
+    assert main(["logs", JOB, "--node", "b", "--tail", "1"]) == 0
+    assert capfd.readouterr().out == "2.1.3\n"
+    assert main(["logs", JOB, "--node", "c"]) == 2
+    assert f"Job '{JOB}' has no rank on a node 'c': it has a, b" in capfd.readouterr().err
+    assert main(["logs", JOB, "--node", "b", "--rank", "1"]) == 2
+    assert "leave one of them out" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--tail", "-1"), "-1 is below 0"),
+        (("--tail", "many"), "'many' is not a whole number"),
+        (("--since", "yesterday"), "'yesterday' is no time: write 90s, 10m, 2h or 1d ago, or 2026"),
+        (("--node", "../x"), "node"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_sentence(
+    flags: tuple[str, ...], words: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is read."""
+    assert main(["logs", JOB, *flags]) == 2
+    said = capfd.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
+def test_following_begins_with_what_is_wanted_and_goes_on_with_everything(
+    store: MemoryStore, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The time of a line that is just written is that of now."""
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(2)))
+
+    def goes_on() -> None:
+        with (folder / "gen-2" / "rank-1.out").open("a") as file:
+            file.write("last\n")
+        end(store)
+
+    timer = Timer(0.2, goes_on)
+    timer.start()
+    assert main(["logs", JOB, "-f", "--tail", "1", "--node", "b", "--timestamps"]) == 0
+    timer.join()
+    lines = [line.split() for line in capfd.readouterr().out.splitlines()]
+    assert [line[2] for line in lines] == ["2.1.3", "last"]
+    day, at, _ = lines[1]
+    assert time.mktime(time.strptime(f"{day} {at}", "%Y-%m-%d %H:%M:%S")) >= int(NOW_S)
+
+
+def test_what_was_dropped_is_passed_over_and_said(
+    store: MemoryStore, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A hole reads as zeros, which nobody wants in a terminal."""
+    log = folder / "gen-2" / "rank-0.out"
+    log.write_bytes(b"first\n" + b"x" * (8186) + bytes(1 << 22) + b"last\n")
+    assert main(["logs", JOB, "--generation", "2"]) == 0
+    shown = capfd.readouterr().out
+    assert "\0" not in shown and shown.startswith("first\n") and shown.endswith("last\n")
+    assert "[elasticd] 4194304 bytes of output were dropped here: --log-max\n" in shown
