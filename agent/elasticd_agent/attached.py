@@ -97,6 +97,11 @@ class Attached:
             return None
         return known.progress
 
+    def steps_told(self, pid: int) -> int:
+        """Give the steps that a script told so far; 0: none. Any thread."""
+        known = self._known.get(pid)
+        return known.progress.step if known is not None else 0
+
     def has_state(self, pid: int) -> bool:
         """True if it was ever part of a formed group: all ranks had the same state then."""
         known = self._known.get(pid)

@@ -61,6 +61,7 @@ class Examiner:
         feed: Callable[[ev.Event], None] = lambda event: None,
         output: OutputLimits | None = None,
         has_steps: Callable[[int], bool] = lambda pid: True,
+        steps_told: Callable[[int], int] = lambda pid: 0,
     ) -> None:
         self._lookout, self._post = lookout, post
         self._run_folder, self._job, self._node = stacks
@@ -70,7 +71,9 @@ class Examiner:
         self._feed = feed
         self._has_steps = has_steps
         self.outputs = OutputWatch(
-            output or OutputLimits(), lambda news: post(partial(self._judge_output, news))
+            output or OutputLimits(),
+            lambda news: post(partial(self._judge_output, news)),
+            steps_told,
         )
 
     def judged(self, name: str, verdict: Verdict) -> ev.Event:

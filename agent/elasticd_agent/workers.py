@@ -98,6 +98,7 @@ class Workers:
             feed=lambda event: self._feed(event),
             output=output_limits(spec),
             has_steps=self.attached.is_attached,
+            steps_told=self.attached.steps_told,
         )
         self._accounts = Accounts(self._processes)
         self._own_errors: set[str] = set()

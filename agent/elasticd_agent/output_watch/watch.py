@@ -51,8 +51,14 @@ class _Watched:
 class OutputWatch:
     """`told` is called on the thread; it begins with the first process, and ends with `close`."""
 
-    def __init__(self, limits: OutputLimits, told: Callable[[News], None]) -> None:
-        self._limits, self._told = limits, told
+    def __init__(
+        self,
+        limits: OutputLimits,
+        told: Callable[[News], None],
+        steps_told: Callable[[int], int] = lambda pid: 0,
+    ) -> None:
+        """`steps_told`: how many a process has told of otherwise; that counts as output too."""
+        self._limits, self._told, self._steps_told = limits, told, steps_told
         self._has_room_limit = limits.room_bytes > 0
         self._lock = Lock()
         self._watched: dict[int, _Watched] = {}
@@ -81,7 +87,9 @@ class OutputWatch:
         """Look once."""
         with self._lock:
             watched = dict(self._watched)
-        sizes = {pid: self._look_at(each, at_s) for pid, each in watched.items()}
+        sizes = {
+            pid: self._look_at(each, at_s) + self._steps_told(pid) for pid, each in watched.items()
+        }
         with self._lock:
             # Who was forgotten, or writes elsewhere by now, is not judged by what it wrote before.
             current = {pid: n for pid, n in sizes.items() if self._watched.get(pid) is watched[pid]}

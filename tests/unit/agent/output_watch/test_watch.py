@@ -46,6 +46,18 @@ def test_both_streams_count_as_output(tmp_path: Path, watch: OutputWatch, told: 
     assert all(news.pid == 7 for news in told)
 
 
+def test_steps_that_a_script_tells_count_as_output(tmp_path: Path, told: list[News]) -> None:
+    """By `elasticd.progress`, of one that prints nothing."""
+    steps = iter((0, 1, 2, 3, 3, 3, 3))
+    watch = OutputWatch(OutputLimits(silence_s=2.0), told.append, lambda pid: next(steps))
+    watch._watched = {7: _Watched(files_in(tmp_path))}
+    for second in range(5):
+        watch.look(float(second))
+        assert told == []
+    watch.look(5.0)
+    assert told == [Silent(pid=7, since_s=2.0)]
+
+
 def test_process_that_was_forgotten_is_not_told(
     tmp_path: Path, watch: OutputWatch, told: list[News]
 ) -> None:
