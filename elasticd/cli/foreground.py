@@ -20,7 +20,7 @@ from elasticd.control.folder import JobFolder
 from elasticd.control.last_checkpoint import wait_for_keepers
 from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants
 from elasticd.control.output import HttpFetch, Tail
-from elasticd.control.progress import AskRanks
+from elasticd.control.progress import AskRanks, read_goodput
 from elasticd.control.report import JobReport, job_report, read_job
 from elasticd.control.same_job import ignored_flags
 from elasticd.control.session import Interrupt, Session, Told, exit_code
@@ -155,7 +155,11 @@ class Foreground:
         )
         ask = AskRanks(self._spec.name, self._request.store)
         reporter = Reporter(
-            ask, self._screen.progress, self._screen.hide_progress, is_live=self._screen.is_live
+            ask,
+            self._screen.progress,
+            self._screen.hide_progress,
+            is_live=self._screen.is_live,
+            goodput=lambda: read_goodput(store, self._keys, self._spec),
         )
 
         def tell(news: Told) -> None:

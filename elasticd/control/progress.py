@@ -7,13 +7,16 @@ process a rank is, only its own node knows.
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 
+from elasticd.control.job_time import job_time
 from elasticd.control.log_slice import CHUNK_BYTES
 from elasticd.control.output import HttpFetch
 from elasticd.control.report import JobReport
+from elasticd.errors import ElasticdError
 from elasticd.records.codec import decode, from_plain
 from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.records.progress import RankProgress
@@ -21,7 +24,7 @@ from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from elasticd.store.api import Store, StoreSettings
 
-__all__ = ["AskRanks", "read_progress", "read_ranks"]
+__all__ = ["AskRanks", "read_goodput", "read_progress", "read_ranks"]
 
 ASKED_NODES = 3
 """An agent that does not answer must not make `status` slow."""
@@ -79,6 +82,21 @@ def read_ranks(
     ):
         found = list(threads.map(ask.of, nodes))  # Each node has a connection of its own.
     return tuple(sorted((rank for ranks in found for rank in ranks), key=lambda one: one.rank))
+
+
+def read_goodput(store: Store, keys: Keys, spec: JobSpec) -> float | None:
+    """Return the share of all slots' time that trained so far; None: not known.
+
+    In restart mode it is not known, as no steps are seen there. An etcd that does not answer, or
+    was closed, knows nothing either.
+    """
+    with suppress(ElasticdError, ValueError):
+        progress = store.get(keys.progress(spec.name))
+        spent = [item.value for item in store.list(keys.times_spent(spec.name)).items]
+        found = job_time(progress.value if progress is not None else None, spent, spec.uid)
+        if found is not None and found.is_in_process:
+            return found.goodput
+    return None
 
 
 def _nodes(store: Store, keys: Keys, report: JobReport, limit: int) -> Iterator[Node]:

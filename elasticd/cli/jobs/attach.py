@@ -18,7 +18,7 @@ from elasticd.cli.source import job_source
 from elasticd.control.console import RankChoice
 from elasticd.control.follow import News
 from elasticd.control.log_slice import Wanted
-from elasticd.control.progress import AskRanks
+from elasticd.control.progress import AskRanks, read_goodput
 from elasticd.control.session import exit_code
 
 __all__ = ["attach"]
@@ -56,7 +56,13 @@ def attach(
             screen.note(f"attached to job {name}; Ctrl-C detaches, the job goes on")
             choice = RankChoice(ranks=frozenset(rank or (0,)))
             ask = AskRanks(name, source.settings)
-            reporter = Reporter(ask, screen.progress, screen.hide_progress, is_live=screen.is_live)
+            reporter = Reporter(
+                ask,
+                screen.progress,
+                screen.hide_progress,
+                is_live=screen.is_live,
+                goodput=lambda: read_goodput(source.store, source.keys, report.spec),
+            )
 
             def tell(news: News) -> None:
                 reporter.tell(news)

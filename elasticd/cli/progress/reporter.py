@@ -23,6 +23,8 @@ LIVE_S = 2.0
 ASK_S = 10.0
 """Without a terminal: often enough that a rate is known when a line is due."""
 LINE_S = 60.0
+GOODPUT_S = 15.0
+"""As often as the account of a job is written to etcd, from which it is read."""
 JOIN_S = 0.2
 
 AskRanks = Callable[[World, Mapping[NodeId, Node]], tuple[RankProgress, ...]]
@@ -31,7 +33,10 @@ Show = Callable[[list[str], RankProgress | None, Speed], None]
 
 
 class Reporter:
-    """`tell` is given the news of the job; `show` gets the parts of the line."""
+    """`tell` is given the news of the job; `show` gets the parts of the line.
+
+    `goodput` reads the share of all slots' time that trained so far; it may wait.
+    """
 
     def __init__(
         self,
@@ -40,10 +45,14 @@ class Reporter:
         hide: Callable[[], None],
         *,
         is_live: bool,
+        goodput: Callable[[], float | None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask, self._show, self._hide = ask, show, hide
         self._is_live, self._now_s = is_live, now_s
+        self._read_goodput = goodput
+        self._goodput: float | None = None
+        self._goodput_due_s = now_s()
         self._lock = Lock()
         self._formed: Formed | None = None
         self._pace = Pace()
@@ -81,12 +90,15 @@ class Reporter:
         now_s = self._now_s()
         first = ranks[0] if ranks else None
         speed = self._pace.take(first, now_s) if first is not None else Speed()
+        if now_s >= self._goodput_due_s:
+            self._goodput, self._goodput_due_s = self._read_goodput(), now_s + GOODPUT_S
         with self._lock:
             is_current = self._formed is formed and not self._is_over.is_set()
             if not is_current or (not self._is_live and now_s < self._due_s):
                 return
             self._due_s = now_s + LINE_S
-            self._show(progress_parts(formed.world, first, speed), first, speed)
+            parts = progress_parts(formed.world, first, speed, self._goodput)
+            self._show(parts, first, speed)
 
     def _run(self) -> None:
         pause_s = LIVE_S if self._is_live else ASK_S

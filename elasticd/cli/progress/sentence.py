@@ -13,8 +13,13 @@ SCALARS_SHOWN = 2
 BETWEEN = " | "
 
 
-def progress_parts(world: World, rank: RankProgress | None, speed: Speed) -> list[str]:
-    """Say where the training stands; `rank` is what its lowest rank said, None: nobody answers."""
+def progress_parts(
+    world: World, rank: RankProgress | None, speed: Speed, goodput: float | None = None
+) -> list[str]:
+    """Say where the training stands; `rank` is what its lowest rank said, None: nobody answers.
+
+    `goodput`: the share of all slots' time that trained so far; None: not known.
+    """
     size = f"{words.counted(len(world.nodes), 'node')}, {words.counted(world.size, 'worker')}"
     if rank is None:
         return ["no word of the ranks yet", size]
@@ -39,9 +44,13 @@ def progress_parts(world: World, rank: RankProgress | None, speed: Speed) -> lis
         parts.append(f"ends in {words.duration(speed.rest_s)}")
     shown = list(rank.scalars.items())[:SCALARS_SHOWN]
     parts += [f"{name} {value:.4g}" for name, value in shown]
-    parts += [size, *_checkpoint(rank)]
+    parts.append(size)
+    if goodput is not None:
+        parts.append(f"goodput {goodput:.0%}".replace("%", " %"))
+    parts += _checkpoint(rank)
     if rank.committed_ago_s is not None:
-        parts.append(f"commit {words.seconds(rank.committed_ago_s)} ago")
+        what = "told" if rank.is_told else "commit"
+        parts.append(f"{what} {words.seconds(rank.committed_ago_s)} ago")
     return parts
 
 

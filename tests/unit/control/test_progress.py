@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.control.progress import read_progress, read_ranks
+from elasticd.control.progress import read_goodput, read_progress, read_ranks
 from elasticd.control.report import JobReport
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.job import JobStatus
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
+from elasticd.records.time_spent import JobProgress
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.progress_answer import RankHeard, progress_answer
 from tests.fixtures.http_server import log_server
@@ -128,3 +129,20 @@ def test_job_that_does_not_run_is_not_asked_for(agent: Node) -> None:
     """Its records say all there is."""
     assert read(agent.server.port, status=JobStatus(phase=Phase.WAITING)) == ()
     assert agent.asked == []
+
+
+def test_goodput_is_that_of_the_account_of_a_job_whose_steps_are_seen() -> None:
+    """Of this job, and not of an earlier one of its name; nothing where etcd does not answer."""
+    store = MemoryStore()
+    assert read_goodput(store, KEYS, SPEC) is None
+    for uid, is_in_process, expected in (
+        (SPEC.uid, True, 0.75),
+        (SPEC.uid, False, None),
+        ("another", True, None),
+    ):
+        seconds = {"train": 30.0, "recover": 10.0, "spare": 99.0}
+        record = JobProgress(uid=uid, is_in_process=is_in_process, seconds=seconds)
+        put(store, KEYS.progress(JOB), record)
+        assert read_goodput(store, KEYS, SPEC) == expected
+    store.go_away()
+    assert read_goodput(store, KEYS, SPEC) is None

@@ -18,12 +18,17 @@ RANK = RankProgress(rank=Rank(0), generation=Generation(1), step=5)
 
 class Case:
     def __init__(self, *, is_live: bool) -> None:
-        self.asked = self.hidden = 0
+        self.asked = self.hidden = self.goodputs = 0
         self.shown: list[str] = []
         self.now_s = 0.0
         self.during: object = None
         self.reporter = Reporter(
-            self.ask, self.show, self.hide, is_live=is_live, now_s=lambda: self.now_s
+            self.ask,
+            self.show,
+            self.hide,
+            is_live=is_live,
+            goodput=self.goodput,
+            now_s=lambda: self.now_s,
         )
 
     def ask(self, world: World, nodes: Mapping[NodeId, Node]) -> tuple[RankProgress, ...]:
@@ -32,8 +37,13 @@ class Case:
             self.reporter.tell(self.during)
         return (RANK,)
 
+    def goodput(self) -> float:
+        self.goodputs += 1
+        return self.goodputs / 10
+
     def show(self, parts: list[str], rank: RankProgress | None, speed: Speed) -> None:
         self.shown.append(parts[0])
+        self.last = parts
 
     def hide(self) -> None:
         self.hidden += 1
@@ -70,3 +80,14 @@ def test_an_answer_that_came_too_late_is_not_shown() -> None:
     case.during = Waiting(message="waiting for 1 more node")
     case.reporter.turn()
     assert case.asked == 1 and case.shown == []
+
+
+def test_goodput_is_read_as_often_as_it_is_written() -> None:
+    """It comes from etcd, which need not be asked every two seconds."""
+    case = Case(is_live=True)
+    case.reporter.tell(Formed(world=world(1, "a")))
+    for now_s in range(0, 40, 2):
+        case.now_s = float(now_s)
+        case.reporter.turn()
+    assert case.goodputs == 3
+    assert "goodput 30 %" in case.last

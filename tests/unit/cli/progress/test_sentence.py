@@ -25,7 +25,7 @@ SPEED = Speed(steps_s=8.3, samples_s=12_345.6, rest_s=7_300.0)
 
 def test_everything_that_is_known_is_said_most_wanted_first() -> None:
     """Two of the script's own numbers are enough."""
-    assert progress_parts(world(2, "a", "b"), RANK, SPEED) == [
+    assert progress_parts(world(2, "a", "b"), RANK, SPEED, 0.968) == [
         "step 1240",
         "epoch 3/10",
         "12 346 samples/s",
@@ -33,6 +33,7 @@ def test_everything_that_is_known_is_said_most_wanted_first() -> None:
         "loss 0.4312",
         "lr 0.1",
         "2 nodes, 2 workers",
+        "goodput 97 %",
         "checkpoint 1 min ago",
         "commit 0.25 s ago",
     ]
