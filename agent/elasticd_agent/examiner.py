@@ -111,7 +111,7 @@ class Examiner:
         if isinstance(news, Heard):
             self._feed(ev.WorkerResumed(slot=slot, nonce=nonce))
             return
-        log.warning("worker.silent", rank=process.rank, seconds=round(news.since_s))
+        log.info("worker.silent", rank=process.rank, seconds=round(news.since_s))
         stall = Stall(
             slot=slot,
             nonce=nonce,
