@@ -5,6 +5,8 @@ writes any more. The run folder may be on a file system that hangs: then this th
 nobody else. While it does nobody is told silent.
 """
 
+import errno
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +27,7 @@ LOOK_S = 1.0
 NOTE_S = 2.0
 """Between two notes of when how much stood there; `logs --timestamps` is as exact as that."""
 _NOTHING = (0, 0)
+_NOT_POSSIBLE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
 log = get_logger()
 
@@ -62,6 +65,8 @@ class OutputWatch:
         self._has_room_limit = limits.room_bytes > 0
         self._lock = Lock()
         self._watched: dict[int, _Watched] = {}
+        self._left: list[_Watched] = []
+        """Where nobody writes any more, and the last note is missing."""
         self._silence = Silence(limits.silence_s, LOOK_S)
         self._is_closing = Event()
         self._thread: Thread | None = None
@@ -69,15 +74,21 @@ class OutputWatch:
     def watch(self, pid: int, files: WorkerFiles) -> None:
         """Look at where a process writes, or writes from now on."""
         with self._lock:
+            self._let_go(pid)
             self._watched[pid] = _Watched(files)
         if self._thread is None:
             self._thread = Thread(target=self._run, name="output-watch", daemon=True)
             self._thread.start()
 
     def forget(self, pid: int) -> None:
-        """It has ended."""
+        """It has ended; what it wrote last is noted at the next look."""
         with self._lock:
-            self._watched.pop(pid, None)
+            self._let_go(pid)
+
+    def _let_go(self, pid: int) -> None:
+        before = self._watched.pop(pid, None)
+        if before is not None:
+            self._left.append(before)
 
     def close(self) -> None:
         """End the thread; one that hangs on a file is not waited for."""
@@ -87,6 +98,9 @@ class OutputWatch:
         """Look once."""
         with self._lock:
             watched = dict(self._watched)
+            left, self._left = self._left, []
+        for each in left:
+            self._look_at(each, math.inf)
         sizes = {
             pid: self._look_at(each, at_s) + self._steps_told(pid) for pid, each in watched.items()
         }
@@ -113,6 +127,8 @@ class OutputWatch:
         try:
             keep_below(path, self._limits.room_bytes)
         except OSError as exc:
+            if exc.errno not in _NOT_POSSIBLE:
+                return  # It was removed or replaced just now.
             self._has_room_limit = False
             log.warning(
                 "output.not_limited",
@@ -124,6 +140,7 @@ class OutputWatch:
     def _run(self) -> None:
         while not self._is_closing.wait(LOOK_S):
             self.look(now_s())
+        self.look(now_s())
 
 
 def _size(path: Path) -> int:

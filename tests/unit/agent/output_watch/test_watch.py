@@ -1,6 +1,7 @@
 """The thread that looks at the files of a job's workers."""
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,23 @@ def test_times_of_what_was_written_are_noted(tmp_path: Path, watch: OutputWatch)
     later.err.write_text("oh")
     watch.look(13.0)
     assert list(LogTimes.parse(later.times.read_bytes(), ERR).sizes) == [2]
+
+
+def test_last_words_are_noted_when_a_process_has_ended(tmp_path: Path, watch: OutputWatch) -> None:
+    """Or writes elsewhere; they mostly come at once with the end."""
+    first, second = files_in(tmp_path), files_in(tmp_path, "rank-1")
+    watch.watch(7, first)
+    ends: tuple[tuple[WorkerFiles, Callable[[], None]], ...] = (
+        (first, lambda: watch.watch(7, second)),
+        (second, lambda: watch.forget(7)),
+    )
+    for files, end in ends:
+        files.out.write_text("x" * 10)
+        watch.look(0.0)
+        files.out.write_text("x" * 15)
+        end()
+        watch.look(0.5)
+        assert list(LogTimes.parse(files.times.read_bytes(), OUT).sizes) == [10, 15]
 
 
 def test_folder_that_cannot_be_written_costs_the_times_alone(
