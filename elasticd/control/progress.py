@@ -87,14 +87,14 @@ def read_ranks(
 def read_goodput(store: Store, keys: Keys, spec: JobSpec) -> float | None:
     """Return the share of all slots' time that trained so far; None: not known.
 
-    In restart mode it is not known, as no steps are seen there. An etcd that does not answer, or
+    It is not known where no steps are seen. An etcd that does not answer, or
     was closed, knows nothing either.
     """
     with suppress(ElasticdError, ValueError):
         progress = store.get(keys.progress(spec.name))
         spent = [item.value for item in store.list(keys.times_spent(spec.name)).items]
         found = job_time(progress.value if progress is not None else None, spent, spec.uid)
-        if found is not None and found.is_in_process:
+        if found is not None and found.has_steps:
             return found.goodput
     return None
 

@@ -135,13 +135,13 @@ def test_goodput_is_that_of_the_account_of_a_job_whose_steps_are_seen() -> None:
     """Of this job, and not of an earlier one of its name; nothing where etcd does not answer."""
     store = MemoryStore()
     assert read_goodput(store, KEYS, SPEC) is None
-    for uid, is_in_process, expected in (
+    for uid, has_steps, expected in (
         (SPEC.uid, True, 0.75),
         (SPEC.uid, False, None),
         ("another", True, None),
     ):
         seconds = {"train": 30.0, "recover": 10.0, "spare": 99.0}
-        record = JobProgress(uid=uid, is_in_process=is_in_process, seconds=seconds)
+        record = JobProgress(uid=uid, has_steps=has_steps, seconds=seconds)
         put(store, KEYS.progress(JOB), record)
         assert read_goodput(store, KEYS, SPEC) == expected
     store.go_away()
