@@ -45,6 +45,8 @@ class Change:
     lost: tuple[NodeId, ...]
     joined: tuple[NodeId, ...] = ()
     """Nodes that told of this generation and not of the one before."""
+    members: tuple[NodeId, ...] = ()
+    """Nodes that told of this generation, in the order of their names."""
     nodes: int
     world_size: int
     phases_s: Mapping[str, float]
@@ -278,7 +280,8 @@ def _changes(incidents: Iterable[Incident]) -> tuple[Change, ...]:
         found = by_generation[generation]
         here = {incident.node for incident in found if not incident.is_announced}
         joined = tuple(sorted(here - before)) if before else ()
-        changes.append(_change(generation, found, joined))
+        told = _change(generation, found, joined)
+        changes.append(replace(told, members=tuple(sorted(here))))
         before = here or before
     return tuple(changes)
 

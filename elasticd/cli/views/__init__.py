@@ -1,0 +1,1 @@
+"""What is looked at for longer: the dashboard."""

@@ -1,0 +1,93 @@
+"""`elasticd dashboard`: a page in the browser, for a cluster, the runs of this machine, or both."""
+
+import os
+import threading
+from collections.abc import Hashable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elasticd.cli import words
+from elasticd.cli.connect import log_dir_of, settings_from, where_options
+from elasticd.cli.source import sources
+from elasticd.control.folder import local_jobs
+from elasticd.dashboard.collector import Collector
+from elasticd.dashboard.http_server import DashboardServer, is_loopback
+from elasticd.dashboard.job_view import Sentences
+from elasticd.errors import CallError, NotFound
+
+__all__ = ["dashboard"]
+
+TOKEN_LEAST = 16
+"""Characters; a shorter one could be guessed."""
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8900, show_default=True, help="0: any."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="File with the token that pages must give; needed on any other address than loopback.",
+)
+@where_options
+def dashboard(host: str, port: int, token_file: Path | None, **values: Any) -> int:
+    """Serve a page with jobs, nodes, timeline, time account and incidents, until Ctrl-C.
+
+    Of a cluster (--etcd), else of the local runs in --log-dir, those that are over too. It shows
+    and changes nothing. Without a token it listens on loopback alone.
+    """
+    token = _token(token_file)
+    if not token and not is_loopback(host):
+        raise CallError(
+            f"On {host} others can reach the dashboard: give --token-file with a file that has a "
+            f"token of at least {TOKEN_LEAST} characters, or leave --host out."
+        )
+    # What is wrong with --etcd is said before anything listens; a run may come later.
+    with suppress(NotFound), sources(values):
+        pass
+    say = Sentences(change=words.timeline, ending=lambda report: words.ending(report.status))
+    collector = Collector(lambda: sources(values), lambda: _which(values), say)
+    try:
+        server = DashboardServer(host, port, collector, token)
+        click.echo(f"The dashboard is at {server.url} (Ctrl-C ends it).")
+        try:
+            threading.Event().wait()
+        finally:
+            server.close()
+    finally:
+        collector.close()
+    return 0
+
+
+def _which(values: dict[str, Any]) -> Hashable:
+    """Name the local runs that there are; a cluster is always the same one."""
+    if settings_from(values, os.environ) is not None:
+        return ()
+    folder = Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()
+    return tuple((found.job, found.is_live()) for found in local_jobs(folder))
+
+
+def _token(path: Path | None) -> str:
+    """Read the token.
+
+    Raises:
+        CallError: it cannot be read, or is too short.
+    """
+    if path is None:
+        return ""
+    try:
+        token = path.read_text().strip()
+    except (OSError, ValueError) as exc:
+        why = getattr(exc, "strerror", None) or exc
+        raise CallError(f"The token file {path} cannot be read ({why}).") from exc
+    if len(token) < TOKEN_LEAST or not token.isascii() or any(c.isspace() for c in token):
+        raise CallError(
+            f"The token in {path} has {len(token)} characters: give one word of at least "
+            f"{TOKEN_LEAST} ASCII characters, as `openssl rand -hex 16` prints."
+        )
+    return token

@@ -1,0 +1,59 @@
+"""What is known at one moment, and what a page that knows an earlier moment must be told. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticd.dashboard.job_view import Plain
+
+__all__ = ["Board", "JobPage", "delta"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """One job."""
+
+    view: Plain
+    changes: tuple[Plain, ...] = ()
+    """In the order of their generations."""
+    samples: tuple[Plain, ...] = ()
+    """In the order of their time; none is ever taken back, but old ones may be thinned out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """Everything; never changed. What is equal to what was there before is the same object."""
+
+    version: int = 0
+    jobs: tuple[Plain, ...] = ()
+    nodes: tuple[Plain, ...] = ()
+    trouble: str = ""
+    """Why this may be out of date; empty: it is not."""
+    pages: Mapping[str, JobPage] = field(default_factory=dict)
+
+
+def delta(before: Board | None, after: Board, job: str) -> Plain:
+    """Return what has to be told about the lists and about one job.
+
+    Parts that did not change are left out. A change of world that is not in `generations` any more
+    was folded into sums, and is to be forgotten.
+    """
+    told: Plain = {}
+    if before is None or (before.jobs, before.nodes) != (after.jobs, after.nodes):
+        told |= {"jobs": after.jobs, "nodes": after.nodes}
+    if before is None or before.trouble != after.trouble:
+        told["trouble"] = after.trouble
+    page = after.pages.get(job)
+    old = before.pages.get(job) if before is not None else None
+    if page is None:
+        return told | ({"job": None} if before is None or old is not None else {})
+    if old is None or old.view != page.view:
+        told["job"] = page.view
+    if old is None or old.changes != page.changes:
+        known = {id(change) for change in old.changes} if old is not None else set()
+        told["changes"] = [change for change in page.changes if id(change) not in known]
+        told["generations"] = [change["generation"] for change in page.changes]
+    last = old.samples[-1]["at"] if old is not None and old.samples else None
+    new = [s for s in page.samples if last is None or s["at"] > last]  # type: ignore[operator]
+    if new:
+        told["samples"] = new
+    return told

@@ -1,0 +1,278 @@
+"""The thread that reads: what stands in etcd or in archives, and what the agents say of ranks.
+
+A watch says when something changed, a slow re-read repairs what a watch missed. Ranks are asked
+once a second, and only those of jobs that run.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from elasticd.control.occupancy import read_cluster
+from elasticd.control.progress import AskRanks
+from elasticd.control.report import (
+    JobReport,
+    NodeReport,
+    job_reports,
+    node_reports,
+    with_elsewhere,
+)
+from elasticd.dashboard.board import Board, JobPage
+from elasticd.dashboard.job_view import (
+    Plain,
+    Sentences,
+    change_view,
+    job_row,
+    job_view,
+    node_row,
+    samples_view,
+)
+from elasticd.dashboard.samples import Sample, Samples
+from elasticd.errors import ElasticdError
+from elasticd.records.keys import Keys
+from elasticd.records.progress import RankProgress
+from elasticd.records.reason import Phase
+from elasticd.store.api import KeyRange, Store, StoreSettings
+
+__all__ = ["Collector", "Opened"]
+
+ASK_S = 1.0
+"""Between two looks at the ranks."""
+REREAD_S = 10.0
+APART_S = 0.2
+"""Between two readings, however fast etcd changes."""
+RETRY_S = 2.0
+JOBS_ASKED = 32
+"""Jobs that run whose ranks are asked."""
+NODES_ASKED = 16
+"""Of a larger world the ranks of the first ones stand for all: they step together."""
+CALLS_AT_ONCE = 16
+"""A node that does not answer must not hold up the others; each has a connection of its own."""
+
+
+class Opened(Protocol):
+    """Where records are: a cluster's etcd, that of a local run, or an archive."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def settings(self) -> StoreSettings | None: ...
+    @property
+    def is_archive(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What one source had, and what its ranks said."""
+
+    source: Opened
+    reports: tuple[JobReport, ...]
+    nodes: tuple[NodeReport, ...] = ()
+
+
+class Collector:
+    """Keeps the board up to date until it is closed; any thread may wait for a newer one."""
+
+    def __init__(
+        self,
+        open_sources: Callable[[], AbstractContextManager[Sequence[Opened]]],
+        which: Callable[[], Hashable],
+        say: Sentences,
+    ) -> None:
+        """`which` names the sources that there are: where its answer changes, they are opened anew.
+
+        Both are called by the thread alone, which begins at once.
+        """
+        self._open_sources, self._which, self._say = open_sources, which, say
+        self._board = Board()
+        self._news = threading.Condition()
+        self._wake = threading.Event()
+        self._has_changed = threading.Event()
+        self._is_closing = False
+        self._asks: dict[str, AskRanks] = {}
+        self._ranks: dict[str, tuple[float, tuple[RankProgress, ...]]] = {}
+        self._samples: dict[str, Samples] = {}
+        self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="ask")
+        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+        self._thread.start()
+
+    def newer_than(self, version: int, timeout_s: float) -> Board | None:
+        """Wait for a board with a higher version; None: there is none in time, or never again."""
+        with self._news:
+            self._news.wait_for(
+                lambda: self._board.version > version or self._is_closing, timeout_s
+            )
+            return self._board if self._board.version > version else None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._wake.set()
+        with self._news:
+            self._news.notify_all()
+        self._thread.join(RETRY_S)
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            try:
+                which = self._which()
+                with self._open_sources() as opened, ExitStack() as stack:
+                    self._watch(opened, stack)
+                    self._follow(opened, which)
+            except ElasticdError as exc:
+                self._publish(replace(self._board, trouble=str(exc)))
+                self._pause(RETRY_S)
+            except OSError as exc:
+                self._publish(replace(self._board, trouble=f"It cannot be read: {exc}"))
+                self._pause(RETRY_S)
+        self._calls.shutdown()
+        for ask in self._asks.values():
+            ask.close()
+
+    def _watch(self, opened: Sequence[Opened], stack: ExitStack) -> None:
+        for source in opened:
+            if source.is_archive:
+                continue
+            for prefix in (source.keys.jobs, source.keys.nodes, source.keys.drains):
+                watch = source.store.watch(
+                    KeyRange(key=prefix, is_prefix=True), lambda seen: self._changed()
+                )
+                stack.callback(watch.close)
+
+    def _changed(self) -> None:
+        """Called by a store's thread."""
+        self._has_changed.set()
+        self._wake.set()
+
+    def _follow(self, opened: Sequence[Opened], which: Hashable) -> None:
+        """Read until other sources are there."""
+        reads: list[_Read] = []
+        reread_s = ask_s = 0.0
+        while not self._is_closing:
+            now_s = time.monotonic()
+            if now_s >= reread_s or self._has_changed.is_set():
+                self._has_changed.clear()
+                reads = [self._read(source, reads) for source in opened]
+                reread_s = now_s + REREAD_S
+                if self._which() != which:
+                    return
+            if now_s >= ask_s:
+                self._ask(reads)
+                ask_s = now_s + ASK_S
+            self._publish(self._drawn(reads))
+            self._pause(APART_S)
+            if not self._has_changed.is_set():
+                self._pause(max(0.0, min(ask_s, reread_s) - time.monotonic()))
+
+    def _pause(self, wait_s: float) -> None:
+        """Wait; a change ends it, but for the shortest of pauses."""
+        if wait_s <= APART_S:
+            time.sleep(wait_s)
+            return
+        self._wake.wait(wait_s)
+        self._wake.clear()
+
+    def _read(self, source: Opened, before: Sequence[_Read]) -> _Read:
+        known = next((read for read in before if read.source is source), None)
+        if source.is_archive and known is not None:
+            return known
+        store, keys = source.store, source.keys
+        reports = job_reports(store.list(keys.jobs).items, keys)
+        if source.is_archive:
+            return _Read(source=source, reports=reports)
+        nodes = node_reports(
+            store.list(keys.nodes).items,
+            store.list(keys.drains).items,
+            keys,
+            read_cluster(store, keys).uses,
+        )
+        return _Read(
+            source=source, reports=tuple(with_elsewhere(store, keys, reports)), nodes=nodes
+        )
+
+    def _ask(self, reads: Sequence[_Read]) -> None:
+        running = [
+            (read, report)
+            for read in reads
+            for report in read.reports
+            if report.status.phase is Phase.RUNNING and not read.source.is_archive
+        ]
+        for read, report in running[:JOBS_ASKED]:
+            name, world = report.spec.name, report.world
+            if world is None:
+                continue
+            if name not in self._asks:
+                self._asks[name] = AskRanks(name, read.source.settings)
+            here = {each.node.node: each.node for each in read.nodes}
+            nodes = [here[p.node] for p in world.nodes[:NODES_ASKED] if p.node in here]
+            found = tuple(
+                rank for ranks in self._calls.map(self._asks[name].of, nodes) for rank in ranks
+            )
+            at_unix_s = time.time()
+            self._ranks[name] = (at_unix_s, found)
+            first = next((rank for rank in found if rank.step is not None), None)
+            if first is not None and first.step is not None:
+                self._samples.setdefault(name, Samples()).add(
+                    Sample(
+                        at_unix_s=at_unix_s,
+                        step=first.step,
+                        step_s=first.step_s,
+                        scalars=first.scalars,
+                    )
+                )
+        names = {report.spec.name for _, report in running}
+        for gone in [name for name in self._asks if name not in names]:
+            self._asks.pop(gone).close()
+            self._ranks.pop(gone, None)
+
+    # --- the board ----------------------------------------------------------------------------
+
+    def _drawn(self, reads: Sequence[_Read]) -> Board:
+        before = self._board
+        pages: dict[str, JobPage] = {}
+        jobs: list[Plain] = []
+        for read in reads:
+            for report in read.reports:
+                name = report.spec.name
+                if name in pages:
+                    continue  # Two runs under one name: the newer one, which comes first.
+                pages[name] = self._page(report, before.pages.get(name))
+                jobs.append(job_row(report, is_archive=read.source.is_archive))
+        nodes = [node_row(node) for read in reads for node in read.nodes]
+        return Board(version=before.version, jobs=tuple(jobs), nodes=tuple(nodes), pages=pages)
+
+    def _page(self, report: JobReport, before: JobPage | None) -> JobPage:
+        name = report.spec.name
+        at_unix_s, ranks = self._ranks.get(name, (0.0, ()))
+        known: Mapping[object, Plain] = {}
+        if before is not None:
+            known = {change["generation"]: change for change in before.changes}
+        changes = []
+        for change in report.changes:
+            view = change_view(report, change, self._say)
+            old = known.get(change.generation)
+            changes.append(old if old == view and old is not None else view)
+        samples = self._samples.get(name)
+        return JobPage(
+            view=job_view(report, ranks, self._say, at_unix_s=at_unix_s),
+            changes=tuple(changes),
+            samples=samples_view(samples.all()) if samples is not None else (),
+        )
+
+    def _publish(self, board: Board) -> None:
+        with self._news:
+            if replace(board, version=0) == replace(self._board, version=0) and board.version:
+                return
+            self._board = replace(board, version=self._board.version + 1)
+            self._news.notify_all()

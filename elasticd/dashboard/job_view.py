@@ -1,0 +1,183 @@
+"""What the page shows of jobs and nodes, as plain values. Pure.
+
+Times are unix seconds, so that nothing changes only because time goes by; the page counts ages.
+What changes seldom (a change of world, told for good once its nodes have gone through it) stands
+apart from what changes each second, and is sent once.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from elasticd.control.report import Change, JobReport, NodeReport
+from elasticd.dashboard.samples import Sample
+from elasticd.records.failure import Failure
+from elasticd.records.progress import RankProgress
+from elasticd.records.reason import Phase
+
+__all__ = ["Plain", "Sentences", "change_view", "job_row", "job_view", "node_row", "samples_view"]
+
+Plain = dict[str, object]
+
+RANKS_LIMIT = 256
+"""Of a larger world the page lists the first ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentences:
+    """How the command line says it: the page says the same."""
+
+    change: Callable[[Change], str]
+    ending: Callable[[JobReport], str]
+
+
+def job_row(report: JobReport, *, is_archive: bool) -> Plain:
+    """Return one line of the list of jobs."""
+    world = report.world if report.status.phase is Phase.RUNNING else None
+    return {
+        "job": report.spec.name,
+        "phase": report.status.phase.value,
+        "is_over": report.status.phase.is_final,
+        "is_archive": is_archive,
+        "generation": report.status.generation,
+        "nodes": len(world.nodes) if world is not None else 0,
+        "workers": world.size if world is not None else 0,
+        "wanted": report.target_nodes,
+        "restarts": report.status.restarts,
+        "message": report.message,
+        "submitted_at": report.spec.submitted_at_unix_s,
+        "by": report.spec.submitted_by,
+    }
+
+
+def node_row(report: NodeReport) -> Plain:
+    """Return one line of the list of nodes."""
+    node = report.node
+    return {
+        "node": node.node,
+        "host": node.host,
+        "slots": node.slots,
+        "used": node.slots - report.free_slots,
+        "jobs": [use.job for use in report.uses],
+        "state": "draining" if report.is_drained or node.is_draining else "ready",
+        "version": node.version,
+    }
+
+
+def job_view(
+    report: JobReport, ranks: Sequence[RankProgress], say: Sentences, *, at_unix_s: float
+) -> Plain:
+    """Return what is shown of one job but its changes and samples. `at_unix_s`: of the ranks."""
+    spec, time = report.spec, report.time
+    world = report.world if report.status.phase is Phase.RUNNING else None
+    return {
+        "job": spec.name,
+        "phase": report.status.phase.value,
+        "is_over": report.status.phase.is_final,
+        "generation": report.status.generation,
+        "message": report.message,
+        "ending": say.ending(report) if report.status.phase.is_final else "",
+        "command": " ".join((spec.entry, *spec.args)),
+        "min_nodes": spec.min_nodes,
+        "max_nodes": spec.max_nodes,
+        "wanted": report.target_nodes,
+        "restarts": report.status.restarts,
+        "by": spec.submitted_by,
+        "submitted_at": spec.submitted_at_unix_s,
+        "members": [place.node for place in world.nodes] if world is not None else [],
+        "workers": world.size if world is not None else 0,
+        "account": time.plain if time is not None else None,
+        "progress": _progress(ranks, at_unix_s),
+        "ranks": [_rank(rank, at_unix_s) for rank in ranks[:RANKS_LIMIT]],
+        "ranks_left_out": max(0, len(ranks) - RANKS_LIMIT),
+    }
+
+
+def _progress(ranks: Sequence[RankProgress], at_unix_s: float) -> Plain | None:
+    """Of the first rank that knows its steps: all ranks of a world step together."""
+    first = next((rank for rank in ranks if rank.step is not None), None)
+    if first is None:
+        return None
+    return {
+        "step": first.step,
+        "epoch": first.epoch,
+        "step_s": first.step_s,
+        "scalars": dict(first.scalars),
+        "not_finite": dict(first.not_finite),
+        "why_paused": first.why_paused,
+        "committed_at": _moment(first.committed_ago_s, at_unix_s),
+    }
+
+
+def _rank(rank: RankProgress, at_unix_s: float) -> Plain:
+    return {
+        "rank": rank.rank,
+        "generation": rank.generation,
+        "step": rank.step,
+        "output_at": _moment(rank.output_ago_s, at_unix_s),
+    }
+
+
+def _moment(ago_s: float | None, at_unix_s: float) -> int | None:
+    return round(at_unix_s - ago_s) if ago_s is not None else None
+
+
+def change_view(report: JobReport, change: Change, say: Sentences) -> Plain:
+    """Return one change of world with all that is known of it."""
+    return {
+        "generation": change.generation,
+        "at": change.at_unix_s,
+        "reason": change.reason.value,
+        "sentence": say.change(change),
+        "arrivals": report.arrivals(change),
+        "members": list(_members(report, change)),
+        "lost": list(change.lost),
+        "joined": list(change.joined),
+        "nodes": change.nodes,
+        "workers": change.world_size,
+        "total_s": change.total_s,
+        "unnoticed_s": change.unnoticed_s,
+        "phases_s": dict(change.phases_s),
+        "spent_s": dict(change.spent_s),
+        "slot_s": change.slot_s,
+        "step": change.step,
+        "lost_steps": change.lost_steps,
+        "received_bytes": change.received_bytes,
+        "note": change.note,
+        "culprit": _culprit(change.culprit) if change.culprit is not None else None,
+    }
+
+
+def _members(report: JobReport, change: Change) -> Iterable[str]:
+    """Those that told of it; of the newest world, those that it names."""
+    world = report.world
+    if world is not None and world.generation == change.generation:
+        return [place.node for place in world.nodes]
+    return change.members
+
+
+def _culprit(failure: Failure) -> Plain:
+    return {
+        "node": failure.node,
+        "host": failure.host,
+        "rank": failure.rank,
+        "ending": failure.ending,
+        "exception": failure.exception,
+        "where": failure.where,
+        "traceback": failure.traceback,
+        "log_path": failure.log_path,
+        "is_hung": failure.is_hung,
+        "step": failure.step,
+    }
+
+
+def samples_view(samples: Iterable[Sample]) -> tuple[Plain, ...]:
+    """Return them in their order."""
+    return tuple(
+        {
+            "at": round(each.at_unix_s, 1),
+            "step": each.step,
+            "step_s": each.step_s,
+            "scalars": dict(each.scalars),
+        }
+        for each in samples
+    )

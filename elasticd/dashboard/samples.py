@@ -1,0 +1,48 @@
+"""What a job's progress was over time, as far as this process saw it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["SAMPLES_LIMIT", "Sample", "Samples"]
+
+SAMPLES_LIMIT = 1200
+"""Twenty minutes of one a second; then every other one goes, and they come half as often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    at_unix_s: float
+    step: int
+    step_s: float
+    """Duration of a step; 0: not known."""
+    scalars: Mapping[str, float] = field(default_factory=dict)
+
+
+class Samples:
+    """The history of one job: never longer than the limit, from its first sample to its last."""
+
+    def __init__(self) -> None:
+        self._kept: list[Sample] = []
+        self._newest: Sample | None = None
+        self._apart_s = 0.0
+
+    def add(self, sample: Sample) -> None:
+        """Take one that is newer than all others; what says nothing new about the steps is left."""
+        newest = self._newest
+        if newest is not None and sample.at_unix_s <= newest.at_unix_s:
+            return
+        self._newest = sample
+        if self._kept and sample.at_unix_s - self._kept[-1].at_unix_s < self._apart_s:
+            return
+        self._kept.append(sample)
+        if len(self._kept) > SAMPLES_LIMIT:
+            self._kept = self._kept[::2]
+            span_s = self._kept[-1].at_unix_s - self._kept[0].at_unix_s
+            self._apart_s = span_s / len(self._kept)
+
+    def all(self) -> tuple[Sample, ...]:
+        """Return them, the newest at last."""
+        last = self._newest
+        if last is None or self._kept[-1] is last:
+            return tuple(self._kept)
+        return (*self._kept, last)

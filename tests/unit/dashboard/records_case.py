@@ -1,0 +1,115 @@
+"""Records of a job that lost a worker, in a store of this process."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from elasticd.control.report import Change, JobReport
+from elasticd.dashboard.job_view import Sentences
+from elasticd.records.codec import encode
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
+from elasticd.records.incident import Incident
+from elasticd.records.job import EntryKind, JobSpec, JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.records.reason import Phase, Reason
+from elasticd.store.api import Put, StoreSettings, Txn
+from elasticd.store.memory import MemoryStore
+
+__all__ = ["BEGAN_S", "HOSTILE", "JOB", "KEYS", "SAY", "Place", "change_world", "filled"]
+
+KEYS = Keys()
+JOB = JobName("digits")
+BEGAN_S = 1_700_000_000.0
+HOSTILE = "<script>document.title = 'ran'</script><img src=x onerror=alert(1)>"
+SPEC = JobSpec(name=JOB, uid="u", entry_kind=EntryKind.SCRIPT, entry="train.py", max_nodes=4)
+CULPRIT = Failure(
+    node=NodeId("node-1"),
+    incarnation=Incarnation("i"),
+    host="host-1",
+    generation=Generation(1),
+    rank=Rank(1),
+    local_rank=0,
+    slot=Slot(0),
+    nonce=Nonce(1),
+    exit_code=1,
+    exception=f"ValueError: {HOSTILE}",
+    where="/x/train.py:12",
+    traceback=f"Traceback (most recent call last):\n  ...\nValueError: {HOSTILE}",
+    log_path="/runs/digits/gen-1/rank-1.err",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A source of records, as the command line opens them."""
+
+    store: MemoryStore
+    keys: Keys = KEYS
+    settings: StoreSettings | None = None
+    is_archive: bool = False
+
+
+def _sentence(change: Change) -> str:
+    culprit = change.culprit
+    why = f": rank {culprit.rank}, {culprit.exception}" if culprit is not None else ""
+    return f"generation {change.generation}: {change.nodes} nodes ({change.reason.value}{why})"
+
+
+def _ending(report: JobReport) -> str:
+    return f"job {report.status.phase.value}"
+
+
+SAY = Sentences(change=_sentence, ending=_ending)
+
+
+def filled(phase: Phase = Phase.WAITING) -> MemoryStore:
+    """Two nodes, of which one lost its worker and came back."""
+    store = MemoryStore()
+    put(store, KEYS.spec(JOB), SPEC)
+    put(store, KEYS.status(JOB), JobStatus(phase=phase, generation=Generation(1), restarts=1))
+    for name in ("node-0", "node-1"):
+        node = Node(
+            node=NodeId(name),
+            incarnation=Incarnation("i"),
+            host=f"host of {name}",
+            address="127.0.0.1",
+            port=1,
+            slots=2,
+        )
+        put(store, KEYS.node(node.node), node)
+    change_world(store, 1, Reason.FIRST_WORLD, ("node-0", "node-1"), 0.0)
+    change_world(store, 2, Reason.WORKER_FAILED, ("node-0",), 60.0)
+    change_world(store, 3, Reason.JOINED, ("node-0", "node-1"), 90.0)
+    return store
+
+
+def change_world(
+    store: MemoryStore, generation: int, reason: Reason, members: Sequence[str], after_s: float
+) -> None:
+    """Have these nodes tell of a generation."""
+    for name in members:
+        told = Incident(
+            generation=Generation(generation),
+            node=NodeId(name),
+            host=f"host of {name}",
+            reason=reason,
+            nodes=len(members),
+            world_size=len(members),
+            phases_s={"agree": 0.01, "step": 0.1},
+            step=100 * generation,
+            at_unix_s=BEGAN_S + after_s,
+        )
+        if reason is Reason.WORKER_FAILED:
+            told = replace(told, culprit=CULPRIT)
+        put(store, KEYS.incident(JOB, Generation(generation), NodeId(name)), told)
+
+
+def put(store: MemoryStore, key: str, record: object) -> None:
+    store.commit(Txn(then=(Put(key=key, value=encode(record)),)))
+
+
+@contextmanager
+def opened(store: MemoryStore, *, is_archive: bool = False) -> Iterator[list[Place]]:
+    yield [Place(store=store, is_archive=is_archive)]

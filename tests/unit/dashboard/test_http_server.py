@@ -1,0 +1,133 @@
+"""What a browser is served, and what not."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from elasticd.dashboard.collector import Collector
+from elasticd.dashboard.http_server import DashboardServer, is_loopback
+from elasticd.errors import EnvironmentProblem
+from elasticd.records.reason import Reason
+from elasticd.store.memory import MemoryStore
+from tests.unit.dashboard.records_case import JOB, SAY, change_world, filled, opened
+
+TOKEN = "a-token-of-some-length"
+PATIENCE_S = 30.0
+
+
+@contextmanager
+def served(store: MemoryStore, token: str = "") -> Iterator[DashboardServer]:
+    collector = Collector(lambda: opened(store), lambda: (), SAY)
+    try:
+        assert collector.newer_than(0, PATIENCE_S) is not None, "nothing was read"
+        server = DashboardServer("127.0.0.1", 0, collector, token)
+        try:
+            yield server
+        finally:
+            server.close()
+    finally:
+        collector.close()
+
+
+def get(server: DashboardServer, path: str, **headers: str) -> tuple[int, Any, bytes]:
+    port = int(server.url.rstrip("/").rpartition(":")[2])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    try:
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+def test_state_has_the_lists_and_the_job() -> None:
+    """All that the page shows, as JSON."""
+    with served(filled()) as server:
+        status, _, body = get(server, f"/api/state?job={JOB}")
+        told = json.loads(body)
+        assert status == 200
+        assert [row["job"] for row in told["jobs"]] == [JOB]
+        assert [row["node"] for row in told["nodes"]] == ["node-0", "node-1"]
+        assert [change["generation"] for change in told["changes"]] == [1, 2, 3]
+        assert told["changes"][1]["members"] == ["node-0"]
+        assert told["changes"][1]["culprit"]["where"] == "/x/train.py:12"
+        assert json.loads(get(server, "/api/state?job=other")[2])["job"] is None
+
+
+def test_page_and_nothing_else_is_served() -> None:
+    """With a policy; other paths and names are refused in a sentence."""
+    with served(filled()) as server:
+        status, headers, body = get(server, "/")
+        assert status == 200 and b"<title>elasticd</title>" in body
+        assert "script-src 'sha256-" in headers["Content-Security-Policy"]
+        assert get(server, "/etc/passwd")[0] == 404
+        assert get(server, "/api/state?job=%00&job=" + "x" * 9_000)[0] == 200
+        assert get(server, "/api/state", Host="evil.example:80")[0] == 403
+        assert get(server, "/api/state", Host="localhost:80")[0] == 200
+
+
+def test_events_tell_what_changes_while_it_is_looked_at() -> None:
+    """First all, then a new generation, alone."""
+    store = filled()
+    with served(store) as server:
+        port = int(server.url.rstrip("/").rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        connection.request("GET", f"/api/events?job={JOB}")
+        lines = connection.getresponse()
+        first = _next(lines)
+        assert [change["generation"] for change in first["changes"]] == [1, 2, 3]
+        change_world(store, 4, Reason.NODE_LOST, ("node-0",), 120.0)
+        told: dict[str, Any] = {}
+        while "changes" not in told:
+            told = _next(lines)
+        assert [change["generation"] for change in told["changes"]] == [4]
+        assert told["generations"] == [1, 2, 3, 4]
+        connection.close()
+
+
+def _next(lines: http.client.HTTPResponse) -> Any:
+    while True:
+        line = lines.readline()
+        assert line, "the stream has ended"
+        if line.startswith(b"data: "):
+            return json.loads(line.removeprefix(b"data: "))
+
+
+def test_with_a_token_data_wants_it() -> None:
+    """The page itself has no secret: it asks for the token."""
+    with served(filled(), token=TOKEN) as server:
+        assert get(server, "/", Host="gpu-1:80")[0] == 200
+        assert get(server, "/api/state")[0] == 401
+        assert get(server, "/api/events", Authorization="Bearer other")[0] == 401
+        assert get(server, "/api/state", Authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_port_that_is_taken_and_address_that_is_not_here_are_told() -> None:
+    """In a sentence that says what to give instead."""
+    with served(filled()) as server:
+        port = int(server.url.rstrip("/").rpartition(":")[2])
+        for host, number in (("127.0.0.1", port), ("192.0.2.1", 0), ("no.such.host.invalid", 0)):
+            with pytest.raises(EnvironmentProblem, match="--host, and a free port with --port"):
+                DashboardServer(host, number, server._collector)
+
+
+def test_loopback_is_known() -> None:
+    """Only there it goes without a token."""
+    assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"))
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "gpu-1", ""))
+
+
+def test_archive_is_read_once_and_said_to_be_one() -> None:
+    """A run that is over does not change."""
+    store = filled()
+    collector = Collector(lambda: opened(store, is_archive=True), lambda: (), SAY)
+    try:
+        board = collector.newer_than(0, PATIENCE_S)
+        assert board is not None
+        assert board.jobs[0]["is_archive"] is True and len(board.pages[JOB].changes) == 3
+    finally:
+        collector.close()
