@@ -85,6 +85,7 @@ def job_view(
         "submitted_at": spec.submitted_at_unix_s,
         "members": [place.node for place in world.nodes] if world is not None else [],
         "workers": world.size if world is not None else 0,
+        "steps": report.training.steps if report.training is not None else None,
         "account": time.plain if time is not None else None,
         "progress": _progress(ranks, at_unix_s),
         "ranks": [_rank(rank, at_unix_s) for rank in ranks[:RANKS_LIMIT]],

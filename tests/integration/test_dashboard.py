@@ -1,0 +1,124 @@
+"""The dashboard in a real browser: what a person sees, does, and is kept from.
+
+With ELASTICD_SHOTS=DIR the screenshots are kept there.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from elasticd.dashboard.collector import Collector
+from elasticd.dashboard.http_server import DashboardServer
+from elasticd.records.reason import Phase, Reason
+from elasticd.store.memory import MemoryStore
+from tests.fixtures.chromium import Tab, chromium_tab
+from tests.unit.dashboard.records_case import HOSTILE, JOB, SAY, change_world, filled, opened
+
+NODES = 64
+MANY_NODES_CHANGES, CHANGES = 30, 500
+"""Two thousand incidents: each node tells of the first 30 changes, one of the others."""
+PHONE = 390
+
+
+@contextmanager
+def dashboard(store: MemoryStore, *, is_archive: bool = False) -> Iterator[DashboardServer]:
+    collector = Collector(lambda: opened(store, is_archive=is_archive), lambda: (), SAY)
+    try:
+        server = DashboardServer("127.0.0.1", 0, collector)
+        try:
+            yield server
+        finally:
+            server.close()
+    finally:
+        collector.close()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with chromium_tab(tmp_path_factory.mktemp("chromium")) as tab:
+        yield tab
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    folder = Path(os.environ.get("ELASTICD_SHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_page_shows_what_happens_as_it_happens(tab: Tab, shots: Path) -> None:
+    """A change of world comes by itself, hostile words stay words, nobody else is asked."""
+    store = filled()
+    with dashboard(store) as server:
+        tab.complaints.clear()
+        tab.requests.clear()
+        tab.resize(1400, 1100)
+        tab.open(server.url)
+        tab.wait("document.querySelectorAll('#changes details').length === 3")
+        assert tab.evaluate("document.getElementById('name').textContent") == JOB
+        tab.evaluate("document.querySelectorAll('#changes summary')[1].click()")
+        words = tab.wait("document.querySelector('#changes pre')?.textContent")
+        assert HOSTILE in words
+        assert (
+            tab.evaluate("document.querySelectorAll('#changes script, #changes img').length") == 0
+        )
+        change_world(store, 4, Reason.NODE_LOST, ("node-1",), 120.0)
+        tab.wait("document.querySelectorAll('#changes details').length === 4")
+        assert tab.evaluate("document.querySelectorAll('#changes details[open]').length") == 1
+        assert "waiting" in tab.evaluate("document.title"), "and not what the script said"
+        tab.screenshot(shots / "desktop.png")
+        assert tab.complaints == []
+        assert all(url.startswith((server.url, "data:")) for url in tab.requests)
+
+
+def test_slider_goes_through_the_whole_run(tab: Tab) -> None:
+    """Also of an archive: at each moment it says who was in the world, and why."""
+    with dashboard(filled(Phase.SUCCEEDED), is_archive=True) as server:
+        tab.resize(1400, 1100)
+        tab.open(server.url)
+        tab.wait("document.getElementById('link').textContent.includes('archive')")
+        tab.wait("document.querySelectorAll('#timeline rect.in').length === 3")
+        for place, words in ((100, "first_world"), (800, "worker_failed"), (1000, "joined")):
+            tab.evaluate(
+                f"(() => {{ const it = document.getElementById('slider'); it.value = {place};"
+                " it.dispatchEvent(new Event('input')); })()"
+            )
+            tab.wait(f"document.getElementById('moment').textContent.includes('({words}')")
+        tab.press("j")
+        assert tab.wait("document.activeElement.matches('#changes summary')")
+        tab.press("t")
+        first = tab.wait("document.documentElement.dataset.theme")
+        tab.press("t")
+        assert tab.wait(f"document.documentElement.dataset.theme !== '{first}'")
+
+
+def test_page_fits_a_phone_in_the_dark(tab: Tab, shots: Path) -> None:
+    """Nothing is cut off at the side."""
+    with dashboard(filled()) as server:
+        tab.resize(PHONE, 844, is_phone=True)
+        tab.prefer("dark")
+        tab.open(server.url)
+        tab.wait("document.querySelectorAll('#changes details').length === 3")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE
+        tab.screenshot(shots / "phone.png")
+        tab.prefer("light")
+
+
+def test_page_stays_usable_with_a_long_history(tab: Tab) -> None:
+    """The newest changes are there at once, the others on wish."""
+    store = filled()
+    names = [f"node-{index}" for index in range(NODES)]
+    for generation in range(4, MANY_NODES_CHANGES):
+        change_world(store, generation, Reason.JOINED, names, 60.0 * generation)
+    for generation in range(MANY_NODES_CHANGES, CHANGES):
+        change_world(store, generation, Reason.WORKER_FAILED, names[:1], 60.0 * generation)
+    with dashboard(store) as server:
+        tab.resize(1400, 1100)
+        tab.open(server.url)
+        tab.wait("document.querySelectorAll('#changes details').length === 50")
+        tab.wait(f"document.querySelectorAll('#timeline text').length >= {NODES}")
+        tab.evaluate("document.getElementById('more').click()")
+        tab.wait("document.querySelectorAll('#changes details').length === 250")
