@@ -22,6 +22,9 @@ class JobTime:
     has_steps: bool = False
     """Else no steps were seen: `train` means that workers ran."""
 
+    at_unix_s: float = 0.0
+    """When the node of rank 0 last wrote, by its clock; 0: not known."""
+
     @property
     def total_s(self) -> float:
         return sum(self.seconds.values())
@@ -68,4 +71,5 @@ def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTim
         seconds=total(map(causes_of, (found.seconds, *parts))),
         wanted_s=found.wanted_s,
         has_steps=found.has_steps,
+        at_unix_s=found.at_unix_s,
     )

@@ -86,6 +86,7 @@ def job_view(
         "members": [place.node for place in world.nodes] if world is not None else [],
         "workers": world.size if world is not None else 0,
         "steps": report.training.steps if report.training is not None else None,
+        "told_at": time.at_unix_s if time is not None else 0.0,
         "account": time.plain if time is not None else None,
         "progress": _progress(ranks, at_unix_s),
         "ranks": [_rank(rank, at_unix_s) for rank in ranks[:RANKS_LIMIT]],

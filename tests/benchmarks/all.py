@@ -28,6 +28,7 @@ QUICK = {
     "node_loss": 1,
     "agent_cost": 1,
     "scrape": 50,
+    "dashboard": 3,
     "growth": 1,
     "inprocess_recovery": 4,
     "planned_leave": 1,
