@@ -7,6 +7,7 @@ starts it, before and after a thousand scrapes.
 
 import http.client
 import json
+import os
 import signal
 import threading
 import time
@@ -52,8 +53,9 @@ SETTLE_S = 3.0
 
 
 def measure(trials: int) -> Result:
+    load_before = os.getloadavg()[0]
     with workplace() as folder:
-        answers_s, body = _answers(folder, trials)
+        answers_s, cpu_s, body = _answers(folder, trials)
         before_mb, after_mb, live_s = _memory(folder)
     series = [line for line in body.splitlines() if not line.startswith("#")]
     answered = Series(name="an answer of three jobs", values=tuple(answers_s))
@@ -61,6 +63,7 @@ def measure(trials: int) -> Result:
     figures = (
         Figure(name="/metrics of three jobs, p50", value=answered.at(0.5)),
         Figure(name="/metrics of three jobs, p99", value=answered.at(0.99), target=0.02),
+        Figure(name="processor time of one, client included, mean", value=cpu_s),
         Figure(name="series of three jobs", value=len(series), unit="", target=300),
         Figure(name="bytes of the answer", value=len(body.encode()) / 1000, unit="kB"),
         Figure(name="agent, resident, before the first scrape", value=before_mb, unit="MB"),
@@ -76,23 +79,35 @@ def measure(trials: int) -> Result:
         title="A scrape of the metrics",
         command=f"python -m tests.benchmarks.scrape --trials {trials}",
         method=METHOD,
+        notes=(_noise(load_before),),
         series=(answered, live),
         figures=figures,
     )
 
 
-def _answers(folder: Path, trials: int) -> tuple[list[float], str]:
-    """Ask for the metrics of three jobs, again and again; seconds, and one answer."""
+def _noise(load_before: float) -> str:
+    """Say how much else the machine did; more than its cores could serve makes answers late."""
+    after, cores = os.getloadavg()[0], os.cpu_count()
+    return f"Load average at the start {load_before:.1f}, at the end {after:.1f}, on {cores} cores."
+
+
+def _answers(folder: Path, trials: int) -> tuple[list[float], float, str]:
+    """Ask for the metrics of three jobs, again and again.
+
+    Returns seconds of each, mean seconds of processor time, and one answer.
+    """
     with _served(folder) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
         took_s, body = [], b""
+        before_s = time.process_time()
         for _ in range(trials):
             began_s = time.perf_counter()
             connection.request("GET", "/metrics")
             body = connection.getresponse().read()
             took_s.append(time.perf_counter() - began_s)
         connection.close()
-    return took_s, body.decode()
+        cpu_s = (time.process_time() - before_s) / trials
+    return took_s, cpu_s, body.decode()
 
 
 @contextmanager
@@ -209,7 +224,8 @@ METHOD = (
         f"{JOBS} jobs with {WORKERS} workers each on one node, {CHANGES} changes and {SCALARS} "
         "numbers of `commit` in each, a keeper's file each. One connection, one request after the "
         "other, from request to the last byte, by a client in the same process. The thread that "
-        "owns the jobs is another one, as in an agent."
+        "owns the jobs is another one, as in an agent. The processor time is that of the "
+        "process: other work on the machine changes it little."
     ),
     (
         f"Memory: VmRSS (10^6 bytes) of an agent without a job, {SETTLE_S:g} s after its start "
