@@ -16,8 +16,8 @@ from elasticd.rendezvous.decide import RACES_BEFORE_REREAD, decide, wake_at_s
 from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.account.incident_file import IncidentFile
-from elasticd_agent.account.recording import listen, plain, recording_of
+from elasticd_agent.account.incidents import Incidents
+from elasticd_agent.account.recording import listen, recording_of
 from elasticd_agent.clock import now_s
 from elasticd_agent.host import Host
 from elasticd_agent.journal_file import JournalFile
@@ -106,8 +106,9 @@ class Runner:
         )
         self.account = host.accounts.of(spec, now_s())
         listen(self.account, self.workers.attached)
+        folder = host.run_folder / spec.name
+        self._incidents = Incidents(self.account, folder, self._performer.perform)
         self._recording = recording_of(self.account, host, incarnation)
-        self._incidents = IncidentFile(host.run_folder / spec.name)
         self._meter = host.meters.open(spec)
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
         self.workers.attached.progressed = self._progressed
@@ -240,11 +241,7 @@ class Runner:
                 self._recording.write(self.state, now_s(), is_last=True)
                 self._performer.perform(replace(effect, result=result))
             case fx.WriteIncident(incident=incident):
-                incident = replace(
-                    incident, spent_s=plain(self.account.change_s(incident.generation))
-                )
-                self._incidents.add(incident)
-                self._performer.perform(replace(effect, incident=incident))
+                self._incidents.tell(incident)
                 self._recording.write(self.state, now_s())
             case fx.Retire():
                 self.retired = Retired(
@@ -281,7 +278,8 @@ class Runner:
         return True
 
     def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
-        self.account.told(slot, nonce, told, now_s())
+        if self.account.told(slot, nonce, told, now_s()):
+            self._incidents.tell_way()
         worker = self.state.workers.get(slot)
         if worker is not None and worker.nonce == nonce:
             self._meter.tell(worker.rank, worker.generation, told)

@@ -157,7 +157,9 @@ def unkept_lines(report: JobReport) -> list[str]:
 def uncounted_lines(report: JobReport) -> list[str]:
     """Say what the phases of all changes leave out."""
     if not report.status.is_in_process:
-        why = "the time until a failure could be noticed, and what the script needs to come back"
+        why = "the time until a failure could be noticed"
+        if "step" not in report.lost_s:
+            why += ", and what the script needs to come back"
         return [f"not in it: {why}"]
     if not report.unnoticed_s:
         return []

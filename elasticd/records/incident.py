@@ -24,9 +24,10 @@ PHASES = (
 )
 """Seconds on the node's own clock. detect: fact seen to proposal sent; agree: proposal to world
 seen. Restart mode: stop: world seen to the last old worker reaped; start: to the last new worker
-running. In-process mode, of the slowest worker here: push: world seen to the worker out of the
-generation before, less abort: closing its group; form: the new one; compare: who has the newest
-state; copy: to those without it; step: to the first commit."""
+running; step, where the script says how far it is: from there to the slowest worker's first step.
+In-process mode, of the slowest worker here: push: world seen to the worker out of the generation
+before, less abort: closing its group; form: the new one; compare: who has the newest state; copy:
+to those without it; step: to the first commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,8 @@ class Incident:
     """How long no step had ended here when the change was noticed, beyond a step's own time; 0 for
     less than a second, where it was planned, in a pause, and where it is not known."""
     step: int | None = None
-    """Steps applied when the generation had made its first; None: not seen (restart mode)."""
+    """Steps applied when the generation had made its first; None: not seen (restart mode, where the
+    script does not say)."""
     lost_steps: int = 0
     received_bytes: int = 0
     """State that came from other ranks to this node's workers."""

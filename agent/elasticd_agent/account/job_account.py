@@ -53,6 +53,8 @@ class _Track:
     """But its script says how far it is."""
     way: TimeCause = TimeCause.START
     """What the slot was held for before its worker ran."""
+    way_s: float = 0.0
+    """How long after that its first step was made."""
     measured: Mapping[TimeCause, float] = field(default_factory=dict)
     """Its sums as they were last counted."""
     fault_s: float | None = None
@@ -172,25 +174,43 @@ class JobAccount:
         if beat.generation and beat.step > track.step and until_s > held.since_s:
             self._settle_steps(slot, track, sums, step=beat.step, until_s=until_s)
 
-    def told(self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float) -> None:
-        """Count exactly what a script of restart mode says of its steps."""
+    def told(self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float) -> bool:
+        """Count exactly what a script of restart mode says of its steps.
+
+        True: with this one all workers here have made their first step.
+        """
         track, held = self._tracks.get(slot), self.account.slots.get(slot)
         if track is None or held is None or not track.is_running:
-            return
+            return False
+        is_first = not track.is_told or track.nonce != nonce
         self.has_steps = True
         self._newest = told
         newest_s = now_s - max(0.0, told.told_ago_s)
-        if not track.is_told or track.nonce != nonce:
+        if is_first:
             track.nonce, track.is_told, track.measured = nonce, True, {}
             track.step = told.first_step
             # It ran all the time, and this was its way to the first step.
             first_s = newest_s - max(0.0, told.stepping_s)
+            track.way_s = max(0.0, first_s - held.since_s)
+            self._change[track.way] = self._change.get(track.way, 0.0) + track.way_s
             self._settle(slot, first_s, [(track.way, math.inf)])
             self._begin_generation(self.generations.newest)
         track.step_s = told.step_s
         if told.step > track.step:
             sums = {TimeCause.SAVE: told.save_s}
             self._settle_steps(slot, track, sums, step=told.step, until_s=newest_s)
+        running = [each for each in self._tracks.values() if each.is_running]
+        return is_first and all(each.is_told for each in running)
+
+    @property
+    def way_s(self) -> float:
+        """Seconds of the slowest worker here, in restart mode, from its start to its first step."""
+        return max((each.way_s for each in self._tracks.values()), default=0.0)
+
+    @property
+    def repeated_steps(self) -> int:
+        """Steps, the newest one included, that an earlier generation had made from there on."""
+        return max(0, self._redo_until - self._newest.step + 1)
 
     def know_furthest(self, step: int) -> None:
         """Take note that the job had come so far before this node had any part in it."""

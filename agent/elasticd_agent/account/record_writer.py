@@ -76,6 +76,16 @@ class RecordWriter:
         if reading.progress is not None:
             self._write_progress(reading, reading.progress)
 
+    def furthest(self, uid: str) -> int:
+        """Return the newest step that others wrote of the job; 0: none.
+
+        Raises:
+            ElasticdError: etcd does not answer, or the record is of a newer schema.
+        """
+        item = self._store.get(self._keys.progress(self._job))
+        found = decode(JobProgress, item.value) if item is not None else None
+        return found.step if found is not None and found.uid == uid else 0
+
     # --- this agent's account ---------------------------------------------------------------------
 
     def _write_spent(self, reading: Reading) -> None:

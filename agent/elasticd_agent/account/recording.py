@@ -129,7 +129,17 @@ def recording_of(account: JobAccount, host: Host, incarnation: Incarnation) -> R
     if account.writer is None:
         life = life_of(incarnation)
         account.writer = RecordWriter(host.store, host.keys, account.spec.name, life)
+        _ask_furthest(account, account.writer, host)
     return Recording(account, account.writer, host.courier, host.lease)
+
+
+def _ask_furthest(account: JobAccount, writer: RecordWriter, host: Host) -> None:
+    """Where all other nodes are gone, steps that they had made would be taken for new ones."""
+    host.courier.send(
+        lambda: writer.furthest(account.spec.uid),
+        lambda step: host.post(lambda: account.know_furthest(step)),
+        lambda error: log.debug("progress.not_read", job=account.spec.name, why=str(error)),
+    )
 
 
 def plain(seconds: Mapping[TimeCause, float]) -> Mapping[str, float]:

@@ -16,7 +16,7 @@ from elasticd.records.incident import Incident
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
 from elasticd.records.reason import Reason
-from elasticd.records.time_spent import TimeSpent
+from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.member import desired_result
@@ -25,6 +25,7 @@ from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import runner as module
 from elasticd_agent.account.account_book import AccountBook
+from elasticd_agent.account.job_account import JobAccount
 from elasticd_agent.attached import Attached
 from elasticd_agent.courier import Courier
 from elasticd_agent.host import Host
@@ -53,12 +54,15 @@ class NoWorkers:
 
 class Scene:
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, run_folder: Path = Path("/nowhere")
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        run_folder: Path = Path("/nowhere"),
+        store: MemoryStore | None = None,
     ) -> None:
         monkeypatch.setattr(module, "Workers", NoWorkers)
-        self.store, self.courier = MemoryStore(), Courier()
+        self.store, self.courier = store or MemoryStore(), Courier()
         self.lease = self.store.grant(5.0, lambda: None)
-        inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self.inbox = inbox = queue.SimpleQueue[Item]()
         self.runners: dict[JobName, Runner] = {}
         self.meters = JobMeters()
         guard = JobGuard(inbox.put, self.runners)
@@ -158,9 +162,54 @@ def test_an_incident_says_what_the_change_cost_and_the_account_follows_it(
     assert decode(Incident, item.value).spent_s == {"recover": 3.0}
     (spent,) = scene.store.list(KEYS.times_spent(JOB)).items
     assert decode(TimeSpent, spent.value).slots == 1
-    scene.runner._incidents.wait(WAIT_S)
+    scene.runner._incidents.file.wait(WAIT_S)
     (line,) = (tmp_path / JOB / "incidents.jsonl").read_text().splitlines()
     assert json.loads(line)["spent_s"] == {"recover": 3.0}
+
+
+def test_in_restart_mode_the_way_to_the_first_step_is_told_when_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same record once more, with what it adds; only once, and of the standing world."""
+    scene = Scene(monkeypatch, tmp_path)
+    account, one = scene.runner.account, Generation(1)
+    costs = iter([{TimeCause.RECOVER: 1.0}, {TimeCause.RECOVER: 2.5}])
+    monkeypatch.setattr(account, "change_s", lambda _: next(costs))
+    monkeypatch.setattr(JobAccount, "way_s", 2.5)
+    account.generations.see(one, 0.0)
+    incident = Incident(
+        generation=one, node=name(0), host="h", reason=Reason.NODE_LOST, phases_s={"start": 0.5}
+    )
+    scene.runner._perform(fx.WriteIncident(incident=incident))
+    scene.runner._incidents.tell_way()
+    scene.runner._incidents.tell_way()
+    scene.done()
+    item = scene.store.get(KEYS.incident(JOB, one, name(0)))
+    assert item is not None
+    found = decode(Incident, item.value)
+    assert found.phases_s == {"start": 0.5, "step": 2.5}
+    assert found.spent_s == {"recover": 3.5}
+    assert found.step == 0
+
+
+def test_an_agent_learns_how_far_the_job_was_before_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else steps that are done again after all nodes were lost would count as new ones."""
+    scene = Scene(monkeypatch)
+    progress = JobProgress(uid=scene.runner.spec.uid, step=70)
+    scene.store.commit(Txn(then=(Put(key=KEYS.progress(JOB), value=encode(progress)),)))
+    writer = scene.runner.account.writer
+    assert writer is not None
+    assert writer.furthest(scene.runner.spec.uid) == 70
+    assert writer.furthest("another") == 0
+    known: list[int] = []
+    monkeypatch.setattr(JobAccount, "know_furthest", lambda self, step: known.append(step))
+    again = Scene(monkeypatch, store=scene.store)
+    again.done()
+    while not again.inbox.empty():
+        again.inbox.get()()
+    assert known == [70]
 
 
 def test_the_account_is_written_again_before_the_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:

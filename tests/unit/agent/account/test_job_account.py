@@ -337,19 +337,21 @@ def test_in_restart_mode_a_worker_that_runs_trains() -> None:
     assert not told.account.has_steps
 
 
-def progressed(told: Accounted, step: int, *, first: int, stepping_s: float, **more: float) -> None:
+def progressed(told: Accounted, step: int, *, first: int, stepping_s: float, **more: float) -> bool:
     """What a script of restart mode says now, `stepping_s` after its first call."""
     said = Progressed(step=step, first_step=first, stepping_s=stepping_s, step_s=1.0, **more)  # type: ignore[arg-type]
-    told.account.told(Slot(0), NONCE, said, told.now_s)
+    return told.account.told(Slot(0), NONCE, said, told.now_s)
 
 
 def test_a_script_that_says_how_far_it_is_is_counted_from_its_first_step() -> None:
     """Its way there was no training, nor is what it waits for its checkpoints."""
     told = running_job()
     told.now_s += 6.0
-    progressed(told, 1, first=1, stepping_s=0.0)
+    assert progressed(told, 1, first=1, stepping_s=0.0), "the only worker has made its first step"
+    assert told.account.way_s == 6.0
+    assert told.account.change_s(ONE)[T.START] == 11.0
     told.now_s += 10.0
-    progressed(told, 11, first=1, stepping_s=10.0, save_s=3.0)
+    assert not progressed(told, 11, first=1, stepping_s=10.0, save_s=3.0)
     assert told.spent() == {T.WAIT: 4.0, T.START: 11.0, T.TRAIN: 7.0, T.SAVE: 3.0}
     assert told.account.has_steps
     assert told.account.newest.step == 11
@@ -369,6 +371,7 @@ def test_steps_since_the_checkpoint_are_redone_after_a_restart() -> None:
     told.now_s += 5.0
     said = Progressed(step=11, first_step=11, step_s=1.0)
     told.account.told(Slot(0), Nonce(2), said, told.now_s)
+    assert told.account.repeated_steps == 11, "11 to 21"
     told.now_s += 20.0
     said = Progressed(step=31, first_step=11, stepping_s=20.0, step_s=1.0)
     told.account.told(Slot(0), Nonce(2), said, told.now_s)
