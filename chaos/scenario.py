@@ -110,7 +110,7 @@ class Verdict:
     """How long a worker may outlive its agent."""
     may_start_over: bool = False
     """All copies of the state may die at once; there are no checkpoints yet."""
-    account_within: float = 0.0
+    account_within: float = 0.01
     """What elasticd's account of the time may differ from the history, as a share of the run's
     time, or else 50 ms a change; 0: it is told and not judged."""
     parity: float = 1e-9
