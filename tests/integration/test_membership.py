@@ -4,6 +4,7 @@ One job of two to three nodes lives through the module; it ends by `elasticd sto
 """
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -69,8 +70,9 @@ def test_drained_node_is_left_and_comes_back(cluster: Cluster, job: Job) -> None
     generation = job.wait_steady(3)
     job.wait_member("c")
     leaver = job.node_of(0)
-    ended = cluster.run("drain", leaver, "--why", "new disk")
-    assert (ended.code, ended.out) == (0, f"node {leaver} is being drained\n")
+    ended = cluster.run("drain", leaver, "--why", "new disk", "--wait")
+    told = f"node {leaver} is being drained\nnode {leaver} is free of jobs\n"
+    assert (ended.code, ended.out) == (0, told)
     job.wait_step(size=3, after=generation)
     assert reason_of(job) is Reason.DRAINED
     until(lambda: leaver not in job.members, lambda: job.members)
@@ -146,9 +148,14 @@ def test_unknown_node_is_answered(cluster: Cluster, job: Job) -> None:
 def test_stopped_job_leaves_the_daemons(cluster: Cluster, job: Job) -> None:
     """Its workers and pools end, the agents go on, its name is free."""
     job.wait_steady(2)
-    assert cluster.run("stop", job.name, "--why", "enough").code == 0
-    status = job.wait_phase(Phase.STOPPED)
-    assert status.message == "enough"
+    node = job.node_of(0)
+    last = cluster.run("logs", job.name, "--tail", "1", "--timestamps", "--node", node)
+    assert last.code == 0 and re.match(r"[-0-9]{10} [:0-9]{8} \S", last.out)
+    ended = cluster.run("stop", job.name, "--why", "enough", "--wait")
+    assert ended.code == 0 and f"job {job.name} is over (stopped)" in ended.out
+    assert job.status.phase is Phase.STOPPED and job.status.message == "enough"
+    for command in ("wait", "attach"):
+        assert cluster.run(command, job.name).code == 143
     running = [daemon for daemon in cluster.daemons.values() if daemon.is_running]
     assert len(running) == 2
     for daemon in running:
@@ -159,6 +166,6 @@ def test_stopped_job_leaves_the_daemons(cluster: Cluster, job: Job) -> None:
     would = cluster.run("prune", job.name, "--dry-run")
     assert would.code == 0 and "nothing was changed" in would.out
     assert cluster.run("why", job.name).code == 0
-    pruned = cluster.run("prune", job.name)
-    assert pruned.code == 0 and f"job {job.name}: " in pruned.out
+    removed = cluster.run("rm", job.name)
+    assert removed.code == 0 and f"job {job.name}: " in removed.out
     assert "There is no job" in cluster.run("why", job.name).sentence
