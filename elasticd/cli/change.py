@@ -44,8 +44,10 @@ def _wait(command: F) -> F:
     return duration_option("--timeout", "timeout_s", "With --wait: no longer than this.")(command)
 
 
-def _until(is_waiting: bool, timeout_s: float | None) -> float | None:
-    """Say until when to wait; None: not at all."""
+def _until(is_waiting: bool, timeout_s: float | None, *, at_once: str) -> float | None:
+    """Say until when to wait; None: not at all. `at_once`: a flag for what is done at once."""
+    if at_once and (is_waiting or timeout_s is not None):
+        raise CallError(f"{at_once} is done at once: leave out --wait and --timeout.")
     if timeout_s is not None and not is_waiting:
         raise CallError("--timeout says how long to wait: add --wait, or leave it out.")
     if not is_waiting:
@@ -121,7 +123,7 @@ def drain(
     With --wait until no job holds a slot there: then the machine may be switched off.
     """
     said = Said(is_dry_run=is_dry_run, is_json=is_json)
-    until_s = _until(is_waiting and not undo, timeout_s)
+    until_s = _until(is_waiting, timeout_s, at_once="--undo" if undo else "")
     if undo:
         return each_of(nodes, lambda node: _undrain(node, said, values))
     asked: list[str] = []
@@ -203,7 +205,7 @@ def stop(
     until the jobs are over, whatever their workers do before.
     """
     said = Said(is_dry_run=is_dry_run, is_json=is_json)
-    until_s = _until(is_waiting and not forget, timeout_s)
+    until_s = _until(is_waiting, timeout_s, at_once="--forget" if forget else "")
     if forget:
         return each_of(names, lambda job: _forget(job, said, values))
     asked: list[tuple[str, JobSpec]] = []

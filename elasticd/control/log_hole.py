@@ -40,11 +40,13 @@ def find_gap(read: Read, data: bytes, offset: int, size: int) -> Gap | None:
     )
     if begin is None:
         return None
-    low, high = (offset + begin) // BLOCK_BYTES, -(-size // BLOCK_BYTES)
+    # Who stood in the middle of what is a hole by now begins in the middle of a block of it.
+    start = offset + len(data[:begin].rstrip(b"\0"))
+    low, high = start // BLOCK_BYTES, -(-size // BLOCK_BYTES)
     while high - low > 1:
         middle = (low + high) // 2
         if read(middle * BLOCK_BYTES, BLOCK_BYTES) == _ZEROS:
             low = middle
         else:
             high = middle
-    return Gap(offset + begin, min(size, high * BLOCK_BYTES))
+    return Gap(start, min(size, high * BLOCK_BYTES))

@@ -17,6 +17,7 @@ OWN = (
 """What each host has for itself, or follows from something else."""
 PARTS = ("limits", "checkpoint")
 FLAGS = {
+    "log_max_bytes": "log-max",
     "user_error": "max-restarts",
     "node_loss": "max-node-losses",
     "options": "storage-options",

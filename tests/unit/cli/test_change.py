@@ -92,6 +92,8 @@ def test_stop_says_what_is_not_over_in_time(
     assert store.list(KEYS.wants(JOB)).items
     assert main(["stop", JOB, "--timeout", "5"]) == 2
     assert "add --wait" in capfd.readouterr().err
+    assert main(["drain", "a", "--undo", "--wait"]) == 2
+    assert "--undo is done at once" in capfd.readouterr().err
 
 
 def test_drain_waits_until_no_job_holds_the_node(

@@ -28,6 +28,14 @@ def test_hole_is_found_in_whatever_is_read(head: int, hole: int, tail: int, chun
     assert len(reads) <= 9
 
 
+def test_reader_that_was_overtaken_begins_in_the_middle_of_the_hole() -> None:
+    """It stood where the disk was given back meanwhile; it shows no zero of it."""
+    log = b"a" * BLOCK_BYTES + bytes(9 * BLOCK_BYTES) + b"z"
+    offset = 2 * BLOCK_BYTES + 100
+    found = find_gap(lambda at, count: log[at : at + count], log[offset:], offset, len(log))
+    assert found == Gap(offset, 10 * BLOCK_BYTES)
+
+
 def test_zeros_that_a_script_wrote_are_no_hole() -> None:
     """Unless there are as many as a block, on a block's border."""
     data = b"a" * 100 + bytes(2 * BLOCK_BYTES - 200) + b"b" * 100
