@@ -48,3 +48,10 @@ def test_status_shows_what_a_script_of_restart_mode_told(local: LocalRun) -> Non
     archived = json.loads(local.command("status", "told", "--json").out)
     assert archived["status"]["restarts"] == 1
     assert not archived["status"]["is_in_process"]
+    why = json.loads(local.command("why", "told", "--json").out)
+    spent_s = why["account"]["seconds"]
+    assert why["account"]["has_steps"] and spent_s["train"] > 0.0
+    # The way of both workers to their first step was no training, and stands with its change.
+    change = why["changes"][-1]
+    assert change["step"] == 21
+    assert spent_s["recover"] >= change["spent_s"]["recover"] >= change["phases_s"]["step"] > 0.0

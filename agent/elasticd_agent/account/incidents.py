@@ -49,7 +49,7 @@ class Incidents:
             incident,
             phases_s=phases_s,
             spent_s=spent_s,
-            step=self._account.newest.step,
+            step=self._account.first_step,
             lost_steps=self._account.repeated_steps,
         )
         self._write(incident)

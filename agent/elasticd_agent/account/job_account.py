@@ -55,6 +55,8 @@ class _Track:
     """What the slot was held for before its worker ran."""
     way_s: float = 0.0
     """How long after that its first step was made."""
+    first_step: int = 0
+    """Its number, by the script."""
     measured: Mapping[TimeCause, float] = field(default_factory=dict)
     """Its sums as they were last counted."""
     fault_s: float | None = None
@@ -188,7 +190,7 @@ class JobAccount:
         newest_s = now_s - max(0.0, told.told_ago_s)
         if is_first:
             track.nonce, track.is_told, track.measured = nonce, True, {}
-            track.step = told.first_step
+            track.step = track.first_step = told.first_step
             # It ran all the time, and this was its way to the first step.
             first_s = newest_s - max(0.0, told.stepping_s)
             track.way_s = max(0.0, first_s - held.since_s)
@@ -208,9 +210,14 @@ class JobAccount:
         return max((each.way_s for each in self._tracks.values()), default=0.0)
 
     @property
+    def first_step(self) -> int:
+        """The first that the scripts here told of in this generation; 0: they tell nothing."""
+        return max((each.first_step for each in self._tracks.values()), default=0)
+
+    @property
     def repeated_steps(self) -> int:
-        """Steps, the newest one included, that an earlier generation had made from there on."""
-        return max(0, self._redo_until - self._newest.step + 1)
+        """Steps from the first one on, that included, which an earlier generation had made too."""
+        return max(0, self._redo_until - self.first_step + 1)
 
     def know_furthest(self, step: int) -> None:
         """Take note that the job had come so far before this node had any part in it."""

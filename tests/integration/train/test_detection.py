@@ -5,6 +5,7 @@ limit without progress is longer than what others wait in a collective for someb
 middle of a step (5 s), so that the two can be told apart.
 """
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -41,6 +42,13 @@ def job(cluster: Cluster) -> Iterator[Job]:
     training = next(iter(job.results.values())).training
     assert training is not None
     assert (training.repeated, training.skipped) == (0, 0)
+    # One agent lived through it all, and each second of its slots has its cause.
+    account = json.loads(cluster.run("why", job.name, "--json").out)["account"]
+    spent_s = account["seconds"]
+    assert account["has_steps"] and spent_s["unexplained"] == 0.0
+    assert min(spent_s[each] for each in ("train", "start", "notice", "recover")) > 0.0
+    assert sum(spent_s.values()) == pytest.approx(account["total_s"], abs=0.1)
+    assert account["goodput"] == pytest.approx(spent_s["train"] / account["total_s"], abs=0.01)
 
 
 def assert_replaced(cluster: Cluster, job: Job, generation: int, rank: int) -> str:

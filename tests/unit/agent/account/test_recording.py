@@ -1,0 +1,115 @@
+"""When an agent writes down its account, and what stands in it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elasticd.errors import ElasticdError, Unavailable
+from elasticd.rendezvous import event as ev
+from elasticd_agent.account import recording as module
+from elasticd_agent.account.record_writer import Reading
+from elasticd_agent.account.recording import EVERY_S, Recording
+from tests.unit.agent.account.account_case import Accounted, beat, training_job
+from tests.unit.rendezvous.facts import NOW_S
+
+
+class Courier:
+    """Keeps what it is given until the test has it answered."""
+
+    def __init__(self) -> None:
+        self.errands: list[Callable[[], object]] = []
+        self.failed: list[Callable[[ElasticdError], None]] = []
+        self.answers: list[Callable[[Any], None]] = []
+
+    def send(self, errand: Any, answer: Any, failed: Any) -> None:
+        self.errands.append(errand)
+        self.answers.append(answer)
+        self.failed.append(failed)
+
+
+class Lease:
+    deadline_s = float("inf")
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+
+    def write(self, reading: Reading) -> None:
+        self.readings.append(reading)
+
+
+class Scene:
+    def __init__(self, told: Accounted) -> None:
+        self.told, self.courier, self.writer = told, Courier(), Writer()
+        lease = Lease()
+        self.recording = Recording(
+            told.account,
+            self.writer,  # type: ignore[arg-type]
+            self.courier,  # type: ignore[arg-type]
+            lambda: lease,  # type: ignore[arg-type, return-value]
+        )
+
+    def write(self, *, is_last: bool = False) -> None:
+        self.recording.write(self.told.state, self.told.now_s, is_last=is_last)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(module, "now_s", lambda: NOW_S)
+    return Scene(training_job(1))
+
+
+def test_a_write_is_due_every_15_seconds(scene: Scene) -> None:
+    assert scene.recording.wake_s == NOW_S + EVERY_S
+    scene.recording.take_due(scene.told.state, NOW_S + 14.0)
+    assert not scene.courier.errands
+    scene.recording.take_due(scene.told.state, NOW_S + 15.0)
+    assert len(scene.courier.errands) == 1
+    assert scene.recording.wake_s == NOW_S + 30.0
+
+
+def test_of_many_nodes_each_writes_less_often(scene: Scene) -> None:
+    """About one write a second for the whole job."""
+    world = scene.told.state.world
+    assert world is not None
+    many = replace(world, nodes=world.nodes * 32)
+    scene.recording.write(replace(scene.told.state, world=many), NOW_S)
+    assert scene.recording.wake_s == NOW_S + 64.0
+
+
+def test_one_write_is_under_way_at_a_time_and_the_last_goes_all_the_same(scene: Scene) -> None:
+    scene.write()
+    scene.write()
+    assert len(scene.courier.errands) == 1
+    scene.courier.failed[0](Unavailable("nobody answers"))
+    scene.write()
+    assert len(scene.courier.errands) == 2
+    scene.write(is_last=True)
+    assert len(scene.courier.errands) == 3
+
+
+def test_a_node_that_may_not_write_does_not_try(scene: Scene) -> None:
+    scene.told.tell(ev.LeaseUncertain())
+    scene.write()
+    assert not scene.courier.errands
+
+
+def test_the_node_of_rank_0_says_how_far_the_job_is(scene: Scene) -> None:
+    told = scene.told
+    told.now_s += 10.0
+    beat(told, 15, samples=960)
+    scene.write(is_last=True)
+    scene.courier.errands[0]()
+    (reading,) = scene.writer.readings
+    assert reading.spent.seconds == {"start": 10.0, "train": 10.0}
+    assert (reading.spent.slots, reading.spent.generation, reading.spent.is_last) == (1, 1, True)
+    assert reading.spent.generation_s == 16.0
+    assert reading.progress is not None
+    assert (reading.progress.step, reading.progress.samples) == (15, 960)
+    assert reading.progress.has_steps
+    # Of four nodes of one slot each, for the 20 s since it was told of the job.
+    assert reading.progress.wanted_s == 80.0
+    assert len(reading.present) == 2
