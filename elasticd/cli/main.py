@@ -26,6 +26,7 @@ COMMANDS = {
     "status": ("elasticd.cli.jobs.status:status", "Show jobs, or one job."),
     "nodes": ("elasticd.cli.jobs.nodes:nodes", "Show the nodes of the cluster."),
     "logs": ("elasticd.cli.jobs.logs:logs", "Print what a job's workers wrote."),
+    "top": ("elasticd.cli.views.top:top", "Watch jobs and nodes in the terminal."),
     "dashboard": ("elasticd.cli.views.dashboard:dashboard", "Show all of that in the browser."),
     "why": ("elasticd.cli.show:why", "Tell what changed in a job, why, and what it cost."),
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),

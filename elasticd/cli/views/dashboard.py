@@ -1,21 +1,18 @@
 """`elasticd dashboard`: a page in the browser, for a cluster, the runs of this machine, or both."""
 
-import os
 import threading
-from collections.abc import Hashable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from elasticd.cli import words
-from elasticd.cli.connect import log_dir_of, settings_from, where_options
+from elasticd.cli.connect import where_options
 from elasticd.cli.source import sources
-from elasticd.control.folder import local_jobs
+from elasticd.cli.views.runs import which_runs
+from elasticd.cli.views.sentences import SENTENCES
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer, is_loopback
-from elasticd.dashboard.job_view import Sentences
 from elasticd.errors import CallError, NotFound
 
 __all__ = ["dashboard"]
@@ -50,8 +47,7 @@ def dashboard(host: str, port: int, token_file: Path | None, **values: Any) -> i
     # What is wrong with --etcd is said before anything listens; a run may come later.
     with suppress(NotFound), sources(values):
         pass
-    say = Sentences(change=words.timeline, ending=lambda report: words.ending(report.status))
-    collector = Collector(lambda: sources(values), lambda: _which(values), say)
+    collector = Collector(lambda: sources(values), lambda: which_runs(values), SENTENCES)
     try:
         server = DashboardServer(host, port, collector, token)
         click.echo(f"The dashboard is at {server.url} (Ctrl-C ends it).")
@@ -62,14 +58,6 @@ def dashboard(host: str, port: int, token_file: Path | None, **values: Any) -> i
     finally:
         collector.close()
     return 0
-
-
-def _which(values: dict[str, Any]) -> Hashable:
-    """Name the local runs that there are; a cluster is always the same one."""
-    if settings_from(values, os.environ) is not None:
-        return ()
-    folder = Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()
-    return tuple((found.job, found.is_live()) for found in local_jobs(folder))
 
 
 def _token(path: Path | None) -> str:

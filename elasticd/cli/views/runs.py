@@ -1,0 +1,19 @@
+"""Which local runs there are now: a view opens its sources anew where that changes."""
+
+import os
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+from elasticd.cli.connect import log_dir_of, settings_from
+from elasticd.control.folder import local_jobs
+
+__all__ = ["which_runs"]
+
+
+def which_runs(values: dict[str, Any]) -> Hashable:
+    """Name the local runs, and which of them go on; a cluster is always the same one."""
+    if settings_from(values, os.environ) is not None:
+        return ()
+    folder = Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()
+    return tuple((found.job, found.is_live()) for found in local_jobs(folder))

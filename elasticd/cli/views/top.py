@@ -1,0 +1,126 @@
+"""`elasticd top`: jobs, nodes and what happens, twice a second in a terminal."""
+
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from elasticd.cli.change import drain, scale
+from elasticd.cli.connect import where_options
+from elasticd.cli.main import complain
+from elasticd.cli.source import sources
+from elasticd.cli.views.keyboard import Keyboard
+from elasticd.cli.views.runs import which_runs
+from elasticd.cli.views.sentences import SENTENCES
+from elasticd.cli.views.top_frame import frame
+from elasticd.dashboard.board import Board
+from elasticd.dashboard.collector import Collector
+from elasticd.errors import ElasticdError, NotFound, Unavailable
+
+__all__ = ["top"]
+
+FRAME_S = 0.5
+FIRST_S = 15.0
+"""For the first frame: an etcd far away, agents that do not answer."""
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--once", "is_once", is_flag=True, help="One frame, for scripts.")
+@where_options
+def top(job: str | None, is_once: bool, **values: Any) -> int:
+    """Show jobs, nodes, step rates, where the time goes and what changed, twice a second.
+
+    Of a cluster (--etcd), else of the local runs in --log-dir. JOB is the one whose details are
+    shown; the arrow keys choose another. Without a terminal it shows one frame.
+    """
+    with suppress(NotFound), sources(values):
+        pass  # What is wrong with --etcd is said before the screen is taken.
+    collector = Collector(lambda: sources(values), lambda: which_runs(values), SENTENCES)
+    console = Console(highlight=False)
+    try:
+        board = collector.newer_than(0, FIRST_S)
+        if board is None:
+            raise Unavailable(f"Nothing could be read within {FIRST_S:g} s: try again.")
+        if is_once or not console.is_terminal or not sys.stdin.isatty():
+            if board.trouble and not board.jobs:
+                raise NotFound(board.trouble)
+            console.print(_drawn(board, _chosen(board, job), console, has_keys=False))
+            return 0
+        _watch(collector, board, job, console, values)
+    finally:
+        collector.close()
+    return 0
+
+
+def _watch(
+    collector: Collector, board: Board, job: str | None, console: Console, values: dict[str, Any]
+) -> None:
+    """Draw until somebody has enough."""
+    chosen = _chosen(board, job)
+    while True:
+        with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+            key = ""
+            while key not in ("q", "s", "d"):
+                board = collector.newer_than(board.version, 0.0) or board
+                chosen = _moved(board, _chosen(board, chosen), key)
+                live.update(_drawn(board, chosen, console, has_keys=True), refresh=True)
+                key = keys.key(FRAME_S)
+        if key == "q":
+            return
+        _act(key, chosen, values)
+
+
+def _chosen(board: Board, job: str | None) -> str:
+    """Return the job asked for, else the first that is not over."""
+    if job is not None and (job in board.pages or not board.jobs):
+        return job
+    first = next((row for row in board.jobs if not row["is_over"]), None)
+    first = first or next(iter(board.jobs), None)
+    return str(first["job"]) if first is not None else ""
+
+
+def _moved(board: Board, chosen: str, key: str) -> str:
+    """Return the job above or below."""
+    names = [str(row["job"]) for row in board.jobs]
+    by = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key, 0)
+    if not by or chosen not in names:
+        return chosen
+    return names[max(0, min(len(names) - 1, names.index(chosen) + by))]
+
+
+def _drawn(board: Board, chosen: str, console: Console, *, has_keys: bool) -> Any:
+    return frame(
+        board,
+        chosen,
+        width=console.width,
+        height=console.height if has_keys else 1_000,
+        now_unix_s=time.time(),
+        has_keys=has_keys,
+    )
+
+
+def _act(key: str, chosen: str, values: dict[str, Any]) -> None:
+    """Ask what is wanted, ask back, and do it; whatever is wrong is a sentence on the screen."""
+    context = click.get_current_context()
+    plain = {"is_dry_run": False, "is_json": False, **values}
+    try:
+        if key == "s":
+            nodes = click.prompt(f"Nodes for job {chosen}", type=click.IntRange(1))
+            if click.confirm(f"Scale job {chosen} to {nodes} nodes?"):
+                context.invoke(scale, job=chosen, nodes=nodes, **plain)
+        else:
+            node = click.prompt("Node to take out of service")
+            if click.confirm(f"Drain node {node}?"):
+                context.invoke(drain, nodes=(node,), reason="elasticd top", **plain)
+    except ElasticdError as exc:
+        complain(str(exc))
+    except click.Abort:
+        click.echo()
+        return
+    with suppress(click.Abort):
+        click.prompt("Enter goes back", default="", show_default=False, prompt_suffix=" ")

@@ -1,0 +1,184 @@
+"""One frame of `elasticd top`: what the board knows, on a terminal of some size. Pure."""
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from elasticd.cli.words import duration, seconds
+from elasticd.dashboard.board import Board, JobPage
+
+__all__ = ["frame", "sparkline"]
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SIGNS = {
+    "running": ("▶", "green"),
+    "succeeded": ("✓", "green"),
+    "pending": ("◌", "yellow"),
+    "waiting": ("◐", "yellow"),
+    "failed": ("✕", "red"),
+    "stopped": ("■", "dim"),
+}
+TONES = {
+    "train": "green",
+    "redone": "red",
+    "notice": "red",
+    "recover": "red",
+    "restore": "red",
+    "unexplained": "magenta",
+    "start": "yellow",
+    "resize": "yellow",
+    "save": "yellow",
+    "data": "yellow",
+}
+SHADES = {"green": "█", "red": "▓", "magenta": "▓", "yellow": "▒", "dim": "░"}
+"""Colours are not the only sign."""
+KEYS = "↑↓ choose   s scale   d drain   q end"
+CHANGES_SHOWN = 6
+LEAST_WIDTH = 20
+CURVE_WIDTH = 60
+NARROW = 80
+"""Columns; below it the tables have fewer of their own."""
+
+
+def frame(
+    board: Board, chosen: str, *, width: int, height: int, now_unix_s: float, has_keys: bool
+) -> RenderableType:
+    """Return what is shown; `chosen` is the job whose details follow, of `width` columns."""
+    width = max(LEAST_WIDTH, width)
+    clock = time.strftime("%H:%M:%S", time.localtime(now_unix_s))
+    slots = sum(cast(int, node["slots"]) for node in board.nodes)
+    used = sum(cast(int, node["used"]) for node in board.nodes)
+    head = f"elasticd  {clock}  {len(board.nodes)} nodes, {used} of {slots} slots used"
+    parts: list[RenderableType] = [_line(head, "bold")]
+    if board.trouble:
+        parts.append(_line(f"! {board.trouble}", "yellow"))
+    if not board.jobs:
+        parts.append(_line("There are no jobs.", "dim"))
+    else:
+        parts.append(_jobs(board, chosen, now_unix_s, is_narrow=width < NARROW))
+    page = board.pages.get(chosen)
+    if page is not None:
+        parts += _job(page, width)
+    left = height - len(board.jobs) - 16
+    if board.nodes and left > 0:
+        parts.append(_nodes(board.nodes, left))
+    if has_keys:
+        parts += [Text(""), _line(KEYS, "dim")]
+    return Group(*parts)
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return the newest `width` values as blocks from 0 to their greatest."""
+    shown = [max(0.0, value) for value in values[-width:]]
+    most = max(shown, default=0.0)
+    if most <= 0.0:
+        return BLOCKS[0] * len(shown)
+    return "".join(BLOCKS[round(value / most * (len(BLOCKS) - 1))] for value in shown)
+
+
+def _jobs(board: Board, chosen: str, now_unix_s: float, *, is_narrow: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
+    heads = ["", "JOB", "PHASE", "NODES", "STEP", "STEPS/S"]
+    if not is_narrow:
+        heads += ["GEN", "GOODPUT", "COMMIT"]
+    for head in heads:
+        is_number = head in ("NODES", "STEP", "STEPS/S", "GEN", "GOODPUT", "COMMIT")
+        table.add_column(
+            head, no_wrap=True, overflow="ellipsis", justify="right" if is_number else "left"
+        )
+    for row in board.jobs:
+        name, phase = str(row["job"]), str(row["phase"])
+        sign, tone = SIGNS.get(phase, ("?", ""))
+        view = board.pages[name].view if name in board.pages else {}
+        now: Mapping[str, Any] = cast(Any, view.get("progress")) or {}
+        step_s = cast(float, now.get("step_s") or 0.0)
+        step = view.get("steps") or now.get("step")
+        cells = [
+            ">" if name == chosen else "",
+            name,
+            sign if is_narrow else f"{sign} {phase}",
+            f"{row['nodes']}/{row['wanted']}",
+            f"{step:,}" if step is not None else "",
+            f"{1 / step_s:.3g}" if step_s else "",
+        ]
+        if not is_narrow:
+            at = now.get("committed_at")
+            cells += [
+                str(row["generation"]),
+                _share(view),
+                f"{duration(max(0.0, now_unix_s - at))} ago" if at and not row["is_over"] else "",
+            ]
+        table.add_row(*(Text(cell) for cell in cells), style=tone if name == chosen else "")
+    return table
+
+
+def _share(view: Mapping[str, object]) -> str:
+    account: Mapping[str, Any] = cast(Any, view.get("account")) or {}
+    goodput = account.get("goodput")
+    return f"{goodput:.1%}" if goodput is not None else ""
+
+
+def _job(page: JobPage, width: int) -> list[RenderableType]:
+    """Return its rate, its account and its newest changes."""
+    said = page.view["message"] or page.view["ending"] or page.view["phase"]
+    parts: list[RenderableType] = [Text(""), _line(f"{page.view['job']}: {said}", "bold")]
+    rates = _rates(page.samples)
+    if rates:
+        curve = sparkline(rates, min(CURVE_WIDTH, width - 12))
+        parts.append(_line(f"steps/s {curve} {rates[-1]:.3g}", ""))
+    account: Mapping[str, Any] = cast(Any, page.view.get("account")) or {}
+    if account.get("total_s"):
+        parts += _account(account["seconds"], account["total_s"], width)
+    for change in reversed(page.changes[-CHANGES_SHOWN:]):
+        at = cast(float, change["at"])
+        clock = time.strftime("%H:%M:%S", time.localtime(at)) if at else "        "
+        total_s = cast(float, change["total_s"])
+        cost = f"  {seconds(total_s)}" if total_s else ""
+        tone = "red" if change["culprit"] is not None or change["lost"] else ""
+        parts.append(_line(f"{clock}  {change['sentence']}{cost}", tone))
+    return parts
+
+
+def _account(spent_s: Mapping[str, float], total_s: float, width: int) -> list[RenderableType]:
+    """Return a bar of all slot time, and the shares in words."""
+    found = sorted(
+        ((cause, value) for cause, value in spent_s.items() if value >= 0.001 * total_s),
+        key=lambda item: (item[0] != "train", -item[1]),
+    )
+    bar = Text(no_wrap=True, overflow="crop")
+    for cause, value in found:
+        tone = TONES.get(cause, "dim")
+        bar.append(SHADES[tone] * round(value / total_s * (width - 1)), style=tone)
+    words = "  ".join(f"{cause} {value / total_s:.1%}" for cause, value in found)
+    return [bar, _line(words, "dim")]
+
+
+def _rates(samples: Sequence[Mapping[str, object]]) -> list[float]:
+    found = []
+    for before, after in pairwise(samples):
+        passed_s = cast(float, after["at"]) - cast(float, before["at"])
+        if passed_s > 0.0:
+            found.append(max(0, cast(int, after["step"]) - cast(int, before["step"])) / passed_s)
+    return found
+
+
+def _nodes(nodes: Sequence[Mapping[str, object]], limit: int) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("NODE", "USED", "STATE", "JOBS"):
+        table.add_column(head, no_wrap=True, overflow="ellipsis")
+    for node in nodes[:limit]:
+        jobs = ", ".join(cast(Sequence[str], node["jobs"]))
+        cells = (node["node"], f"{node['used']}/{node['slots']}", node["state"], jobs)
+        table.add_row(*(Text(str(cell)) for cell in cells))
+    more = [_line(f"and {len(nodes) - limit} more nodes", "dim")] if len(nodes) > limit else []
+    return Group(Text(""), table, *more)
+
+
+def _line(words: str, style: str) -> Text:
+    """Return one line; what does not fit ends in dots. Words are never markup."""
+    return Text(" ".join(words.split(" ")), style=style, no_wrap=True, overflow="ellipsis")

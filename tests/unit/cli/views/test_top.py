@@ -1,0 +1,78 @@
+"""`elasticd top` as a person uses it: keys, questions, one frame for scripts."""
+
+import os
+import pty
+import select
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli.main import main
+from elasticd.control.archive import archive, records_of
+from elasticd.records.reason import Phase
+from tests.fixtures.patience import patience_s
+from tests.unit.dashboard.records_case import JOB, KEYS, filled
+
+LIMIT_S = patience_s(60.0)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A run folder with one run that is over."""
+    folder = tmp_path / "runs"
+    (folder / JOB).mkdir(parents=True)
+    records = records_of(filled(Phase.SUCCEEDED), KEYS, JOB).values()
+    archive(records, folder / JOB / "records.json")
+    return folder
+
+
+def test_one_frame_without_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For scripts, with --once or without."""
+    for flags in ((), ("--once",)):
+        assert main(["top", *flags, "--log-dir", str(runs)]) == 0
+        told = capsys.readouterr().out
+        assert JOB in told and "generation 3" in told and "choose" not in told
+
+
+def test_where_there_is_no_run_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence."""
+    assert main(["top", "--once", "--log-dir", str(tmp_path)]) != 0
+    told = capsys.readouterr().err
+    assert "There is no local run" in told and told.count("\n") == 1
+
+
+def test_keys_ask_back_and_end_it(runs: Path) -> None:
+    """`s` asks how many nodes and whether that is meant; a run that is over says no; `q` ends."""
+    argv = [sys.executable, "-m", "elasticd", "top", "--log-dir", str(runs)]
+    pid, number = pty.fork()
+    if pid == 0:
+        os.execve(argv[0], argv, {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"})
+    try:
+        _until(number, "choose")
+        os.write(number, b"s")
+        _until(number, "Nodes for job")
+        os.write(number, b"2\n")
+        _until(number, "[y/N]")
+        os.write(number, b"y\n")
+        _until(number, "Enter goes back")
+        os.write(number, b"\n")
+        _until(number, "choose")
+        os.write(number, b"q")
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    finally:
+        os.close(number)
+
+
+def _until(number: int, words: str) -> None:
+    """Read what is shown until these words are."""
+    until_s = time.monotonic() + LIMIT_S
+    shown = ""
+    while words not in shown:
+        ready, _, _ = select.select([number], [], [], max(0.0, until_s - time.monotonic()))
+        assert ready, f"{words!r} is not in {shown!r}"
+        shown += os.read(number, 1 << 16).decode(errors="replace")

@@ -1,0 +1,95 @@
+"""One frame of `elasticd top`, on wide and narrow terminals."""
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from elasticd.cli.views.top_frame import frame, sparkline
+from elasticd.dashboard.board import Board, JobPage
+
+VIEW: dict[str, Any] = {
+    "job": "digits",
+    "phase": "running",
+    "message": "",
+    "ending": "",
+    "steps": None,
+    "progress": {"step": 1234, "step_s": 0.05, "committed_at": 990.0},
+    "account": {"seconds": {"train": 60.0, "start": 40.0}, "total_s": 100.0, "goodput": 0.6},
+}
+ROW: dict[str, Any] = {
+    "job": "digits",
+    "phase": "running",
+    "is_over": False,
+    "nodes": 2,
+    "wanted": 3,
+    "generation": 7,
+    "message": "",
+}
+CHANGE: dict[str, Any] = {
+    "at": 980.0,
+    "sentence": "generation 7: 2 nodes ([bold]ValueError[/bold]: <script>)",
+    "total_s": 0.25,
+    "culprit": {"rank": 1},
+    "lost": [],
+}
+NODE: dict[str, Any] = {
+    "node": "gpu-1",
+    "slots": 8,
+    "used": 2,
+    "jobs": ["digits"],
+    "state": "ready",
+}
+SAMPLES: tuple[dict[str, Any], ...] = tuple({"at": float(at), "step": 20 * at} for at in range(5))
+PAGE = JobPage(view=VIEW, changes=(CHANGE,), samples=SAMPLES)
+BOARD = Board(version=1, jobs=(ROW,), nodes=(NODE,) * 40, pages={"digits": PAGE})
+
+
+def drawn(board: Board, width: int, height: int = 100) -> list[str]:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
+    console.print(
+        frame(board, "digits", width=width, height=height, now_unix_s=1000.0, has_keys=True)
+    )
+    return console.export_text().splitlines()
+
+
+def test_frame_says_what_runs_how_fast_and_what_happened() -> None:
+    """Words of others are never markup."""
+    text = "\n".join(drawn(BOARD, 120))
+    for words in (
+        "40 nodes, 80 of 320 slots used",
+        "▶ running",
+        "2/3",
+        "1,234",
+        "60.0%",
+        "10 s ago",
+        "steps/s ",
+        "train 60.0%  start 40.0%",
+        "generation 7: 2 nodes ([bold]ValueError[/bold]: <script>)  0.25 s",
+        "gpu-1",
+    ):
+        assert words in text, words
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 79, 80, 300])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """Forty columns are little, but a frame all the same."""
+    lines = drawn(BOARD, max(20, width), height=30)
+    assert all(len(line) <= max(20, width) for line in lines)
+    assert len(lines) <= 36
+
+
+def test_empty_cluster_and_trouble_are_said() -> None:
+    """Nothing is drawn of a job that is not there."""
+    assert "There are no jobs." in "\n".join(drawn(Board(version=1), 80))
+    board = Board(version=1, trouble="etcd does not answer")
+    assert "! etcd does not answer" in "\n".join(drawn(board, 80))
+    gone = Board(version=1, jobs=(ROW,), pages={})
+    assert "digits" in "\n".join(drawn(gone, 80))
+
+
+def test_sparkline_goes_from_nothing_to_the_greatest() -> None:
+    """The newest values, at most as many as there is room for."""
+    assert sparkline([0.0, 1.0, 2.0, 4.0], 3) == "▃▅█"
+    assert sparkline([0.0, 0.0], 5) == "▁▁"
+    assert sparkline([], 5) == ""
