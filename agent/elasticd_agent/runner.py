@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from elasticd.channel.worker import Progressed
+from elasticd.channel.worker import Beat, Progressed
 from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Slot, life_of
 from elasticd.records.job import JobSpec
 from elasticd.records.member import Peer, peer_of
@@ -12,16 +12,19 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import journal
-from elasticd.rendezvous.decide import RACES_BEFORE_REREAD, decide, wake_at_s
+from elasticd.rendezvous.decide import decide, wake_at_s
 from elasticd.rendezvous.member import is_working
 from elasticd.rendezvous.state import JobState, Me, Stage
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.account.incidents import Incidents
-from elasticd_agent.account.recording import listen, recording_of
+from elasticd_agent.account.recording import recording_of
 from elasticd_agent.clock import now_s
 from elasticd_agent.host import Host
+from elasticd_agent.job.decision_log import log_changes
 from elasticd_agent.journal_file import JournalFile
 from elasticd_agent.last_save import end_share_s
+from elasticd_agent.late.late_judge import judge_of
+from elasticd_agent.late.node_wait import NodeWaits
 from elasticd_agent.perform import Performer
 from elasticd_agent.process import pool_failure
 from elasticd_agent.warm_pool import PoolTrouble
@@ -105,13 +108,14 @@ class Runner:
             post=host.post,
         )
         self.account = host.accounts.of(spec, now_s())
-        listen(self.account, self.workers.attached)
+        self.workers.attached.heard = self._beat
         folder = host.run_folder / spec.name
         self._incidents = Incidents(self.account, folder, self._performer.perform)
         self._recording = recording_of(self.account, host, incarnation)
         self._meter = host.meters.open(spec)
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
         self.workers.attached.progressed = self._progressed
+        self.node_waits, self.late = NodeWaits(), judge_of(host, spec)
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)
@@ -151,7 +155,8 @@ class Runner:
         self.account.follow(event, self.state, at_s)
         self._journal.write(lambda: journal.line(at_s, event, effects))
         self._meter.observe(before, self.state, effects)
-        self._tell_changes(before)
+        self.late.look(self.state, at_s)
+        log_changes(self._log, before, self.state)
         self._explain_hang(before)
         for effect in effects:
             self._perform(effect)
@@ -174,7 +179,12 @@ class Runner:
 
     def wake_s(self) -> float | None:
         """When `tick` is wanted next."""
-        times = [wake_at_s(self.state), self._pool_retry_s, self._recording.wake_s]
+        times = [
+            wake_at_s(self.state),
+            self._pool_retry_s,
+            self._recording.wake_s,
+            self.late.wake_s,
+        ]
         times += [at_s for at_s, _ in self._gentle]
         return min((t for t in times if t is not None), default=None)
 
@@ -187,6 +197,7 @@ class Runner:
             self._gentle.remove(due)
             self.workers.stop(due[1])
         self._recording.take_due(self.state, at_s)
+        self.late.look(self.state, at_s)
         wake = wake_at_s(self.state)
         if wake is not None and wake <= at_s:
             self.feed(ev.Ticked())
@@ -284,6 +295,12 @@ class Runner:
         if worker is not None and worker.nonce == nonce:
             self._meter.tell(worker.rank, worker.generation, told)
 
+    def _beat(self, slot: Slot, nonce: Nonce, beat: Beat) -> None:
+        at_s = now_s()
+        self.account.beat(slot, nonce, beat, at_s)
+        if (wait := self.node_waits.hear(slot, nonce, beat, self.state, at_s)) is not None:
+            self.feed(ev.NodeWaited(wait=wait))
+
     def _post_event(self, event: ev.Event) -> None:
         self._host.post(lambda: self.feed(event))
 
@@ -313,50 +330,6 @@ class Runner:
         self.feed(ev.PoolChanged(is_ready=False, failure=failure))
 
     # --- for people ---------------------------------------------------------------------------
-
-    def _tell_changes(self, before: JobState) -> None:
-        state = self.state
-        world = state.world
-        if world is not None and world is not before.world:
-            self._log.info(
-                "world.committed",
-                generation=world.generation,
-                reason=world.reason.value,
-                size=world.size,
-                nodes=len(world.nodes),
-                is_mine=state.is_in_world,
-                proposer=world.proposer,
-            )
-        if state.adopted_arrival != before.adopted_arrival:
-            self._log.info("world.arrived", generation=state.adopted_arrival)
-        if state.failure is not None and state.failure is not before.failure:
-            failure = state.failure
-            self._log.warning(
-                "worker.failed",
-                generation=failure.generation,
-                rank=failure.rank,
-                ending=failure.ending,
-                exception=failure.exception,
-                is_secondary=failure.is_secondary,
-                in_a_row=failure.in_a_row,
-                is_slot_given_up=failure.is_last_of_slot,
-            )
-        status = state.status
-        if status is not None and status is not before.status:
-            was = before.status
-            if was is None or (was.phase, was.message) != (status.phase, status.message):
-                self._log.info(
-                    "job.status_changed", phase=status.phase.value, message=status.message
-                )
-        if state.is_replaced and not before.is_replaced:
-            self._log.warning("job.replaced", uid=self.spec.uid)
-        if state.lost_races == RACES_BEFORE_REREAD > before.lost_races:
-            self._log.warning("proposal.refused", times=state.lost_races)
-        if state.is_fenced != before.is_fenced:
-            self._log.warning("lease.uncertain" if state.is_fenced else "lease.held")
-        if state.stage is not before.stage:
-            leaving = state.leaving.value if state.leaving is not None else ""
-            self._log.info("member.stage_changed", stage=state.stage.value, leaving=leaving)
 
     def _explain_hang(self, before: JobState) -> None:
         """If the next world, or none, is due to a hang: have it written down where our ranks stand.

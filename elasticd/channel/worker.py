@@ -29,6 +29,7 @@ __all__ = [
     "Stacks",
     "Stepped",
     "ToWorker",
+    "Waits",
     "unpack_from_worker",
     "unpack_to_worker",
 ]
@@ -156,6 +157,22 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """What is typical of the last steps of a rank, in seconds."""
+
+    steps: int = 0
+    """Of so many; 0: of none yet, and nothing is known."""
+    step_s: float = 0.0
+    """Median of the time from commit to commit."""
+    wait_s: float = 0.0
+    """Median of the time in which a step waited for collectives, that is for the last rank."""
+    low_s: float = 0.0
+    """In two of three steps it waited for longer."""
+    high_s: float = 0.0
+    """In one of three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """Sent by a thread of its own, about five times a second: the process lives and gets the GIL.
 
@@ -195,6 +212,10 @@ class Beat:
     """Seconds that this process has spent in its loaders, which had no batch ready or made one."""
     save_s: float = 0.0
     """Seconds for which steps of this process have waited for copies of the state."""
+    step_wait_s: float = 0.0
+    """Seconds for which committed steps of this process have waited for collectives."""
+    waits: Waits | None = None
+    """Of the last steps of this generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,6 +126,12 @@ FLAGS: tuple[Flag, ...] = (
         "[after 1, 2, 4 ... commits, but for rounding]",
         "N",
     ),
+    _own(
+        "on-late",
+        "In-process mode: what to do about a node that all others wait for in each step; drain: "
+        "take it out, one at a time, never below MIN.  [report]",
+        "report|drain",
+    ),
     # What is saved, so that it survives the loss of all nodes
     _own(
         "checkpoint",

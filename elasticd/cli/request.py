@@ -20,6 +20,7 @@ from elasticd.errors import CallError, NotSupported
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.job import EntryKind, JobSpec, Limits
+from elasticd.records.late import OnLate
 from elasticd.store.api import StoreSettings
 
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
@@ -63,6 +64,7 @@ class RunRequest:
     output_timeout_s: float = 0.0
     log_max_bytes: int = 0
     on_nan: str = "ignore"
+    on_late: OnLate = OnLate.REPORT
     compare_every: int | None = None
     """None: after the first commits, and then ever more seldom; 0: never."""
     checkpoint: CheckpointSpec | None = None
@@ -108,6 +110,7 @@ class RunRequest:
             output_timeout_s=self.output_timeout_s,
             log_max_bytes=self.log_max_bytes,
             on_nan=self.on_nan,
+            on_late=self.on_late,
             compare_every=self.compare_every or 0,
             compares_seldom=self.compare_every != 0,
             checkpoint=self.checkpoint,
@@ -197,6 +200,7 @@ def read_request(
         output_timeout_s=_output_timeout(values["output_timeout"]),
         log_max_bytes=number.size("--log-max", values["log_max"], least=LEAST_LOG_BYTES),
         on_nan=_on_nan(values["on_nan"]),
+        on_late=_on_late(values["on_late"]),
         compare_every=(
             None
             if values["compare_every"] is None
@@ -251,6 +255,12 @@ def _on_nan(text: str | None) -> str:
     if text not in (None, "stop", "skip", "ignore"):
         raise CallError(f"--on-nan {text} is none of stop, skip, ignore.")
     return text or "ignore"
+
+
+def _on_late(text: str | None) -> OnLate:
+    if text not in (None, *OnLate):
+        raise CallError(f"--on-late {text} is none of {', '.join(OnLate)}.")
+    return OnLate(text or OnLate.REPORT)
 
 
 def _entry(

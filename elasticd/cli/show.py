@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from elasticd.cli import words
+from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.jobs.time_words import time_rows, time_sentence
 from elasticd.cli.source import job_source
@@ -36,6 +37,7 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
             "job": name,
             "status": to_plain(report.status),
             "changes": [_change_plain(change) for change in report.changes],
+            "late": to_plain(report.late),
             "progress": to_plain(ranks),
             "account": report.time.plain if report.time is not None else None,
         }
@@ -60,6 +62,8 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
             click.echo(f"          before that no step had ended for {idle}")
         if change.step is not None:
             click.echo(f"          {words.progress(change)}")
+    for line in late_history(report.late, is_over=report.status.phase.is_final):
+        click.echo(line)
     click.echo(words.ending(report.status))
     for line in (*words.standing(ranks), *words.training_lines(report)):
         click.echo(line)

@@ -18,6 +18,7 @@ from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.incident import PHASES, Incident
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
 from elasticd.records.keys import Keys
+from elasticd.records.late import LateNode, LateNodes
 from elasticd.records.member import Drain, Member, Node, Result, Saved, Training
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.world import World
@@ -92,6 +93,8 @@ class JobReport:
     """In the order of their generations; the first is the first world."""
     time: JobTime | None = None
     """Where the time of all its slots went; None: no agent wrote that."""
+    late: tuple[LateNode, ...] = ()
+    """Nodes that all others waited for, in the order in which they were found."""
     elsewhere: str = ""
     """Of a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
 
@@ -202,6 +205,7 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
     status, world = values.get(keys.status(job)), values.get(keys.world(job))
     incidents = [_incident(value) for value in _under(values, keys.incidents(job))]
     wants = [decode(Want, value) for value in _under(values, keys.wants(job))]
+    late = values.get(keys.late(job))
     return JobReport(
         spec=decode(JobSpec, spec),
         status=decode(JobStatus, status) if status is not None else JobStatus(),
@@ -210,6 +214,7 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
         wants={want.writer: want for want in wants},
         results=tuple(decode(Result, value) for value in _under(values, keys.results(job))),
         changes=_changes(incidents),
+        late=decode(LateNodes, late).nodes if late is not None else (),
         time=job_time(
             values.get(keys.progress(job)),
             _under(values, keys.times_spent(job)),

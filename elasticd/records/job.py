@@ -7,6 +7,7 @@ from enum import StrEnum
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName
+from elasticd.records.late import OnLate
 from elasticd.records.reason import Cause, Phase, Reason
 
 __all__ = [
@@ -98,6 +99,8 @@ class JobSpec:
     """Replicas are compared bit for bit every so many commits; 0: never (in-process mode)."""
     compares_seldom: bool = True
     """They are compared after the first commits of a generation, and then ever more seldom."""
+    on_late: OnLate = OnLate.REPORT
+    """What becomes of a node that all others wait for (in-process mode)."""
     checkpoint: CheckpointSpec | None = None
     """None: nothing is saved."""
     is_local: bool = False

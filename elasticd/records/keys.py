@@ -75,6 +75,9 @@ class Keys:
     def status(self, job: JobName) -> str:
         return f"{self.job(job)}status"
 
+    def late(self, job: JobName) -> str:
+        return f"{self.job(job)}late"
+
     def incidents(self, job: JobName) -> str:
         return f"{self.job(job)}incidents/"
 

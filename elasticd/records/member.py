@@ -7,6 +7,7 @@ from typing import Protocol
 
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Rank, Slot, life_of
+from elasticd.records.late import NodeWait
 from elasticd.records.reason import Reason
 
 __all__ = [
@@ -157,6 +158,8 @@ class Member:
     """A worker here is busy with something that is not training (`state.pause`)."""
     given_up: tuple[Slot, ...] = ()
     """Slots in which process after process ended: no other one is started there."""
+    wait: NodeWait | None = None
+    """How long the steps here wait for other ranks: told again when it has changed notably."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property

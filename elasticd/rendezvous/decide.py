@@ -188,6 +188,8 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
             world = state.world
             used = world.store if world is not None and state.adopted >= world.generation else None
             return replace(state, stores=tuple(store for store in stores if store != used))
+        case ev.NodeWaited(wait=wait):
+            return replace(state, wait=wait)
         case ev.LeaveRequested(reason=reason):
             if state.leaving is not None:
                 return state

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Life, NodeId, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
+from elasticd.records.late import NodeWait
 from elasticd.records.member import Member, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
@@ -21,6 +22,7 @@ __all__ = [
     "MemberSeen",
     "MemberWritten",
     "MembersListed",
+    "NodeWaited",
     "OldestFound",
     "PeerDied",
     "PoolChanged",
@@ -281,6 +283,13 @@ class WorkerPaced(_OfWorker):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWaited:
+    """The waits of this node's steps changed so much that the others are to know."""
+
+    wait: NodeWait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBroken(_OfWorker):
     """A collective broke under it, or its group could not be formed; the process is well."""
 
@@ -377,6 +386,7 @@ Event = (
     | WorkerBroken
     | WorkerStalled
     | WorkerResumed
+    | NodeWaited
     | LeaveRequested
     | PeerDied
     | LeaseHeld

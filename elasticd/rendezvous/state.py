@@ -10,6 +10,7 @@ from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.incident import Incident
 from elasticd.records.job import JobSpec, JobStatus, Want
+from elasticd.records.late import NodeWait
 from elasticd.records.member import Exit, Member, Peer, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
@@ -245,6 +246,8 @@ class JobState:
     cut_off: tuple[NodeId, ...] = ()
     """Nodes of that generation that our workers could not reach."""
     pace: Pace | None = None
+    wait: NodeWait | None = None
+    """What others are to know of the waits of our steps."""
     mishaps: Mapping[Slot, Mishap] = field(default_factory=dict)
     """Slots whose last process failed by itself."""
     leaving: Reason | None = None

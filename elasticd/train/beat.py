@@ -14,6 +14,7 @@ from elasticd.channel.worker import Beat
 from elasticd.records.ids import Generation
 from elasticd.train.finite import FiniteCheck
 from elasticd.train.spent import Spent
+from elasticd.train.step_wait import step_wait
 from elasticd.train.watch import EpochProgress
 
 __all__ = ["Beater", "Pulse", "Tempo"]
@@ -131,4 +132,6 @@ class Beater:
             samples=far.samples,
             data_s=pulse.spent.data_s,
             save_s=pulse.spent.save_s,
+            step_wait_s=step_wait.total_s,
+            waits=step_wait.summary(),
         )

@@ -44,6 +44,7 @@ from elasticd.train.session import AgentSession
 from elasticd.train.setting import Setting
 from elasticd.train.solo import Solo
 from elasticd.train.state import State
+from elasticd.train.step_wait import step_wait
 from elasticd.train.watch import Session
 from elasticd.train.world import World
 
@@ -199,6 +200,7 @@ class _Run:
         self._lineage = enter.generation
         state._enter(world, self._session)
         group.arrival.watch(state._guard.optimizers)
+        step_wait.begin_generation()
         entered_s = time.monotonic()
         self._watch_commits(group, world, decision, is_opened=restored is not None)
         phases_s = {

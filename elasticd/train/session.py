@@ -38,6 +38,7 @@ from elasticd.train.group import GroupBroken
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.parting import Parting
 from elasticd.train.spent import Spent
+from elasticd.train.step_wait import step_wait
 from elasticd.train.watch import Breakable, EpochProgress, Observed, Wire
 
 __all__ = ["AgentSession"]
@@ -61,7 +62,7 @@ class AgentSession:
 
     def __init__(self, wire: Wire) -> None:
         self.generation = 0
-        self.step = self.epoch = self.batches = 0
+        self.step = self.epoch = self.batches = self._batches_applied = 0
         self.why_paused: str | None = None
         self.has_returned = False
         self.committed_at_s = 0.0
@@ -74,16 +75,13 @@ class AgentSession:
         """What is due in the world that is yet to be entered, as soon as it has formed."""
         self._parting: Parting | None = None
         self._heard_at_s = 0.0
-        self._entered = 0
-        self._abort_s = 0.0
-        self._is_gone = False
-        self._is_closing = self._is_training = False
+        self._entered, self._abort_s = 0, 0.0
+        self._is_gone = self._is_closing = self._is_training = False
         self._group: Breakable | None = None
         self._is_formed = self._is_urgent = False
         """Urgent: the group is over, whatever later worlds are planned."""
         self._departure: Departure | None = None
         self._observed: Observed | None = None
-        self._batches_applied = 0
         self._first: Stepped | None = None
         """What the first commit of this generation is told with; its step is the one before."""
         self._formed_at_s = 0.0
@@ -105,6 +103,7 @@ class AgentSession:
     def committed(self, position: tuple[int, int]) -> None:
         self.step, self.epoch = position
         self.committed_at_s = time.monotonic()
+        step_wait.committed(self.committed_at_s)
         self._batches_applied = self.batches
         first = self._first
         if first is not None and self.step > first.step:
@@ -119,6 +118,7 @@ class AgentSession:
             raise Interrupted
         if self._group is not None:
             self._group.settle(self._holds)
+            step_wait.settled()
             if not self._holds():
                 raise Interrupted
             if self._group.has_ended():

@@ -32,6 +32,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from elasticd.errors import CallError
+from elasticd.train.step_wait import step_wait
 
 __all__ = [
     "FOREVER",
@@ -100,9 +101,10 @@ class WakeableWork(dist.Work):
         Raises:
             RuntimeError: it failed, it took too long, or it was given up.
         """
-        until_s = time.monotonic() + timeout.total_seconds() if timeout else math.inf
+        began_s = now_s = time.monotonic()
+        until_s = began_s + timeout.total_seconds() if timeout else math.inf
         while not self._is_given_up:
-            left_s = until_s - time.monotonic()
+            left_s = until_s - now_s
             try:
                 slice_s = min(_SLICE_S, max(left_s, _POLL_S))
                 is_done = bool(self._inner.wait(timedelta(seconds=slice_s)))
@@ -112,14 +114,17 @@ class WakeableWork(dist.Work):
             else:
                 with _lock:
                     self._others.pop(self, None)
+                step_wait.waited(began_s)
                 return is_done
             if self._inner.is_completed():
                 return bool(self._inner.wait())
+            now_s = time.monotonic()
         raise RuntimeError(_LOST)
 
     def get_future(self) -> Any:
         if self._future is None:
             self._future = self._inner.get_future()
+        step_wait.took_future()
         return self._future
 
     def has_result(self) -> bool:
@@ -226,6 +231,7 @@ class WakeableGroup(dist.ProcessGroup):
     def _watch(self, inner: Any, args: tuple[Any, ...]) -> Any:
         if inner is None:
             return None
+        step_wait.begin_collective()
         work = WakeableWork(inner, args[-1] if args else None, self._open)
         with _lock:
             # A work refers to its tensors, so it goes as soon as it is done. Gloo takes them up in

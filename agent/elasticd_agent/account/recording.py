@@ -17,12 +17,11 @@ from elasticd.store.api import Lease
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.account.job_account import JobAccount
 from elasticd_agent.account.record_writer import Reading, RecordWriter, check_held
-from elasticd_agent.attached import Attached
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
 from elasticd_agent.host import Host
 
-__all__ = ["EVERY_S", "Recording", "listen", "plain", "recording_of"]
+__all__ = ["EVERY_S", "Recording", "plain", "recording_of"]
 
 EVERY_S = 15.0
 NODES_PER_SECOND = 1.0
@@ -117,11 +116,6 @@ class Recording:
             lasted_s=generations.lasted_s,
             present=frozenset(lives),
         )
-
-
-def listen(account: JobAccount, attached: Attached) -> None:
-    """Have the account told of each heartbeat."""
-    attached.heard = lambda slot, nonce, beat: account.beat(slot, nonce, beat, now_s())
 
 
 def recording_of(account: JobAccount, host: Host, incarnation: Incarnation) -> Recording:

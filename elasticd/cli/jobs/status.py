@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from elasticd.cli import words
+from elasticd.cli.jobs.late_words import late_now
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.jobs.redraw import redraw
 from elasticd.cli.source import Source, job_source, sources
@@ -117,6 +118,7 @@ def _plain(report: JobReport) -> dict[str, object]:
         "members": to_plain(report.members),
         "wants": to_plain(report.wants),
         "results": to_plain(report.results),
+        "late": to_plain(report.late),
         "target_nodes": report.target_nodes,
         "message": report.message,
     }
@@ -158,6 +160,8 @@ def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
         "a world that lasts gives them back"
     )
     for line in words.standing(ranks):
+        click.echo(line)
+    for line in [] if current.phase.is_final else late_now(report.late):
         click.echo(line)
     if report.world is not None and not current.phase.is_final:
         ready = {member.node: member for member in report.members}

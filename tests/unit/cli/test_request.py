@@ -53,6 +53,17 @@ def test_a_switch_in_the_environment_is_off_when_it_is_zero() -> None:
     assert parse(["x"], {"PET_MODULE": "0"}).entry_kind is EntryKind.SCRIPT
 
 
+def test_what_becomes_of_a_late_node_is_one_of_two() -> None:
+    """It is named, if nothing else was said; another word is refused with those that there are."""
+    late = [
+        parse(given, {}).spec(name=JobName("j"), uid="u", here="/").on_late
+        for given in (["t.py"], ["--on-late", "drain", "t.py"])
+    ]
+    assert late == ["report", "drain"]
+    with pytest.raises(CallError, match="--on-late evict is none of report, drain"):
+        parse(["--on-late", "evict", "t.py"], {})
+
+
 @pytest.mark.parametrize("nnodes", ["4:2", "0", "x", "0:2", "1:2:3", "", "-1", "1:", "1.5"])
 def test_an_impossible_number_of_nodes_is_refused(nnodes: str) -> None:
     """In one sentence that shows what was written."""

@@ -9,6 +9,7 @@ from elasticd.errors import Refused
 from elasticd.records.checkpoint import CheckpointSpec, Every
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec, Limits
+from elasticd.records.late import OnLate
 
 SAVED = CheckpointSpec(url="s3://b/one", owner="j")
 FIRST = JobSpec(
@@ -51,6 +52,7 @@ def test_flags_that_do_not_count_are_named() -> None:
         log_max_bytes=1 << 20,
         submitted_by="another@host",
         submitted_at_unix_s=1.0,
+        on_late=OnLate.DRAIN,
         shutdown_timeout_s=1.0,
         failure_timeout_s=1.0,
         checkpoint=replace(SAVED, every=Every(steps=5), keep_last=1),
@@ -61,6 +63,7 @@ def test_flags_that_do_not_count_are_named() -> None:
         "--max-restarts",
         "--on-nan",
         "--log-max",
+        "--on-late",
         "--shutdown-timeout",
         "--checkpoint-every",
         "--checkpoint-keep",

@@ -1,0 +1,3 @@
+"""One job on this node."""
+
+__all__: list[str] = []

@@ -1,0 +1,48 @@
+"""Sentences about nodes that all others waited for. Pure, but for the time zone."""
+
+import time
+from collections.abc import Iterable
+
+from elasticd.records.late import LateNode
+
+__all__ = ["late_history", "late_now"]
+
+
+def late_now(nodes: Iterable[LateNode]) -> list[str]:
+    """Say of each node that is late how much and since when; empty if none is."""
+    return [_standing(node) for node in nodes if not node.until_unix_s]
+
+
+def late_history(nodes: Iterable[LateNode], *, is_over: bool) -> list[str]:
+    """Say the same of each node that ever was, with the time of day; `is_over`: the job is."""
+    lines = []
+    for node in nodes:
+        when = time.strftime("%H:%M:%S", time.localtime(node.since_unix_s))
+        text = _past(node) if is_over or node.until_unix_s else _standing(node)
+        lines.append(f"{when}  {text}")
+    return lines
+
+
+def _standing(node: LateNode) -> str:
+    return f"node {node.node} is {_late(node)} since {_clock(node.since_unix_s)}{_cost(node, 's')}"
+
+
+def _past(node: LateNode) -> str:
+    until = f"until {_clock(node.until_unix_s)}" if node.until_unix_s else "until the end"
+    since = _clock(node.since_unix_s)
+    return f"node {node.node} was {_late(node)} from {since} {until}{_cost(node, '')}"
+
+
+def _late(node: LateNode) -> str:
+    return f"{round(100 * node.ratio)} % late"
+
+
+def _cost(node: LateNode, ending: str) -> str:
+    text = f", cost{ending} {node.cost_nodes:.1f} node"
+    if node.drained_unix_s:
+        text += f"; drained at {_clock(node.drained_unix_s)}"
+    return text + (f"; {node.note}" if node.note else "")
+
+
+def _clock(at_unix_s: float) -> str:
+    return time.strftime("%H:%M", time.localtime(at_unix_s))

@@ -1,0 +1,147 @@
+"""Which node all others wait for, from what each says of its waits. Pure.
+
+Step times find nobody: a collective makes them equal on all ranks. But the last rank to come to it
+waits for the transfer alone, and every other one for the last rank as well. So a node whose waits
+are shorter than those of the others by a good part of a step is the one that they wait for, and the
+difference is what it costs.
+
+Three things keep noise from being taken for a late node. What counts is a median over dozens of
+steps, so single slow steps do not matter. The waits must lie apart, not only their medians: two
+thirds of its waits below two thirds of the others'. And it must hold for a while: shortly where the
+difference is much larger than the spread of the waits, for long where it is not, as on a machine
+whose cores others use too. Rejected: a z-score over the nodes, which needs many of them, and names
+nobody where there are two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median, median_low
+
+from elasticd.records.ids import NodeId
+from elasticd.records.late import NodeWait
+
+__all__ = ["Judgement", "Lateness", "judged", "lateness"]
+
+LATE_SHARE = 0.10
+"""Of a step. With less, who would do anything about it?"""
+WELL_SHARE = 0.05
+"""A node that was late is well again below this: between the two nothing changes."""
+LEAST_S = 0.002
+"""A shorter difference is the noise of the machine, whatever part of a short step it is."""
+CLEAR_SPREADS = 2.0
+"""A difference of so many spreads of the waits is no noise."""
+HOLD_STEPS, HOLD_LEAST_S = 12, 0.5
+"""For so long must it look so. A median over 50 steps turns with the 26th, and a node tells of it
+some steps later (`wait_report`): 60 in all."""
+NOISY_HOLDS = 15
+"""So many times as long, where it may be noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lateness:
+    """How much later a node is than the others, and what that costs."""
+
+    share: float
+    """Of a step: how much longer the others wait."""
+    ratio: float
+    """By how much its steps take longer than the others' would."""
+    cost_nodes: float
+    """Waits of all others for it, in nodes."""
+    is_apart: bool
+    """The waits hardly overlap."""
+    is_clear: bool
+    """The difference is much larger than the spread of the waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    is_late: bool
+    turned_s: float | None = None
+    """Since when it looks the other way round."""
+    lateness: Lateness | None = None
+    """When it was last found late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is known of the nodes of a world. Never changed: `judged` returns the next one."""
+
+    cases: Mapping[NodeId, _Case] = field(default_factory=dict)
+    is_complete: bool = False
+    """Every node of the world told its waits of this generation."""
+    wake_s: float | None = None
+    """When to judge again, though nothing new is told; None: not before."""
+    step_s: float = 0.0
+    """Median duration of a step over the nodes; 0: not known."""
+
+    @property
+    def late(self) -> Mapping[NodeId, Lateness]:
+        """Those that are late."""
+        return {
+            node: case.lateness
+            for node, case in self.cases.items()
+            if case.is_late and case.lateness is not None
+        }
+
+
+def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
+    """Compare a node with the others; None where nothing is known of it, or of any other one."""
+    own = waits.get(node)
+    others = [wait for name, wait in waits.items() if name != node and wait.steps]
+    if own is None or not own.steps or not others:
+        return None
+    step_s = median([own.step_s, *(other.step_s for other in others)])
+    gap_s = median(other.wait_s for other in others) - own.wait_s
+    spread_s = max(own.high_s - own.low_s, median(o.high_s - o.low_s for o in others))
+    if step_s <= 0.0:
+        return None
+    share = min(0.99, max(0.0, gap_s) / step_s)
+    cost_s = sum(max(0.0, other.wait_s - own.wait_s) for other in others)
+    return Lateness(
+        share=share if gap_s >= LEAST_S else 0.0,
+        ratio=share / (1.0 - share),
+        cost_nodes=cost_s / step_s,
+        is_apart=own.high_s < median_low(other.low_s for other in others),
+        is_clear=gap_s > CLEAR_SPREADS * spread_s,
+    )
+
+
+def judged(before: Judgement, waits: Mapping[NodeId, NodeWait | None], now_s: float) -> Judgement:
+    """Return who is late, now that the nodes of the world say this; None: one said nothing yet.
+
+    `now_s` is the clock of who judges. Of a node of which nothing is known, what was found stands;
+    one that is not in the world any more is forgotten.
+    """
+    told = {node: wait for node, wait in waits.items() if wait is not None}
+    step_s = median([wait.step_s for wait in told.values() if wait.steps] or [0.0])
+    hold_s = max(HOLD_LEAST_S, HOLD_STEPS * step_s)
+    cases: dict[NodeId, _Case] = {}
+    wakes: list[float] = []
+    for node in waits:
+        case = before.cases.get(node, _Case(is_late=False))
+        found = lateness(node, told)
+        if found is None:
+            cases[node] = replace(case, turned_s=None)
+            continue
+        is_sure = case.is_late or found.is_clear
+        long_s = hold_s if is_sure else NOISY_HOLDS * hold_s
+        cases[node] = case = _turned(case, found, now_s, long_s)
+        if case.turned_s is not None:
+            wakes.append(case.turned_s + long_s)
+    is_complete = len(told) == len(waits) > 1 and all(wait.steps for wait in told.values())
+    return Judgement(
+        cases=cases, is_complete=is_complete, wake_s=min(wakes, default=None), step_s=step_s
+    )
+
+
+def _turned(case: _Case, found: Lateness, now_s: float, hold_s: float) -> _Case:
+    if case.is_late:
+        looks_late = found.share >= WELL_SHARE
+    else:
+        looks_late = found.share > LATE_SHARE and found.is_apart
+    if looks_late == case.is_late:
+        return _Case(is_late=case.is_late, lateness=found if looks_late else None)
+    turned_s = now_s if case.turned_s is None else case.turned_s
+    if now_s < turned_s + hold_s:
+        return replace(case, turned_s=turned_s)
+    return _Case(is_late=looks_late, lateness=found if looks_late else None)

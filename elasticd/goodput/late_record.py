@@ -1,0 +1,67 @@
+"""What is kept of late nodes: the record that follows, from the one that stands. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from elasticd.goodput.late import Lateness
+from elasticd.records.ids import NodeId
+from elasticd.records.late import HISTORY_LIMIT, LateNode, LateNodes
+
+__all__ = ["drained", "followed"]
+
+
+def followed(
+    record: LateNodes,
+    late: Mapping[NodeId, Lateness],
+    *,
+    unknown: Collection[NodeId] = (),
+    notes: Mapping[NodeId, str] | None = None,
+    now_unix_s: float,
+) -> LateNodes:
+    """Return the record, now that these are late and, but for the `unknown`, no others.
+
+    Whoever was late already stays so since then; the oldest that are over make room.
+    """
+    notes, nodes = notes or {}, []
+    standing = set()
+    for known in record.nodes:
+        if known.until_unix_s:
+            nodes.append(known)
+        elif (found := late.get(known.node)) is not None and known.node not in standing:
+            standing.add(known.node)
+            nodes.append(
+                replace(
+                    known,
+                    ratio=round(found.ratio, 3),
+                    cost_nodes=round(found.cost_nodes, 2),
+                    note=notes.get(known.node, ""),
+                )
+            )
+        elif known.node in unknown:
+            nodes.append(known)
+        else:
+            nodes.append(replace(known, until_unix_s=now_unix_s))
+    nodes += [
+        LateNode(
+            node=node,
+            ratio=round(found.ratio, 3),
+            cost_nodes=round(found.cost_nodes, 2),
+            since_unix_s=now_unix_s,
+            note=notes.get(node, ""),
+        )
+        for node, found in sorted(late.items())
+        if node not in standing
+    ]
+    kept = nodes[-HISTORY_LIMIT:]
+    return record if tuple(kept) == record.nodes else replace(record, nodes=tuple(kept))
+
+
+def drained(record: LateNodes, node: NodeId, *, now_unix_s: float) -> LateNodes:
+    """Return the record, now that this node is drained for being late."""
+    nodes = tuple(
+        replace(known, drained_unix_s=now_unix_s, note="")
+        if known.node == node and not known.until_unix_s
+        else known
+        for known in record.nodes
+    )
+    return replace(record, nodes=nodes)

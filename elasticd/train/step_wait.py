@@ -1,0 +1,107 @@
+"""How long each step of this rank waited for collectives: what tells a late rank from the others.
+
+Step times find nobody, since a collective makes them equal on all ranks. What differs is the wait:
+the rank that comes last waits for the transfer alone, every other one for the last rank as well.
+So the time of a step that this rank spends blocked in collectives is summed up, from two places
+that see all of it:
+
+* A collective that Python waits for (`all_reduce`, FSDP2's gathers, a barrier): from the call of
+  `wait` to its return. In a loop of them the first one has the wait, the later ones do not, so it
+  must be the sum.
+* DistributedDataParallel waits in C++, for the futures of its buckets, at the end of the backward
+  pass: from the moment when it takes the last future to the moment when the optimizer may step, or
+  when the next collective outside of a backward pass begins.
+
+Rejected: the time from a collective's start to its end. Of DDP's early buckets that is mostly this
+rank's own backward pass, which is longer on the late rank and hides what is looked for.
+
+Not seen: what waits on a GPU (NCCL's host calls return before the device has come to them), `send`
+and `recv`, backward passes that are not the last of their step where each one reduces gradients,
+and ranks that meet in no collective. A step without any has a wait of zero.
+"""
+
+import time
+from collections import deque
+from itertools import pairwise
+from statistics import median
+
+import torch
+
+from elasticd.channel.worker import Waits
+
+__all__ = ["WINDOW_STEPS", "StepWait", "step_wait"]
+
+WINDOW_STEPS = 50
+"""Steps whose median counts: one that saved, compiled or was interrupted does not move it."""
+
+_graph_task = torch._C._current_graph_task_id
+_now_s = time.monotonic
+
+
+class StepWait:
+    """One for the process. The training thread writes it, the beating thread reads."""
+
+    __slots__ = ("_blocked_s", "_steps", "taken_s", "total_s")
+
+    def __init__(self) -> None:
+        self.taken_s = 0.0
+        """When the newest future was taken that C++ waits for; 0: nothing waits."""
+        self.total_s = 0.0
+        """Of all committed steps of this process."""
+        self._blocked_s = 0.0
+        self._steps: deque[tuple[float, float]] = deque(maxlen=WINDOW_STEPS + 1)
+        """Wait of each step, and when it was committed."""
+
+    def waited(self, began_s: float) -> None:
+        """Count a wait in Python that began then and ends now."""
+        self._blocked_s += _now_s() - began_s
+        self.taken_s = 0.0
+
+    def took_future(self) -> None:
+        """Note that C++ will wait for a collective."""
+        self.taken_s = _now_s()
+
+    def begin_collective(self) -> None:
+        """Count what C++ waited for since the last future, if the backward pass is over."""
+        if self.taken_s and _graph_task() == -1:
+            self.settled()
+
+    def settled(self) -> None:
+        """Count what C++ waited for: the optimizer may step now."""
+        if self.taken_s:
+            self._blocked_s += _now_s() - self.taken_s
+            self.taken_s = 0.0
+
+    def committed(self, at_s: float) -> None:
+        """End a step."""
+        blocked_s, self._blocked_s = self._blocked_s, 0.0
+        self.taken_s = 0.0
+        self.total_s += blocked_s
+        self._steps.append((blocked_s, at_s))
+
+    def begin_generation(self) -> None:
+        """Forget the steps of another world: its ranks were others."""
+        self._steps.clear()
+        self._blocked_s = self.taken_s = 0.0
+
+    def summary(self) -> Waits:
+        """Return what is typical of the last steps; any thread.
+
+        A duration needs two commits, so a generation's first step, which is like no other, does
+        not count.
+        """
+        steps = list(self._steps)
+        if len(steps) < 2:
+            return Waits()
+        waits_s = sorted(wait_s for wait_s, _ in steps[1:])
+        count = len(waits_s)
+        return Waits(
+            steps=count,
+            step_s=median(later[1] - former[1] for former, later in pairwise(steps)),
+            wait_s=median(waits_s),
+            low_s=waits_s[count // 3],
+            high_s=waits_s[count - 1 - count // 3],
+        )
+
+
+step_wait = StepWait()

@@ -1,0 +1,54 @@
+"""A node that all others wait for, with real processes: it is named, with what it costs."""
+
+import json
+from pathlib import Path
+
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName
+from elasticd.records.late import LateNode, LateNodes
+from tests.fixtures.cluster import Cluster, cluster_on, until
+
+SCRIPT = Path(__file__).parents[2] / "fixtures" / "scripts" / "paced.py"
+JOB = JobName("late")
+
+
+def test_slow_node_is_named_and_an_undisturbed_one_is_not(tmp_path: Path) -> None:
+    """Its steps take 30 % longer from some step on, and then do not any more."""
+    with cluster_on(tmp_path) as cluster:
+        for node in ("a", "b"):
+            cluster.daemon(node)
+        call = cluster.call("run", "--job", JOB, "--nnodes", "2", str(SCRIPT), str(tmp_path))
+        until(lambda: step(tmp_path) >= 60, lambda: call.err)
+        assert late(cluster) == []
+
+        (tmp_path / "slow-b").touch()
+        slow_at = step(tmp_path)
+        until(lambda: late(cluster), lambda: call.err)
+        found_at = step(tmp_path)
+        (found,) = late(cluster)
+        assert found.node == "b"
+        # Nearly a third of 40 ms; how much the machine adds to a step is its own affair.
+        assert 0.08 < found.ratio < 0.5
+        assert found_at - slow_at < 200
+        said = cluster.run("status", JOB).out
+        assert "node b is " in said
+        assert " % late since " in said
+
+        (tmp_path / "slow-b").unlink()
+        until(lambda: all(each.until_unix_s for each in late(cluster)), lambda: call.err)
+        (tmp_path / "end").touch()
+        assert call.wait().code == 0
+        why = cluster.run("why", JOB).out
+        assert "node b was " in why
+        plain = json.loads(cluster.run("why", JOB, "--json").out)
+        assert [each["node"] for each in plain["late"]] == ["b"]
+
+
+def late(cluster: Cluster) -> list[LateNode]:
+    item = cluster.store.get(cluster.keys.late(JOB))
+    return list(decode(LateNodes, item.value).nodes) if item is not None else []
+
+
+def step(folder: Path) -> int:
+    path = folder / "step"
+    return int(path.read_text()) if path.exists() else 0
