@@ -13,7 +13,7 @@ from elasticd.control.follow import Formed, News
 from elasticd.control.log_slice import Wanted
 from elasticd.control.output import HttpFetch, Tail
 from elasticd.control.report import JobReport
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import Generation, NodeId
 from elasticd.records.job import JobStatus
 from elasticd.records.world import World
 
@@ -51,8 +51,14 @@ def follow_job(
         wanted=wanted,
     )
 
+    shown = Generation(0)
+
     def take(news: News) -> None:
+        nonlocal shown
         if isinstance(news, Formed):
+            if news.world.generation <= shown:
+                return  # Told once more, as the records were opened anew.
+            shown = news.world.generation
             if source.settings is None:
                 tail.own_nodes |= {node.node for node in news.world.nodes}
             tail.choice = choice(news.world)

@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from elasticd.cli.jobs import wait as waiting
 from elasticd.cli.jobs.wait import end_of
 from elasticd.cli.main import main
 from elasticd.cli.source import Source
+from elasticd.control.ended import follow_to_end
+from elasticd.control.follow import Formed, News
 from elasticd.errors import Unavailable
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
@@ -151,6 +154,35 @@ def test_attach_shows_the_last_lines_and_what_comes_then_the_summary(
     assert f"[elasticd] attached to job {JOB}; Ctrl-C detaches" in shown.err
     assert "[elasticd] job failed: rank 0 raised" in shown.err
     assert "exit code 7" in shown.err
+
+
+def test_output_is_shown_once_where_etcd_is_away_for_a_moment(
+    store: MemoryStore,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The records are opened anew, and tell of the same world again."""
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(1)))
+    put(store, KEYS.world(JOB), world(1, "a"))
+    log = tmp_path / JOB / "gen-1" / "rank-0.out"
+    log.parent.mkdir(parents=True)
+    log.write_text("once\n")
+    calls: list[object] = []
+
+    def interrupted(*args: Any, told: Callable[[News], None], **more: Any) -> JobStatus | None:
+        calls.append(told)
+        if len(calls) == 1:
+            told(Formed(world=world(1, "a")))
+            return None
+        end(store)
+        return follow_to_end(*args, told=told, **more)
+
+    monkeypatch.setattr(waiting, "follow_to_end", interrupted)
+    assert main(["attach", JOB]) == 0
+    shown = capfd.readouterr()
+    assert len(calls) == 2 and shown.out == "once\n"
+    assert shown.err.count("generation 1:") == 1
 
 
 def test_ctrl_c_detaches_and_leaves_the_job(
