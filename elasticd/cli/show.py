@@ -13,9 +13,9 @@ from elasticd.cli.jobs.time_words import time_rows, time_sentence
 from elasticd.cli.source import job_source
 from elasticd.cli.table import show_table
 from elasticd.control.progress import read_progress
-from elasticd.control.report import (
-    Change,
-)
+from elasticd.control.report import Change, JobReport
+from elasticd.control.trace import chrome_trace
+from elasticd.errors import CallError
 from elasticd.records.codec import to_plain
 
 __all__ = ["why"]
@@ -23,8 +23,11 @@ __all__ = ["why"]
 
 @click.command()
 @click.argument("job", required=False)
+@click.option(
+    "--trace", "trace_path", metavar="FILE", help="Write the changes there, for Perfetto to open."
+)
 @json_options
-def why(job: str | None, is_json: bool, **values: Any) -> int:
+def why(job: str | None, is_json: bool, trace_path: str | None, **values: Any) -> int:
     """Tell what changed in a job, for what reason, who was first, and what it cost.
 
     Without JOB: of the newest local run.
@@ -32,6 +35,9 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
         ranks = read_progress(source.store, source.keys, report, source.settings)
+    if trace_path is not None:
+        _write_trace(report, trace_path)
+        return 0
     if is_json:
         plain = {
             "job": name,
@@ -74,6 +80,19 @@ def why(job: str | None, is_json: bool, **values: Any) -> int:
         show_table(("CAUSE", "SLOT-SECONDS", "SHARE"), time_rows(report.time))
         click.echo(time_sentence(report.time))
     return 0
+
+
+def _write_trace(report: JobReport, path: str) -> None:
+    trace = chrome_trace(report.spec.name, report.changes, report.incidents)
+    try:
+        with open(path, "w") as file:
+            json.dump(trace, file)
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise CallError(
+            f"The trace cannot be written to {path!r} ({why}): choose another --trace."
+        ) from exc
+    click.echo(f"Wrote {path}: open it at https://ui.perfetto.dev or in chrome://tracing.")
 
 
 def _change_plain(change: Change) -> object:

@@ -91,6 +91,8 @@ class JobReport:
     results: tuple[Result, ...] = ()
     changes: tuple[Change, ...] = ()
     """In the order of their generations; the first is the first world."""
+    incidents: tuple[Incident, ...] = ()
+    """What `changes` are made of: as each node told of them."""
     time: JobTime | None = None
     """Where the time of all its slots went; None: no agent wrote that."""
     late: tuple[LateNode, ...] = ()
@@ -215,6 +217,7 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
         results=tuple(decode(Result, value) for value in _under(values, keys.results(job))),
         changes=_changes(incidents),
         late=decode(LateNodes, late).nodes if late is not None else (),
+        incidents=tuple(incidents),
         time=job_time(
             values.get(keys.progress(job)),
             _under(values, keys.times_spent(job)),

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,22 @@ def test_of_a_job_of_an_older_version_nothing_is_known(
     assert "goodput" not in capfd.readouterr().out
     assert main(["why", JOB, "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["account"] is None
+
+
+def test_the_changes_are_written_as_a_trace(
+    told: MemoryStore, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "trace.json"
+    assert main(["why", JOB, "--trace", str(target)]) == 0
+    assert str(target) in capfd.readouterr().out
+    assert json.loads(target.read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize("target", ["", "gone/trace.json", "a\0b"])
+def test_a_trace_that_cannot_be_written_is_refused_in_a_sentence(
+    told: MemoryStore, capfd: pytest.CaptureFixture[str], tmp_path: Path, target: str
+) -> None:
+    assert main(["why", JOB, "--trace", target and str(tmp_path / target)]) == 2
+    said = capfd.readouterr().err
+    assert "The trace cannot be written" in said and "choose another --trace" in said
+    assert "Traceback" not in said
