@@ -10,10 +10,11 @@ from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.jobs.time_words import time_rows, time_sentence
+from elasticd.cli.jobs.why_page import why_page
 from elasticd.cli.source import job_source
 from elasticd.cli.table import show_table
 from elasticd.control.progress import read_progress
-from elasticd.control.report import Change, JobReport
+from elasticd.control.report import Change
 from elasticd.control.trace import chrome_trace
 from elasticd.errors import CallError
 from elasticd.records.codec import to_plain
@@ -26,8 +27,15 @@ __all__ = ["why"]
 @click.option(
     "--trace", "trace_path", metavar="FILE", help="Write the changes there, for Perfetto to open."
 )
+@click.option("--html", "html_path", metavar="FILE", help="Write all of it there as one page.")
 @json_options
-def why(job: str | None, is_json: bool, trace_path: str | None, **values: Any) -> int:
+def why(
+    job: str | None,
+    is_json: bool,
+    trace_path: str | None,
+    html_path: str | None,
+    **values: Any,
+) -> int:
     """Tell what changed in a job, for what reason, who was first, and what it cost.
 
     Without JOB: of the newest local run.
@@ -35,8 +43,14 @@ def why(job: str | None, is_json: bool, trace_path: str | None, **values: Any) -
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
         ranks = read_progress(source.store, source.keys, report, source.settings)
+    if html_path is not None:
+        _write(why_page(report), html_path, "page", "--html")
+        click.echo(f"Wrote {html_path}.")
     if trace_path is not None:
-        _write_trace(report, trace_path)
+        trace = chrome_trace(name, report.changes, report.incidents)
+        _write(json.dumps(trace), trace_path, "trace", "--trace")
+        click.echo(f"Wrote {trace_path}: https://ui.perfetto.dev and chrome://tracing open it.")
+    if html_path is not None or trace_path is not None:
         return 0
     if is_json:
         plain = {
@@ -82,17 +96,16 @@ def why(job: str | None, is_json: bool, trace_path: str | None, **values: Any) -
     return 0
 
 
-def _write_trace(report: JobReport, path: str) -> None:
-    trace = chrome_trace(report.spec.name, report.changes, report.incidents)
+def _write(text: str, path: str, what: str, flag: str) -> None:
     try:
-        with open(path, "w") as file:
-            json.dump(trace, file)
+        # A traceback may hold a file's name that is no text.
+        with open(path, "w", errors="backslashreplace") as file:
+            file.write(text)
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc
         raise CallError(
-            f"The trace cannot be written to {path!r} ({why}): choose another --trace."
+            f"The {what} cannot be written to {path!r} ({why}): choose another {flag}."
         ) from exc
-    click.echo(f"Wrote {path}: open it at https://ui.perfetto.dev or in chrome://tracing.")
 
 
 def _change_plain(change: Change) -> object:

@@ -97,11 +97,22 @@ def test_the_changes_are_written_as_a_trace(
     assert json.loads(target.read_text())["traceEvents"]
 
 
-@pytest.mark.parametrize("target", ["", "gone/trace.json", "a\0b"])
-def test_a_trace_that_cannot_be_written_is_refused_in_a_sentence(
-    told: MemoryStore, capfd: pytest.CaptureFixture[str], tmp_path: Path, target: str
+def test_all_of_it_is_written_as_a_page(
+    told: MemoryStore, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["why", JOB, "--trace", target and str(tmp_path / target)]) == 2
+    """Beside a trace, if both are asked for."""
+    page, trace = tmp_path / "why.html", tmp_path / "trace.json"
+    assert main(["why", JOB, "--html", str(page), "--trace", str(trace)]) == 0
+    assert str(page) in capfd.readouterr().out
+    assert "goodput 93.7%" in page.read_text() and trace.exists()
+
+
+@pytest.mark.parametrize("flag", ["--trace", "--html"])
+@pytest.mark.parametrize("target", ["", "gone/trace.json", "a\0b"])
+def test_a_file_that_cannot_be_written_is_refused_in_a_sentence(
+    told: MemoryStore, capfd: pytest.CaptureFixture[str], tmp_path: Path, target: str, flag: str
+) -> None:
+    assert main(["why", JOB, flag, target and str(tmp_path / target)]) == 2
     said = capfd.readouterr().err
-    assert "The trace cannot be written" in said and "choose another --trace" in said
+    assert "cannot be written to" in said and f"choose another {flag}" in said
     assert "Traceback" not in said

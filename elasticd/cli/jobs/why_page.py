@@ -1,0 +1,130 @@
+"""`elasticd why --html`: a job's changes and its account as one page to mail around. Pure.
+
+The page needs nothing from elsewhere and runs no script; whatever a job or its worker wrote stands
+in it as text. Colours repeat what the words say.
+"""
+
+import time
+from html import escape
+
+from elasticd.cli import words
+from elasticd.cli.jobs.time_words import time_rows, time_sentence
+from elasticd.control.job_time import JobTime
+from elasticd.control.report import Change, JobReport
+from elasticd.records.failure import Failure
+
+__all__ = ["why_page"]
+
+COLOURS = {
+    "train": "#2f855a",
+    "running": "#2f855a",
+    "redone": "#b7791f",
+    "start": "#4a7ab5",
+    "notice": "#c53030",
+    "recover": "#dd6b20",
+    "resize": "#6b8fd6",
+    "restore": "#805ad5",
+    "save": "#38a3a5",
+    "data": "#8a9a5b",
+    "pause": "#718096",
+    "wait": "#a0aec0",
+    "spare": "#cbd5e0",
+}
+OTHER = "#4a5568"
+
+STYLE = """
+:root{color-scheme:light dark;--line:#8883;--soft:#8881}
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}
+.said{opacity:.75;margin:.2rem 0}
+.bar{display:flex;height:1.4rem;border-radius:4px;overflow:hidden;background:var(--soft)}
+.bar i{display:block;min-width:1px}
+table{border-collapse:collapse;margin-top:.6rem}
+td,th{text-align:left;padding:.15rem 1.2rem .15rem 0}td+td,th+th{text-align:right}
+.dot{display:inline-block;width:.7rem;height:.7rem;border-radius:2px;margin-right:.5rem}
+article{border-left:3px solid var(--line);padding:.2rem 0 .2rem .9rem;margin:.9rem 0}
+article b{font-weight:600}article p{margin:.1rem 0}
+pre{overflow:auto;padding:.7rem;background:var(--soft);border-radius:4px;font-size:13px}
+"""
+
+
+def why_page(report: JobReport) -> str:
+    """Return the page."""
+    spec = report.spec
+    parts = [
+        f"<h1>{escape(spec.name)}</h1>",
+        f'<p class="said">{escape(words.ending(report.status))}</p>',
+        f'<p class="said">{escape(" ".join((spec.entry, *spec.args)))}</p>',
+    ]
+    if report.time is not None:
+        parts += _account(report.time)
+    parts.append("<h2>What changed</h2>")
+    parts += [_said(line) for line in words.unkept_lines(report)]
+    parts += [_change(report, change) for change in report.changes]
+    parts += [_said(line) for line in words.training_lines(report)]
+    if words.is_failed(report.status) and report.status.failure is not None:
+        parts += _failure(report.status.failure)
+    return _document(f"why {spec.name}", "\n".join(parts))
+
+
+def _document(title: str, body: str) -> str:
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n"
+        "</body></html>\n"
+    )
+
+
+def _account(spent: JobTime) -> list[str]:
+    rows = time_rows(spent)
+    bar = "".join(
+        f'<i style="flex:{seconds} 0 0;background:{_colour(cause)}" '
+        f'title="{escape(cause)} {share}"></i>'
+        for cause, seconds, share in rows[:-1]
+    )
+    lines = "".join(
+        f'<tr><td><span class="dot" style="background:{_colour(cause)}"></span>{escape(cause)}</td>'
+        f"<td>{seconds}</td><td>{share}</td></tr>"
+        for cause, seconds, share in rows[:-1]
+    )
+    _, all_s, whole = rows[-1]
+    lines += f"<tr><th>all</th><th>{all_s}</th><th>{whole}</th></tr>"
+    return [
+        "<h2>Where the time went</h2>",
+        f'<div class="bar" role="img" aria-label="{escape(time_sentence(spent))}">{bar}</div>',
+        f"<table><tr><th>cause</th><th>slot-seconds</th><th>share</th></tr>{lines}</table>",
+        _said(time_sentence(spent)),
+    ]
+
+
+def _change(report: JobReport, change: Change) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.at_unix_s))
+    lines = [f"<p>{when}</p>", f"<p><b>{escape(words.timeline(change))}</b></p>"]
+    if arrivals := report.arrivals(change):
+        lines.append(_said(arrivals))
+    phases = ", ".join(f"{name} {words.seconds(value)}" for name, value in change.phases_s.items())
+    if phases:
+        lines.append(_said(f"took {words.seconds(change.total_s)}: {phases}"))
+    if cost := words.change_cost(change):
+        lines.append(_said(cost))
+    if change.step is not None:
+        lines.append(_said(words.progress(change)))
+    if change.culprit is not None and change.culprit.traceback:
+        lines.append(f"<pre>{escape(change.culprit.traceback)}</pre>")
+    return f"<article>{''.join(lines)}</article>"
+
+
+def _failure(failure: Failure) -> list[str]:
+    said = "\n".join(words.failure_lines(failure))
+    return ["<h2>Last failure</h2>", f"<pre>{escape(said)}</pre>"]
+
+
+def _said(text: str) -> str:
+    return f'<p class="said">{escape(text)}</p>'
+
+
+def _colour(cause: str) -> str:
+    return COLOURS.get(cause, OTHER)

@@ -1,0 +1,87 @@
+"""The page of `elasticd why --html`: all as text, nothing from elsewhere."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from elasticd.cli.jobs.why_page import why_page
+from elasticd.control.job_time import JobTime
+from elasticd.control.report import JobReport, job_report
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Phase
+from tests.unit.control.test_report import CULPRIT, JOB, KEYS, records
+
+EVIL = "<script>alert('x')</script> & \"quoted\""
+VOID = {"meta", "br"}
+
+
+class Reader(HTMLParser):
+    """Sees that every element that is opened is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not any(name in ("src", "href") or name.startswith("on") for name, _ in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(report: JobReport) -> Reader:
+    reader = Reader()
+    reader.feed(why_page(report))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def report() -> JobReport:
+    found = job_report(records(), KEYS, JOB)
+    assert found is not None
+    spent = {TimeCause.TRAIN: 75.0, TimeCause.RECOVER: 20.0, TimeCause.UNEXPLAINED: 5.0}
+    return replace(found, time=JobTime(seconds=spent, wanted_s=200.0, has_steps=True))
+
+
+def test_changes_and_account_stand_in_it() -> None:
+    page = page_of(report())
+    assert "generation 2: 2 nodes, 2 workers (a worker was killed: rank 1 on hb (b)" in page.text
+    assert "goodput 75.0%" in page.text and "attainment 37.5%" in page.text
+    assert "unexplained5.05.0%" in page.text
+    assert page.tags.count("article") == 4
+    assert page.tags.count("i") == 3, "a bar with a part for each cause"
+
+
+def test_what_a_script_raised_is_text() -> None:
+    """Wherever it comes from: the name of a file, a traceback, an exception."""
+    failure = replace(CULPRIT, traceback=EVIL, exception=EVIL, log_path=EVIL, host=EVIL)
+    found = report()
+    changes = tuple(replace(change, culprit=failure) for change in found.changes)
+    spec = replace(found.spec, entry=EVIL, args=(EVIL,))
+    status = JobStatus(phase=Phase.FAILED, failure=failure, message=EVIL)
+    page = page_of(replace(found, changes=changes, spec=spec, status=status))
+    assert "script" not in page.tags
+    assert page.text.count(EVIL) >= 8
+
+
+def test_a_job_without_anything_has_a_page() -> None:
+    found = report()
+    page = page_of(replace(found, changes=(), time=None))
+    assert "What changed" in page.text
+
+
+def test_it_asks_for_nothing_and_is_small() -> None:
+    html = why_page(report())
+    assert "default-src 'none'" in html
+    assert not re.search(r"https?://|@import|url\(", html)
+    assert len(html) < 20_000
