@@ -28,7 +28,7 @@ COMMANDS = {
     "logs": ("elasticd.cli.jobs.logs:logs", "Print what a job's workers wrote."),
     "top": ("elasticd.cli.views.top:top", "Watch jobs and nodes in the terminal."),
     "dashboard": ("elasticd.cli.views.dashboard:dashboard", "Show all of that in the browser."),
-    "why": ("elasticd.cli.show:why", "Tell what changed in a job, why, and what it cost."),
+    "why": ("elasticd.cli.why.command:why", "Tell what changed in a job, why, and what it cost."),
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),
     "attach": ("elasticd.cli.jobs.attach:attach", "Follow a job that runs already."),
     "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from elasticd.cli.jobs.time_words import shares_line
+from elasticd.cli.why.time_words import shares_line
 from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
 from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report import Change, JobReport

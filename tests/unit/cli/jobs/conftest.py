@@ -34,7 +34,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     def all_of_them(values: object) -> Iterator[list[Source]]:
         yield [source]
 
-    for name in (*(f"{ROOM}.{opener}" for opener in OPENERS), "elasticd.cli.show"):
+    for name in (*(f"{ROOM}.{opener}" for opener in OPENERS), "elasticd.cli.why.command"):
         module = importlib.import_module(name)
         monkeypatch.setattr(module, "job_source", one, raising=False)
         monkeypatch.setattr(module, "sources", all_of_them, raising=False)

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from elasticd.cli.jobs.why_page import why_page
+from elasticd.cli.why.page import why_page
 from elasticd.control.job_time import JobTime
 from elasticd.control.report import JobReport, job_report
 from elasticd.goodput.cause import TimeCause

@@ -8,7 +8,7 @@ import time
 from html import escape
 
 from elasticd.cli import words
-from elasticd.cli.jobs.time_words import time_rows, time_sentence
+from elasticd.cli.why.time_words import time_rows, time_sentence
 from elasticd.control.job_time import JobTime
 from elasticd.control.report import Change, JobReport
 from elasticd.records.failure import Failure

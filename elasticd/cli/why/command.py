@@ -9,10 +9,10 @@ import click
 from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.jobs.time_words import time_rows, time_sentence
-from elasticd.cli.jobs.why_page import why_page
 from elasticd.cli.source import job_source
 from elasticd.cli.table import show_table
+from elasticd.cli.why.page import why_page
+from elasticd.cli.why.time_words import time_rows, time_sentence
 from elasticd.control.progress import read_progress
 from elasticd.control.report import Change
 from elasticd.control.trace import chrome_trace
