@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,10 +15,11 @@ from elasticd.cli.table import show_table
 from elasticd.cli.why.page import why_page
 from elasticd.cli.why.time_words import time_rows, time_sentence
 from elasticd.control.progress import read_progress
-from elasticd.control.report import Change
+from elasticd.control.report import Change, JobReport
 from elasticd.control.trace import chrome_trace
 from elasticd.errors import CallError
 from elasticd.records.codec import to_plain
+from elasticd.records.progress import RankProgress
 
 __all__ = ["why"]
 
@@ -62,7 +64,12 @@ def why(
             "account": report.time.plain if report.time is not None else None,
         }
         click.echo(json.dumps(plain, indent=2))
-        return 0
+    else:
+        _tell(report, ranks)
+    return 0
+
+
+def _tell(report: JobReport, ranks: Sequence[RankProgress]) -> None:
     for line in words.unkept_lines(report):
         click.echo(line)
     for change in report.changes:
@@ -93,7 +100,6 @@ def why(
     if report.time is not None:
         show_table(("CAUSE", "SLOT-SECONDS", "SHARE"), time_rows(report.time))
         click.echo(time_sentence(report.time))
-    return 0
 
 
 def _write(text: str, path: str, what: str, flag: str) -> None:

@@ -8,6 +8,7 @@ import time
 from html import escape
 
 from elasticd.cli import words
+from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.why.time_words import time_rows, time_sentence
 from elasticd.control.job_time import JobTime
 from elasticd.control.report import Change, JobReport
@@ -61,7 +62,8 @@ def why_page(report: JobReport) -> str:
     parts.append("<h2>What changed</h2>")
     parts += [_said(line) for line in words.unkept_lines(report)]
     parts += [_change(report, change) for change in report.changes]
-    parts += [_said(line) for line in words.training_lines(report)]
+    late = late_history(report.late, is_over=report.status.phase.is_final)
+    parts += [_said(line) for line in (*late, *words.training_lines(report))]
     if words.is_failed(report.status) and report.status.failure is not None:
         parts += _failure(report.status.failure)
     return _document(f"why {spec.name}", "\n".join(parts))
