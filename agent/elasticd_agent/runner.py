@@ -116,6 +116,9 @@ class Runner:
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
         self.workers.attached.progressed = self._progressed
         self.node_waits, self.late = NodeWaits(), judge_of(host, spec)
+        self._meter.measure(
+            step_wait_s=lambda: self.node_waits.total_s, late_ratio=lambda: self.late.ratio
+        )
         self._watches = JobWatches(host.store, host.keys, spec.name, self._post_event)
         self.feed(ev.SlotsGranted(slots=slots))
         self.workers.serve(incarnation, self.feed, self._pool_broke)

@@ -66,6 +66,10 @@ class JobReading:
     scalars: Mapping[str, float] = field(default_factory=dict)
     slot_seconds: Mapping[TimeCause, float] = field(default_factory=dict)
     """Of this node's slots, as far as nothing of it may be taken back."""
+    step_wait_s: float = 0.0
+    """For so long committed steps of the workers here waited for others."""
+    late_ratio: float = 0.0
+    """By how much the latest node is late, as far as this node judges."""
 
 
 class JobMeter:
@@ -91,6 +95,10 @@ class JobMeter:
         """What a script of restart mode said last as rank 0, and in which generation."""
         self._told_in = Generation(0)
         self._names: dict[str, None] = {}
+        self._waited_s = 0.0
+        """In earlier incarnations."""
+        self._step_wait_s: Callable[[], float] = float
+        self._late_ratio: Callable[[], float] = float
 
     @property
     def job(self) -> JobName:
@@ -99,6 +107,14 @@ class JobMeter:
     def serve(self) -> None:
         """Begin, or go on after another incarnation."""
         self._is_served = self._has_slots = True
+
+    def measure(self, *, step_wait_s: Callable[[], float], late_ratio: Callable[[], float]) -> None:
+        """Ask these, while the job is served, how long its steps wait and how late a node is.
+
+        The first grows from 0 with each incarnation that serves the job.
+        """
+        self._waited_s += self._step_wait_s()
+        self._step_wait_s, self._late_ratio = step_wait_s, late_ratio
 
     def rest(self, *, keeps_slots: bool) -> None:
         """Know that nobody here serves the job any more, or for now."""
@@ -183,6 +199,8 @@ class JobMeter:
             counts=self._counts.copied(),
             state=state,
             is_told_here=is_told_here,
+            step_wait_s=self._waited_s + self._step_wait_s(),
+            late_ratio=self._late_ratio() if self._is_served else 0.0,
             generation_start_unix_s=self._start_unix_s,
             step=beat.step if beat is not None else None,
             epoch=beat.epoch if beat is not None else 0,

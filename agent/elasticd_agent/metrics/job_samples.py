@@ -29,6 +29,7 @@ def _values(reading: JobReading) -> Values:
     yield from _counters(reading.counts)
     for cause in TimeCause:
         yield "slot_seconds_total", (cause.value,), reading.slot_seconds.get(cause, 0.0)
+    yield "step_wait_seconds_total", (), reading.step_wait_s
     if reading.state is not None and reading.is_told_here:
         yield from _standing(reading, reading.state)
     if reading.step is not None:
@@ -58,6 +59,7 @@ def _standing(reading: JobReading, state: JobState) -> Values:
     yield "workers", (), world.size if world is not None and is_training else 0
     yield "nodes", (), len(world.nodes) if world is not None and is_training else 0
     yield "wanted_nodes", (), 0 if state.is_over else target_nodes(spec, state.wants)
+    yield "late_ratio", (), reading.late_ratio
     yield "min_nodes", (), spec.min_nodes
     yield "max_nodes", (), spec.max_nodes
     yield "generation", (), world.generation if world is not None else 0

@@ -164,6 +164,11 @@ CATALOG: tuple[Metric, ...] = (
         "What rank 0 last gave to `commit` under this name; NaN and infinities as they are.",
         _NAME,
     ),
+    _of_job(
+        "late_ratio",
+        "By how much steps of the latest node take longer than others would (0.3: by 30 %); "
+        "0: no node is late, or none can be told (docs/guides/late-nodes.md).",
+    ),
     # --- a job, as it goes ----------------------------------------------------------------------
     _counted("steps", "Steps applied; a step that is done again counts again."),
     _counted("samples", "Samples in them, of all ranks, where a `Loader` gives the batches."),
@@ -186,6 +191,14 @@ CATALOG: tuple[Metric, ...] = (
         "it yet.",
         _JOB,
         _TIME,
+        unit=_S,
+    ),
+    _metric(
+        Exporter.HOLDING,
+        "elasticd_step_wait_seconds_total",
+        _COUNTER,
+        "How long committed steps of the workers here waited for collectives, of each worker.",
+        _JOB,
         unit=_S,
     ),
     # --- a job's keepers ------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from pathlib import Path
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
 from elasticd.records.late import LateNode, LateNodes
+from elasticd.telemetry.metrics.exposition import parsed
 from tests.fixtures.cluster import Cluster, cluster_on, until
+from tests.fixtures.http_server import ask
 
 SCRIPT = Path(__file__).parents[2] / "fixtures" / "scripts" / "paced.py"
 JOB = JobName("late")
@@ -33,6 +35,9 @@ def test_slow_node_is_named_and_an_undisturbed_one_is_not(tmp_path: Path) -> Non
         said = cluster.run("status", JOB).out
         assert "node b is " in said
         assert " % late since " in said
+        # One agent tells of it, the one of rank 0; each of its own workers' waits.
+        until(lambda: [r > 0.0 for r in metric(cluster, "late_ratio")] == [True], lambda: call.err)
+        assert [s > 0.0 for s in metric(cluster, "step_wait_seconds_total")] == [True, True]
 
         (tmp_path / "slow-b").unlink()
         until(lambda: all(each.until_unix_s for each in late(cluster)), lambda: call.err)
@@ -42,6 +47,14 @@ def test_slow_node_is_named_and_an_undisturbed_one_is_not(tmp_path: Path) -> Non
         assert "node b was " in why
         plain = json.loads(cluster.run("why", JOB, "--json").out)
         assert [each["node"] for each in plain["late"]] == ["b"]
+
+
+def metric(cluster: Cluster, name: str) -> list[float]:
+    """What the agents export of it for the job."""
+    ports = [daemon.wait_registered().http_port for daemon in cluster.daemons.values()]
+    texts = [ask(port, "/metrics")[1].decode() for port in ports]
+    wanted = (f"elasticd_{name}", (JOB,))
+    return [v for text in texts for n, labels, v in parsed(text) if (n, labels) == wanted]
 
 
 def late(cluster: Cluster) -> list[LateNode]:

@@ -32,6 +32,7 @@ from elasticd_agent.host import Host
 from elasticd_agent.inbox import Item
 from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.last_save import LastSave
+from elasticd_agent.late.late_judge import LateJudge
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.orphans import Children
 from elasticd_agent.runner import Runner
@@ -246,3 +247,14 @@ def test_what_workers_say_of_their_steps_is_counted_while_the_job_is_served(
     assert scene.counted() > 3
     runner.close()
     assert scene.counted() > 3
+
+
+def test_waits_of_steps_and_late_nodes_are_in_the_jobs_meter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What this membership measures and judges, at the moment of the scrape."""
+    scene = Scene(monkeypatch)
+    scene.runner.node_waits.total_s = 2.5
+    monkeypatch.setattr(LateJudge, "ratio", 0.3)
+    (reading,) = scene.meters.readings().jobs
+    assert (reading.step_wait_s, reading.late_ratio) == (2.5, 0.3)

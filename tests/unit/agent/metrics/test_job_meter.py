@@ -323,3 +323,19 @@ def test_steps_that_are_numbered_backwards_are_no_fall_of_a_counter() -> None:
     for step in (10, 3, 4):
         node.meter.tell(Rank(0), Generation(1), Progressed(step=step, first_step=10))
     assert node.value("steps_total") == 2
+
+
+def test_waits_of_steps_add_up_over_incarnations_and_lateness_is_rank_0s_word() -> None:
+    """Each incarnation measures from 0; the sum must not fall. An ended job has no late node."""
+    first, second = Node(0), Node(1)
+    for node in (first, second):
+        node.enters(a_world(1, 0, 1))
+        node.meter.measure(step_wait_s=lambda: 5.0, late_ratio=lambda: 0.3)
+    assert (first.value("late_ratio"), second.value("late_ratio")) == (0.3, None)
+    first.meter.measure(step_wait_s=lambda: 2.0, late_ratio=float)
+    assert (first.value("step_wait_seconds_total"), first.value("late_ratio")) == (7.0, 0.0)
+    assert second.value("step_wait_seconds_total") == 5.0
+    first.meter.measure(step_wait_s=float, late_ratio=lambda: 0.3)
+    first.hears_status(Phase.FAILED)
+    first.meter.rest(keeps_slots=False)
+    assert first.value("late_ratio") == 0.0
