@@ -30,10 +30,10 @@ LEAST_S = 0.002
 """A shorter difference is the noise of the machine, whatever part of a short step it is."""
 CLEAR_SPREADS = 2.0
 """A difference of so many spreads of the waits is no noise."""
-HOLD_STEPS, HOLD_LEAST_S = 12, 0.5
+HOLD_STEPS, HOLD_LEAST_S = 8, 0.5
 """For so long must it look so. A median over 50 steps turns with the 26th, and a node tells of it
 some steps later (`wait_report`): 60 in all."""
-NOISY_HOLDS = 15
+NOISY_HOLDS = 20
 """So many times as long, where it may be noise."""
 
 

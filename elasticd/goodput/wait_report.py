@@ -16,9 +16,12 @@ NOTABLE_SHARE = 0.03
 """Of a step: a third of what makes a node late."""
 SMALL_SHARE, SMALL_AFTER_S = 0.01, 60.0
 """What was told long ago is made more exact."""
-SETTLE_STEPS = 14
-"""A change is told so many steps after it was seen: three quarters of what the median is of come
-from after it then, and one word is enough."""
+SPREAD_SHARE, SPREAD_WRITES = 0.05, 3.0
+"""Of a step: that much in the spread is told as well, where writes are left for what matters more.
+It is still too wide when a change of the median is told."""
+SETTLE_STEPS = 18
+"""A change is told so many steps after it was seen: nearly all that the median is of comes from
+after it then, and one word is mostly enough."""
 WRITES, WRITE_EVERY_S, WRITE_EVERY_S_PER_NODE = 6, 10.0, 0.1
 """In store at most, and how often one is added: ten a second of a job of any size."""
 
@@ -50,7 +53,8 @@ class WaitReport:
             return self._settled(wait, now_s, every_s)
         change = abs(share - _share(told))
         is_small = change >= SMALL_SHARE and now_s - self._told_s >= SMALL_AFTER_S
-        if change < NOTABLE_SHARE and not is_small:
+        is_spread = self._writes >= SPREAD_WRITES and _spread_change(wait, told) >= SPREAD_SHARE
+        if change < NOTABLE_SHARE and not is_small and not is_spread:
             self._turned_s = None
             return None
         if self._turned_s is None:
@@ -77,6 +81,11 @@ class WaitReport:
         self._told, self._told_s, self._turned_s = wait, now_s, None
         self._writes -= 1.0
         return wait
+
+
+def _spread_change(wait: NodeWait, told: NodeWait) -> float:
+    low_s, high_s = abs(wait.low_s - told.low_s), abs(wait.high_s - told.high_s)
+    return max(low_s, high_s) / wait.step_s
 
 
 def _share(wait: NodeWait) -> float:

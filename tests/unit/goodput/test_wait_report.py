@@ -1,5 +1,7 @@
 """When a node tells of its waits: seldom, at once when it matters, and never a stale value."""
 
+import dataclasses
+
 from elasticd.goodput.wait_report import FIRST_STEPS, SETTLE_STEPS, WRITE_EVERY_S, WaitReport
 from elasticd.records.ids import Generation
 from elasticd.records.late import NodeWait
@@ -64,3 +66,18 @@ def test_large_job_writes_ten_times_a_second_at_most() -> None:
         share = 0.3 if number // 20 % 2 else 0.05
         told += report.due(wait(share), 1000, at_s) is not None
     assert told <= 6 + at_s / 100
+
+
+def test_spread_that_was_too_wide_is_told_again() -> None:
+    """A change is told while some steps of the old kind are among those of the new one."""
+    wide = dataclasses.replace(wait(0.3), low_s=0.005, high_s=0.031)
+    narrow = dataclasses.replace(wait(0.3), low_s=0.029, high_s=0.031)
+    report = WaitReport()
+    report.due(wait(0.05), 3, 1.0)
+    assert settled(report, wide, 2.0) == wide
+    assert settled(report, narrow, 10.0) == narrow
+    for number in range(6):
+        at_s = 13.0 + 3 * number
+        last = settled(report, wide if number % 2 else narrow, at_s)
+    assert last is None  # What is left is for what matters more.
+    assert settled(report, wait(0.05), at_s + 5.0) == wait(0.05)
