@@ -149,8 +149,14 @@ def test_stopped_job_leaves_the_daemons(cluster: Cluster, job: Job) -> None:
     """Its workers and pools end, the agents go on, its name is free."""
     job.wait_steady(2)
     node = job.node_of(0)
-    last = cluster.run("logs", job.name, "--tail", "1", "--timestamps", "--node", node)
-    assert last.code == 0 and re.match(r"[-0-9]{10} [:0-9]{8} \S", last.out)
+
+    def is_timed() -> bool:
+        """What was written in the last two seconds has no time yet."""
+        last = cluster.run("logs", job.name, "--tail", "1000", "--timestamps", "--node", node)
+        stamp = re.compile(r"^[-0-9]{10} [:0-9]{8} \S", re.MULTILINE)
+        return last.code == 0 and stamp.search(last.out) is not None
+
+    until(is_timed, lambda: "no line has a time")
     ended = cluster.run("stop", job.name, "--why", "enough", "--wait")
     assert ended.code == 0 and f"job {job.name} is over (stopped)" in ended.out
     assert job.status.phase is Phase.STOPPED and job.status.message == "enough"
