@@ -18,10 +18,11 @@ _TEST_LIMIT_S = 120.0
 def pytest_configure(config: pytest.Config) -> None:
     """Begin with a shell's signals, with kept bytecode and limits that fit this machine.
 
-    `nohup make test &` starts us with SIGINT and SIGHUP ignored, and what we start inherits that;
-    the tests of Ctrl-C and of a lost terminal start what a person starts in a shell.
+    `nohup make test &` starts us with SIGINT, SIGQUIT and SIGHUP ignored; what we start inherits
+    that, and the tests of Ctrl-C and of a lost terminal start what a person starts in a shell.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Containers often forbid Python to keep its bytecode. What the tests start by the thousand
     # would then compile elasticd each time: a fifth of all they compute.

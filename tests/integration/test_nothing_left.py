@@ -58,6 +58,7 @@ def test_job_that_succeeded_leaves_nothing(place: LocalRun) -> None:
         "agents",
         "etcd",
         *(f"gen-{number}" for number in range(1, int(generations[1]) + 1)),
+        "incidents.jsonl",
         "lock",
         "records.json",
         "uid",

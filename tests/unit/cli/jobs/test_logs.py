@@ -14,11 +14,15 @@ from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, end, put, world
 
-NOW_S = time.time()
+
+@pytest.fixture
+def now_s() -> float:
+    """Of the test: this file may have been imported a quarter of an hour before."""
+    return time.time()
 
 
 @pytest.fixture
-def folder(store: MemoryStore, tmp_path: Path) -> Path:
+def folder(store: MemoryStore, tmp_path: Path, now_s: float) -> Path:
     """Two generations of a job on two nodes; what stood there was noted."""
     put(store, KEYS.status(JOB), JobStatus(phase=Phase.SUCCEEDED, generation=Generation(2)))
     put(store, KEYS.world(JOB), world(2, "a", "b"))
@@ -29,7 +33,7 @@ def folder(store: MemoryStore, tmp_path: Path) -> Path:
             lines = [f"{generation}.{rank}.{number}\n" for number in range(4)]
             (place / f"rank-{rank}.out").write_text("".join(lines))
             (place / f"rank-{rank}.err").write_text(f"err {generation}\n")
-            times = times_line(NOW_S - ago_s, 12, 0) + times_line(NOW_S - ago_s + 300, 24, 6)
+            times = times_line(now_s - ago_s, 12, 0) + times_line(now_s - ago_s + 300, 24, 6)
             (place / f"rank-{rank}.times").write_bytes(times)
     return tmp_path / JOB
 
@@ -49,23 +53,25 @@ def test_last_lines_are_those_of_all_generations(
 
 
 def test_output_since_a_time_is_what_was_written_from_then_on(
-    folder: Path, capfd: pytest.CaptureFixture[str]
+    folder: Path, capfd: pytest.CaptureFixture[str], now_s: float
 ) -> None:
     """By the notes of the agents, here half of the second generation."""
     assert main(["logs", JOB, "--since", "9m"]) == 0
     assert capfd.readouterr().out == "2.0.2\n2.0.3\n"
-    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW_S - 9 * 60))
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now_s - 9 * 60))
     assert main(["logs", JOB, "--since", when]) == 0
     assert capfd.readouterr().out == "2.0.2\n2.0.3\n"
     assert main(["logs", JOB, "--since", "1m"]) == 0
     assert capfd.readouterr().out == ""
 
 
-def test_times_stand_before_the_lines(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_times_stand_before_the_lines(
+    folder: Path, capfd: pytest.CaptureFixture[str], now_s: float
+) -> None:
     """Those by which the line stood there."""
     assert main(["logs", JOB, "--timestamps", "--generation", "2"]) == 0
     stamps = [
-        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(NOW_S - ago_s)))
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(now_s - ago_s)))
         for ago_s in (600, 600, 300, 300)
     ]
     lines = [f"{stamp} 2.0.{number}" for number, stamp in enumerate(stamps)]
@@ -103,7 +109,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
 
 
 def test_following_begins_with_what_is_wanted_and_goes_on_with_everything(
-    store: MemoryStore, folder: Path, capfd: pytest.CaptureFixture[str]
+    store: MemoryStore, folder: Path, capfd: pytest.CaptureFixture[str], now_s: float
 ) -> None:
     """The time of a line that is just written is that of now."""
     put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(2)))
@@ -120,7 +126,7 @@ def test_following_begins_with_what_is_wanted_and_goes_on_with_everything(
     lines = [line.split() for line in capfd.readouterr().out.splitlines()]
     assert [line[2] for line in lines] == ["2.1.3", "last"]
     day, at, _ = lines[1]
-    assert time.mktime(time.strptime(f"{day} {at}", "%Y-%m-%d %H:%M:%S")) >= int(NOW_S)
+    assert time.mktime(time.strptime(f"{day} {at}", "%Y-%m-%d %H:%M:%S")) >= int(now_s)
 
 
 def test_what_was_dropped_is_passed_over_and_said(
