@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from elasticd.cli.words import duration, seconds
+from elasticd.cli.words import counted, duration, seconds
 from elasticd.dashboard.board import Board, JobPage
 
 __all__ = ["frame", "sparkline"]
@@ -53,7 +53,7 @@ def frame(
     clock = time.strftime("%H:%M:%S", time.localtime(now_unix_s))
     slots = sum(cast(int, node["slots"]) for node in board.nodes)
     used = sum(cast(int, node["used"]) for node in board.nodes)
-    head = f"elasticd  {clock}  {len(board.nodes)} nodes, {used} of {slots} slots used"
+    head = f"elasticd  {clock}  {counted(len(board.nodes), 'node')}, {used} of {slots} slots used"
     parts: list[RenderableType] = [_line(head, "bold")]
     if board.trouble:
         parts.append(_line(f"! {board.trouble}", "yellow"))
