@@ -8,13 +8,14 @@ standing world goes on meanwhile.
 
 from collections.abc import Sequence
 
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import NodeId, Slot
 from elasticd.records.reason import Reason
+from elasticd.records.world import World, WorldNode, WorldWorker
 from elasticd.rendezvous.change import Change, offers_in, offers_of
 from elasticd.rendezvous.condition import is_dead, is_useless
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["awaited", "givers"]
+__all__ = ["awaited", "givers", "new_slots"]
 
 
 def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tuple[SeenMember, ...]:
@@ -48,3 +49,36 @@ def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
         and not is_useless(seen.member)
         and not is_dead(state, seen.member.incarnation)
     )
+
+
+def new_slots(
+    state: JobState, previous: WorldNode, workers: Sequence[WorldWorker]
+) -> tuple[Slot, ...]:
+    """Name the slots whose process has trained in no world of the line that goes on."""
+    if not state.is_in_process or state.world is None:
+        return ()  # Each process is new to its world.
+    known = {(worker.slot, worker.nonce) for worker in previous.workers}
+    if not _has_formed(state, state.world):
+        is_new_node = previous.since == state.world.generation
+        known = set() if is_new_node else {w for w in known if w[0] not in previous.new_slots}
+    return tuple(w.slot for w in workers if (w.slot, w.nonce) not in known)
+
+
+def _has_formed(state: JobState, world: World) -> bool:
+    """Its processes trained together; an agent that was started anew did not see them do so.
+
+    A member arrives with all the others or not at all, so that one that says so tells of all.
+    """
+    if state.formed_s is not None or world.restarts == 0:
+        return True
+    if any(result.trained_in == world.generation for result in state.results.values()):
+        return True
+    return any(_has_arrived(state, world, node) for node in world.nodes)
+
+
+def _has_arrived(state: JobState, world: World, node: WorldNode) -> bool:
+    seen = state.members.get(node.node)
+    if seen is None or seen.member.arrived != world.generation:
+        return False
+    # The node of rank 0 also says so of a world whose store it refused, which nobody entered.
+    return node.first_rank != 0 or seen.member.broken != world.generation

@@ -19,7 +19,7 @@ from elasticd.rendezvous.change import (
 )
 from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless, may_come_back
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
-from elasticd.rendezvous.handover import awaited, givers
+from elasticd.rendezvous.handover import awaited, givers, new_slots
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
 
@@ -227,21 +227,8 @@ def _world_node(
         first_rank=Rank(0),
         workers=workers,
         since=previous.since if previous is not None and is_survivor else generation,
-        new_slots=_new_slots(state, previous, workers) if previous and is_survivor else (),
+        new_slots=new_slots(state, previous, workers) if previous and is_survivor else (),
     )
-
-
-def _new_slots(
-    state: JobState, previous: WorldNode, workers: Sequence[WorldWorker]
-) -> tuple[Slot, ...]:
-    """Name the slots whose process has trained in no world of the line that goes on."""
-    if not state.is_in_process or state.world is None:
-        return ()  # Each process is new to its world.
-    known = {(worker.slot, worker.nonce) for worker in previous.workers}
-    if state.formed_s is None:
-        is_new_node = previous.since == state.world.generation
-        known = set() if is_new_node else {w for w in known if w[0] not in previous.new_slots}
-    return tuple(w.slot for w in workers if (w.slot, w.nonce) not in known)
 
 
 def _fresh_store(

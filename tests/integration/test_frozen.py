@@ -14,6 +14,7 @@ import pytest
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
 from elasticd_agent.process_samples import read_sample
 from elasticd_agent.stacks import Standing, stacks_path
+from tests.fixtures.stopped import stopped
 from tests.fixtures.watched_node import WatchedNode
 
 WAIT_S = 60.0
@@ -99,17 +100,18 @@ def test_stacks_tell_where_each_stands(node: WatchedNode, tmp_path: Path) -> Non
     """Of a stopped one, of one that holds the GIL, of one that answers."""
     workers = [node.start(way) for way in ("wait", "gil", "wait")]
     assert node.frozen().pid == workers[1]
-    os.kill(workers[0], signal.SIGSTOP)
     path = stacks_path(tmp_path, JobName("j"), Generation(3), NodeId("n1"))
     done = Queue[float]()
     standings = [
         Standing(pid=pid, rank=Rank(rank), is_frozen=rank < 2) for rank, pid in enumerate(workers)
     ]
-    node.stacks.collect(path, standings, lambda: done.put(time.monotonic()))
-    done.get(timeout=WAIT_S)
-    deadline_s = time.monotonic() + WAIT_S
-    while not path.exists() and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    # A signal takes effect when its process is scheduled, not when it is sent.
+    with stopped(workers[0]):
+        node.stacks.collect(path, standings, lambda: done.put(time.monotonic()))
+        done.get(timeout=WAIT_S)
+        deadline_s = time.monotonic() + WAIT_S
+        while not path.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
     text = path.read_text()
     sections = dict(zip(("stopped", "gil", "alive"), text.split("=== rank ")[1:], strict=True))
     assert "state T" in sections["stopped"]

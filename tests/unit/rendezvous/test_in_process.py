@@ -10,7 +10,7 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous.change import alike, find_change, offers_of
+from elasticd.rendezvous.change import Change, alike, find_change, offers_of
 from elasticd.rendezvous.condition import has_ended
 from elasticd.rendezvous.cost import ALIKE_GRACE_S, ALIKE_MOST_S, is_refilled
 from elasticd.rendezvous.finish import is_ending, is_trained
@@ -446,6 +446,35 @@ def test_process_that_a_smaller_world_left_out_is_not_waited_for_at_the_end() ->
     assert not is_trained(told.state, grown.world)
     told.tell(_exit(0))
     assert is_trained(told.state, grown.world)
+
+
+def test_proposer_that_was_started_anew_knows_the_processes_of_a_world_that_formed() -> None:
+    """It saw nobody arrive; to call them new would be to end the job without one that raised."""
+    assert _called_new(trainer(0), trainer(1, (0, 1, "ps"), (1, 1, "ps"), arrived=2)) == [(), ()]
+
+
+def test_proposer_that_was_started_anew_calls_those_new_who_never_entered() -> None:
+    """Nobody arrived: the process that the world took in has trained with no one."""
+    left_out = trainer(1, (0, 1, "ps"), (1, 1, "p"))
+    assert _called_new(trainer(0), left_out) == [(), (Slot(1),)]
+
+
+def test_node_of_rank_0_that_refused_the_store_has_not_arrived() -> None:
+    """It says "arrived" and "broken" in one, so that the next world need not wait for it."""
+    refuser = trainer(0, arrived=2, broken=Generation(2))
+    assert _called_new(refuser, trainer(1, (0, 1, "ps"), (1, 1, "p"))) == [(), (Slot(1),)]
+
+
+def _called_new(*members: Member) -> list[tuple[Slot, ...]]:
+    """By node, in generation 3: world 2 took in node-1's second process, and node-2 was lost."""
+    two = kept(2, 0, 1, 2, nonces={1: (1, 1)}, restarts=1)
+    taken_in = dataclasses.replace(two.nodes[1], new_slots=(Slot(1),))
+    two = dataclasses.replace(two, nodes=(two.nodes[0], taken_in, two.nodes[2]))
+    told = unformed(training(1, 2), two, *members)
+    lost = Change(reason=Reason.NODE_LOST, culprit=None, lost={name(2): Reason.NODE_LOST})
+    found = plan_world(told.state, lost, now_s=told.now_s)
+    assert isinstance(found, World)
+    return [node.new_slots for node in found.nodes]
 
 
 def test_members_are_read_once_more_before_the_newcomers_are_passed_over() -> None:
