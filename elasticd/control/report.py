@@ -12,6 +12,7 @@ from operator import add
 
 from elasticd.control.job_time import JobTime, job_time
 from elasticd.control.occupancy import Use, elsewhere, left_out, read_cluster, waiting_for
+from elasticd.goodput.late_record import latest_of_each
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName, NodeId
@@ -101,6 +102,13 @@ class JobReport:
     """Of a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
 
     @property
+    def late_now(self) -> tuple[LateNode, ...]:
+        """The nodes that all others wait for at this moment; of a job that is over, none."""
+        if self.status.phase.is_final:
+            return ()
+        return tuple(node for node in self.late if not node.until_unix_s)
+
+    @property
     def training(self) -> Training | None:
         """What the whole run did, once it is over (in-process mode)."""
         told = [r.training for r in self.results if r.training is not None]
@@ -180,6 +188,8 @@ class NodeReport:
     drain_why: str = ""
     uses: tuple[Use, ...] = ()
     """The jobs on it, and their slots."""
+    late: LateNode | None = None
+    """A job's other nodes wait for it; of several jobs, as the one found that waits the most."""
 
     @property
     def used_slots(self) -> int:
@@ -241,8 +251,10 @@ def node_reports(
     drains: Iterable[KeyValue],
     keys: Keys,
     uses: Iterable[Use] = (),
+    late: Iterable[LateNode] = (),
 ) -> tuple[NodeReport, ...]:
-    """Put together `nodes/` and `drains/`, and what jobs hold of them."""
+    """Put together `nodes/` and `drains/`, what jobs hold of them, and who is `late` in a job."""
+    latest = latest_of_each(late)
     wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
     found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)
     by_node: dict[NodeId, list[Use]] = {}
@@ -254,6 +266,7 @@ def node_reports(
             is_drained=node.node in wishes,
             drain_why=wishes[node.node].why if node.node in wishes else "",
             uses=tuple(by_node.get(node.node, ())),
+            late=latest.get(node.node),
         )
         for node in found
     )

@@ -196,6 +196,7 @@ class Collector:
             store.list(keys.drains).items,
             keys,
             read_cluster(store, keys).uses,
+            late=[late for report in reports for late in report.late_now],
         )
         return _Read(
             source=source, reports=tuple(with_elsewhere(store, keys, reports)), nodes=nodes

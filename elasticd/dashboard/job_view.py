@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from elasticd.control.report import Change, JobReport, NodeReport
 from elasticd.dashboard.samples import Sample
 from elasticd.records.failure import Failure
+from elasticd.records.late import LateNode
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 
@@ -28,6 +29,7 @@ class Sentences:
 
     change: Callable[[Change], str]
     ending: Callable[[JobReport], str]
+    late: Callable[[JobReport, LateNode], str]
 
 
 def job_row(report: JobReport, *, is_archive: bool) -> Plain:
@@ -59,6 +61,7 @@ def node_row(report: NodeReport) -> Plain:
         "used": node.slots - report.free_slots,
         "jobs": [use.job for use in report.uses],
         "state": "draining" if report.is_drained or node.is_draining else "ready",
+        "late": report.late.ratio if report.late is not None else None,
         "version": node.version,
     }
 
@@ -86,6 +89,7 @@ def job_view(
         "members": [place.node for place in world.nodes] if world is not None else [],
         "workers": world.size if world is not None else 0,
         "steps": report.training.steps if report.training is not None else None,
+        "late": [_late(report, node, say) for node in report.late],
         "told_at": time.at_unix_s if time is not None else 0.0,
         "account": time.plain if time is not None else None,
         "progress": _progress(ranks, at_unix_s),
@@ -107,6 +111,16 @@ def _progress(ranks: Sequence[RankProgress], at_unix_s: float) -> Plain | None:
         "not_finite": dict(first.not_finite),
         "why_paused": first.why_paused,
         "committed_at": _moment(first.committed_ago_s, at_unix_s),
+    }
+
+
+def _late(report: JobReport, node: LateNode, say: Sentences) -> Plain:
+    return {
+        "node": node.node,
+        "is_now": node in report.late_now,
+        "since": node.since_unix_s,
+        "until": node.until_unix_s,
+        "sentence": say.late(report, node),
     }
 
 

@@ -1,13 +1,13 @@
 """What is kept of late nodes: the record that follows, from the one that stands. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from elasticd.goodput.late import Lateness
 from elasticd.records.ids import NodeId
 from elasticd.records.late import HISTORY_LIMIT, LateNode, LateNodes
 
-__all__ = ["drained", "followed"]
+__all__ = ["drained", "followed", "latest_of_each"]
 
 
 def followed(
@@ -65,3 +65,13 @@ def drained(record: LateNodes, node: NodeId, *, now_unix_s: float) -> LateNodes:
         for known in record.nodes
     )
     return replace(record, nodes=nodes)
+
+
+def latest_of_each(nodes: Iterable[LateNode]) -> dict[NodeId, LateNode]:
+    """Return those that are late now, each as the job that it holds up the most has found it."""
+    found: dict[NodeId, LateNode] = {}
+    for node in nodes:
+        known = found.get(node.node)
+        if not node.until_unix_s and (known is None or known.ratio < node.ratio):
+            found[node.node] = node
+    return found

@@ -12,10 +12,21 @@ import pytest
 
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
+from elasticd.records.ids import NodeId
+from elasticd.records.late import LateNode
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.chromium import Tab, chromium_tab
-from tests.unit.dashboard.records_case import HOSTILE, JOB, SAY, change_world, filled, opened
+from tests.unit.dashboard.records_case import (
+    BEGAN_S,
+    HOSTILE,
+    JOB,
+    SAY,
+    be_late,
+    change_world,
+    filled,
+    opened,
+)
 
 NODES = 64
 MANY_NODES_CHANGES, CHANGES = 30, 500
@@ -65,6 +76,11 @@ def test_page_shows_what_happens_as_it_happens(tab: Tab, shots: Path) -> None:
         assert (
             tab.evaluate("document.querySelectorAll('#changes script, #changes img').length") == 0
         )
+        late = LateNode(node=NodeId("node-1"), ratio=0.34, cost_nodes=0.8, since_unix_s=BEGAN_S)
+        be_late(store, late)
+        tab.wait("document.getElementById('late').textContent.includes('node-1 is late by 0.34')")
+        tab.wait("document.getElementById('nodetable').textContent.includes('34 % late')")
+        tab.wait("document.querySelectorAll('#timeline rect.late').length === 1")
         change_world(store, 4, Reason.NODE_LOST, ("node-1",), 120.0)
         tab.wait("document.querySelectorAll('#changes details').length === 4")
         assert tab.evaluate("document.querySelectorAll('#changes details[open]').length") == 1

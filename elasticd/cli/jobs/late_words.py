@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from elasticd.records.late import LateNode
 
-__all__ = ["late_history", "late_now"]
+__all__ = ["late_history", "late_now", "late_sentence", "late_share"]
 
 
 def late_now(nodes: Iterable[LateNode]) -> list[str]:
@@ -18,23 +18,29 @@ def late_history(nodes: Iterable[LateNode], *, is_over: bool) -> list[str]:
     lines = []
     for node in nodes:
         when = time.strftime("%H:%M:%S", time.localtime(node.since_unix_s))
-        text = _past(node) if is_over or node.until_unix_s else _standing(node)
-        lines.append(f"{when}  {text}")
+        lines.append(f"{when}  {late_sentence(node, is_over=is_over)}")
     return lines
 
 
+def late_sentence(node: LateNode, *, is_over: bool) -> str:
+    """Say that it is late, or that it was; `is_over`: the job is, and so is all that was late."""
+    return _past(node) if is_over or node.until_unix_s else _standing(node)
+
+
+def late_share(ratio: float) -> str:
+    """Say by how much, where there is no room for a sentence."""
+    return f"{round(100 * ratio)} % late"
+
+
 def _standing(node: LateNode) -> str:
-    return f"node {node.node} is {_late(node)} since {_clock(node.since_unix_s)}{_cost(node, 's')}"
+    since = _clock(node.since_unix_s)
+    return f"node {node.node} is {late_share(node.ratio)} since {since}{_cost(node, 's')}"
 
 
 def _past(node: LateNode) -> str:
     until = f"until {_clock(node.until_unix_s)}" if node.until_unix_s else "until the end"
     since = _clock(node.since_unix_s)
-    return f"node {node.node} was {_late(node)} from {since} {until}{_cost(node, '')}"
-
-
-def _late(node: LateNode) -> str:
-    return f"{round(100 * node.ratio)} % late"
+    return f"node {node.node} was {late_share(node.ratio)} from {since} {until}{_cost(node, '')}"
 
 
 def _cost(node: LateNode, ending: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from elasticd.cli import words
+from elasticd.cli.jobs.late_words import late_share
 from elasticd.cli.jobs.options import json_options
 from elasticd.cli.source import sources
 from elasticd.cli.table import show_table
@@ -33,14 +34,15 @@ def nodes(is_lost: bool, is_json: bool, **values: Any) -> int:
         for source in opened:
             if not source.is_archive:
                 store, keys = source.store, source.keys
+                reports = job_reports(store.list(keys.jobs).items, keys)
                 here = node_reports(
                     store.list(keys.nodes).items,
                     store.list(keys.drains).items,
                     keys,
                     read_cluster(store, keys).uses,
+                    late=[late for report in reports for late in report.late_now],
                 )
                 found += here
-                reports = job_reports(store.list(keys.jobs).items, keys)
                 names = {report.node.node for report in here}
                 lost += lost_nodes(reports, names, now_unix_s=time.time())
     if is_json:
@@ -85,7 +87,9 @@ def _plain(report: NodeReport) -> object:
 
 def _row(report: NodeReport) -> tuple[str, ...]:
     node = report.node
-    is_draining = report.is_drained or node.is_draining
+    state = "draining" if report.is_drained or node.is_draining else "ready"
+    if report.late is not None:
+        state += f", {late_share(report.late.ratio)}"
     return (
         node.node,
         node.host,
@@ -94,7 +98,7 @@ def _row(report: NodeReport) -> tuple[str, ...]:
         str(report.used_slots),
         str(report.free_slots),
         ", ".join(use.job if use.is_training else f"{use.job} (waits)" for use in report.uses),
-        "draining" if is_draining else "ready",
+        state,
         node.version,
         ", ".join(f"{key}={value}" for key, value in node.labels.items()),
     )

@@ -161,7 +161,7 @@ def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
     )
     for line in words.standing(ranks):
         click.echo(line)
-    for line in [] if current.phase.is_final else late_now(report.late):
+    for line in late_now(report.late_now):
         click.echo(line)
     if report.world is not None and not current.phase.is_final:
         ready = {member.node: member for member in report.members}

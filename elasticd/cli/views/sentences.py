@@ -1,8 +1,13 @@
 """The sentences of the command line, for the views that cannot import it."""
 
 from elasticd.cli import words
+from elasticd.cli.jobs.late_words import late_sentence
 from elasticd.dashboard.job_view import Sentences
 
 __all__ = ["SENTENCES"]
 
-SENTENCES = Sentences(change=words.timeline, ending=lambda report: words.ending(report.status))
+SENTENCES = Sentences(
+    change=words.timeline,
+    ending=lambda report: words.ending(report.status),
+    late=lambda report, node: late_sentence(node, is_over=report.status.phase.is_final),
+)

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from elasticd.cli.jobs.late_words import late_share
 from elasticd.cli.words import counted, duration, seconds
 from elasticd.dashboard.board import Board, JobPage
 
@@ -127,6 +128,9 @@ def _job(page: JobPage, width: int) -> list[RenderableType]:
     """Return its rate, its account and its newest changes."""
     said = page.view["message"] or page.view["ending"] or page.view["phase"]
     parts: list[RenderableType] = [Text(""), _line(f"{page.view['job']}: {said}", "bold")]
+    for late in cast(Sequence[Mapping[str, object]], page.view.get("late", ())):
+        if late["is_now"]:
+            parts.append(_line(f"! {late['sentence']}", "yellow"))
     rates = _rates(page.samples)
     if rates:
         curve = sparkline(rates, min(CURVE_WIDTH, width - 12))
@@ -173,8 +177,10 @@ def _nodes(nodes: Sequence[Mapping[str, object]], limit: int) -> RenderableType:
         table.add_column(head, no_wrap=True, overflow="ellipsis")
     for node in nodes[:limit]:
         jobs = ", ".join(cast(Sequence[str], node["jobs"]))
-        cells = (node["node"], f"{node['used']}/{node['slots']}", node["state"], jobs)
-        table.add_row(*(Text(str(cell)) for cell in cells))
+        late = cast(float | None, node.get("late"))
+        state = str(node["state"]) + (f", {late_share(late)}" if late is not None else "")
+        cells = (node["node"], f"{node['used']}/{node['slots']}", state, jobs)
+        table.add_row(*(Text(str(cell)) for cell in cells), style="yellow" if late else "")
     more = [_line(f"and {len(nodes) - limit} more nodes", "dim")] if len(nodes) > limit else []
     return Group(Text(""), table, *more)
 

@@ -12,12 +12,13 @@ from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce
 from elasticd.records.incident import Incident
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.keys import Keys
+from elasticd.records.late import LateNode, LateNodes
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Put, StoreSettings, Txn
 from elasticd.store.memory import MemoryStore
 
-__all__ = ["BEGAN_S", "HOSTILE", "JOB", "KEYS", "SAY", "Place", "change_world", "filled"]
+__all__ = ["BEGAN_S", "HOSTILE", "JOB", "KEYS", "SAY", "Place", "be_late", "change_world", "filled"]
 
 KEYS = Keys()
 JOB = JobName("digits")
@@ -61,7 +62,11 @@ def _ending(report: JobReport) -> str:
     return f"job {report.status.phase.value}"
 
 
-SAY = Sentences(change=_sentence, ending=_ending)
+def _late(report: JobReport, node: LateNode) -> str:
+    return f"{node.node} {'is' if node in report.late_now else 'was'} late by {node.ratio}"
+
+
+SAY = Sentences(change=_sentence, ending=_ending, late=_late)
 
 
 def filled(phase: Phase = Phase.WAITING) -> MemoryStore:
@@ -104,6 +109,11 @@ def change_world(
         if reason is Reason.WORKER_FAILED:
             told = replace(told, culprit=CULPRIT)
         put(store, KEYS.incident(JOB, Generation(generation), NodeId(name)), told)
+
+
+def be_late(store: MemoryStore, *nodes: LateNode) -> None:
+    """Have the node of rank 0 find these late."""
+    put(store, KEYS.late(JOB), LateNodes(nodes=nodes))
 
 
 def put(store: MemoryStore, key: str, record: object) -> None:

@@ -4,6 +4,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,19 @@ import pytest
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer, is_loopback
 from elasticd.errors import EnvironmentProblem
-from elasticd.records.reason import Reason
+from elasticd.records.ids import NodeId
+from elasticd.records.late import LateNode
+from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
-from tests.unit.dashboard.records_case import JOB, SAY, change_world, filled, opened
+from tests.unit.dashboard.records_case import (
+    BEGAN_S,
+    JOB,
+    SAY,
+    be_late,
+    change_world,
+    filled,
+    opened,
+)
 
 TOKEN = "a-token-of-some-length"
 PATIENCE_S = 30.0
@@ -56,6 +67,27 @@ def test_state_has_the_lists_and_the_job() -> None:
         assert told["changes"][1]["members"] == ["node-0"]
         assert told["changes"][1]["culprit"]["where"] == "/x/train.py:12"
         assert json.loads(get(server, "/api/state?job=other")[2])["job"] is None
+
+
+def test_late_node_is_told_with_its_job_and_its_node() -> None:
+    """As long as the job goes on; then it was late."""
+    store = filled()
+    late = LateNode(node=NodeId("node-1"), ratio=0.34, cost_nodes=0.8, since_unix_s=BEGAN_S)
+    be_late(store, replace(late, until_unix_s=BEGAN_S + 9.0), late)
+    with served(store) as server:
+        told = json.loads(get(server, f"/api/state?job={JOB}")[2])
+        assert [(each["node"], each["is_now"]) for each in told["job"]["late"]] == [
+            ("node-1", False),
+            ("node-1", True),
+        ]
+        assert told["job"]["late"][1]["sentence"] == "node-1 is late by 0.34"
+        assert [node["late"] for node in told["nodes"]] == [None, 0.34]
+    store = filled(Phase.SUCCEEDED)
+    be_late(store, late)
+    with served(store) as server:
+        told = json.loads(get(server, f"/api/state?job={JOB}")[2])
+        assert told["job"]["late"][0]["sentence"] == "node-1 was late by 0.34"
+        assert [node["late"] for node in told["nodes"]] == [None, None]
 
 
 def test_page_and_nothing_else_is_served() -> None:

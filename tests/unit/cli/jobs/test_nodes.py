@@ -2,16 +2,18 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from elasticd.cli.main import main
-from elasticd.records.ids import Generation, NodeId
+from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.incident import Incident
 from elasticd.records.job import JobStatus
+from elasticd.records.late import LateNode, LateNodes
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, member, put, world
+from tests.unit.control.world_case import JOB, KEYS, SPEC, member, put, world
 
 
 def incident(generation: int, lost: str, ago_s: float) -> Incident:
@@ -67,6 +69,31 @@ def test_nodes_lost_lately_are_named_once_until_they_are_back(
     assert [each["node"] for each in json.loads(capfd.readouterr().out)] == ["gone", "older"]
     assert main(["nodes", "--lost"]) == 0
     assert "host-a" not in capfd.readouterr().out
+
+
+def test_late_node_is_shown_with_its_state(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As the job that it holds up the most has found it; not once it is over."""
+    other = JobName("j2")
+    put(store, KEYS.spec(other), replace(SPEC, name=other))
+    for job, ratio in ((JOB, 0.34), (other, 0.12)):
+        put(store, KEYS.status(job), JobStatus(phase=Phase.RUNNING, generation=Generation(1)))
+        put(store, KEYS.late(job), LateNodes(nodes=(late_b(ratio),)))
+    assert main(["nodes"]) == 0
+    shown = capfd.readouterr().out
+    assert "ready, 34 % late" in shown and shown.count(" late") == 1
+    assert main(["nodes", "--json"]) == 0
+    told = {each["node"]["node"]: each["late"] for each in json.loads(capfd.readouterr().out)}
+    assert (told["a"], told["b"]["ratio"], told["b"]["cost_nodes"]) == (None, 0.34, 0.8)
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.SUCCEEDED, generation=Generation(1)))
+    put(store, KEYS.late(other), LateNodes(nodes=(replace(late_b(0.12), until_unix_s=9.0),)))
+    assert main(["nodes"]) == 0
+    assert " late" not in capfd.readouterr().out
+
+
+def late_b(ratio: float) -> LateNode:
+    return LateNode(node=NodeId("b"), ratio=ratio, cost_nodes=0.8, since_unix_s=1.0)
 
 
 def test_no_lost_node_is_said(store: MemoryStore, capfd: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,19 @@ def test_frame_says_what_runs_how_fast_and_what_happened() -> None:
         assert words in text, words
 
 
+def test_late_node_is_named_with_what_it_costs() -> None:
+    """While it is late; what is over is `elasticd why`'s."""
+    sentence = "node gpu-1 is 34 % late since 14:02, costs 0.8 node"
+    late = ({"is_now": True, "sentence": sentence}, {"is_now": False, "sentence": "it was"})
+    page = JobPage(view={**VIEW, "late": late})
+    board = Board(
+        version=1, jobs=(ROW,), nodes=({**NODE, "late": 0.34}, NODE), pages={"digits": page}
+    )
+    text = "\n".join(drawn(board, 120))
+    assert f"! {sentence}" in text and "it was" not in text
+    assert text.count("ready, 34 % late") == 1
+
+
 @pytest.mark.parametrize("width", [1, 20, 40, 79, 80, 300])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     """Forty columns are little, but a frame all the same."""
