@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from threading import Lock
+from threading import RLock
 from typing import Any, SupportsIndex
 
 from elasticd.channel.wire import pack
@@ -34,6 +34,8 @@ SMOOTHING = 0.3
 RETRY_S, RETRIES = 5.0, 3
 """Where no agent answers: a child of a worker, which the agent does not know, asks in vain."""
 
+LARGEST = 2**63 - 1
+"""Of a step, of samples and of an epoch: no counter of any script comes that far."""
 NAMES_LIMIT, NAME_LIMIT = 64, 200
 """Numbers beside the step; whoever has more means a metrics system."""
 
@@ -44,7 +46,8 @@ class Reporter:
     def __init__(self, agent: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`agent` is the name of the agent's socket (`ELASTICD_AGENT`)."""
         self._agent, self._clock = agent, clock
-        self._lock = Lock()
+        # A handler of a signal may save a checkpoint right where this thread holds it.
+        self._lock = RLock()
         self._socket: socket.socket | None = None
         self._failures = 0
         self._next_s = 0.0
@@ -177,10 +180,9 @@ def progress(step: SupportsIndex, samples: SupportsIndex = 0, **scalars: Any) ->
         raise CallError(
             f"elasticd.progress wants whole numbers of steps and samples, not {wrong!r}."
         ) from None
-    if number < 0 or count < 0:
-        raise CallError(
-            f"elasticd.progress wants numbers from 0, not step {number} and {count} samples."
-        )
+    for what, value in (("a step", number), ("samples", count)):
+        if not 0 <= value <= LARGEST:
+            raise CallError(f"elasticd.progress wants {what} from 0 to 2**63, not {_cut(value)}.")
     if scalars:
         _check(scalars)
     reporter = _reporter()
@@ -211,8 +213,12 @@ def _check(scalars: Mapping[str, Any]) -> None:
             f"{NAMES_LIMIT}."
         )
     for name, value in scalars.items():
-        if name == "epoch" and not (hasattr(value, "__index__") and operator.index(value) >= 0):
-            raise CallError(f"elasticd.progress(epoch=...) wants a whole number, not {value!r}.")
+        if name == "epoch" and not (
+            hasattr(value, "__index__") and 0 <= operator.index(value) <= LARGEST
+        ):
+            raise CallError(
+                f"elasticd.progress(epoch=...) wants a whole number, not {_cut(value)}."
+            )
         if len(name) > NAME_LIMIT:
             raise CallError(
                 f"elasticd.progress got a number with a name of {len(name)} letters: {NAME_LIMIT} "
@@ -225,6 +231,13 @@ def _check(scalars: Mapping[str, Any]) -> None:
                 f"elasticd.progress({name}=...) got a {type(value).__name__}: give a number or a "
                 "tensor of one element."
             )
+
+
+def _cut(value: object) -> str:
+    """Say what was given, in one line; Python writes no number of over 4,300 digits."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"one of {value.bit_length()} bits"
+    return repr(value)
 
 
 def _one() -> int:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from queue import Empty, Queue
+from threading import Thread
 
 import pytest
 
@@ -128,6 +129,29 @@ def test_number_that_is_not_finite_is_told(agent: Attachments, said: Said) -> No
     one.stop()
 
 
+class SavingNumber:
+    """A loss whose copy from the device is waited for just as SIGTERM's handler saves."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def __float__(self) -> float:
+        self._reporter.saved(3, 0.5)
+        return 0.25
+
+
+def test_handler_of_a_signal_may_save_while_a_step_is_told(agent: Attachments, said: Said) -> None:
+    """It runs on the thread that it interrupts: were that waited for, the worker would hang."""
+    one = Reporter(agent.name, Clock())
+    done = Thread(target=lambda: one.tell(2, 0, {"loss": SavingNumber(one)}), daemon=True)
+    done.start()
+    done.join(WAIT_S)
+    assert not done.is_alive()
+    one.flush()
+    assert told(said).scalars == {"loss": 0.25}
+    one.stop()
+
+
 def test_who_does_not_answer_is_given_up() -> None:
     """The agent knows no children of a worker: they stop asking, and never fail."""
     clock = Clock()
@@ -171,7 +195,10 @@ def test_run_takes_over(said: Said, in_job: None) -> None:
     [
         (("3",), {}, "whole numbers of steps and samples, not '3'"),
         ((1, 2.5), {}, "whole numbers of steps and samples, not 2.5"),
-        ((-1,), {}, "from 0, not step -1"),
+        ((-1,), {}, "wants a step from 0 to 2**63, not -1"),
+        ((1, -2), {}, "wants samples from 0"),
+        ((10**5000,), {}, "wants a step from 0 to 2**63, not one of 16610 bits"),
+        ((1,), {"epoch": 10**5000}, "a whole number, not one of 16610 bits"),
         ((1,), {"loss": "low"}, "progress(loss=...) got a str"),
         ((1,), {"loss": [1.0]}, "progress(loss=...) got a list"),
         ((1,), {"epoch": 1.5}, "progress(epoch=...) wants a whole number, not 1.5"),
