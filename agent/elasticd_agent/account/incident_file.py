@@ -43,7 +43,11 @@ class IncidentFile:
             self._lines.append(json.dumps(plain) + "\n")
             if self._thread is None:
                 self._thread = Thread(target=self._write, name="incidents", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except RuntimeError as exc:  # No more threads: the next line brings this one.
+                    self._thread = None
+                    log.warning("incident.not_written", path=str(self._path), why=str(exc))
 
     def wait(self, timeout_s: float) -> None:
         """Return when all lines are written, or the time is over."""

@@ -78,7 +78,11 @@ class OutputWatch:
             self._watched[pid] = _Watched(files)
         if self._thread is None:
             self._thread = Thread(target=self._run, name="output-watch", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as exc:  # No more threads: tried again with the next process.
+                self._thread = None
+                log.warning("output.not_watched", why=str(exc))
 
     def forget(self, pid: int) -> None:
         """It has ended; what it wrote last is noted at the next look."""

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -75,3 +75,20 @@ def test_a_disk_that_does_not_answer_holds_nobody_up(
     goes_on.set()
     file.wait(WAIT_S)
     assert [each.generation for each in lines(tmp_path)] == [0, *range(6, LINES_KEPT + 6)]
+
+
+def test_where_no_thread_can_be_started_a_line_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine has no process left: that must not end the job's part here."""
+    with monkeypatch.context() as without:
+        without.setattr(Thread, "start", refuse)
+        file = IncidentFile(tmp_path)
+        file.add(incident(1))
+    file.add(incident(2))
+    file.wait(WAIT_S)
+    assert [each.generation for each in lines(tmp_path)] == [1, 2]
+
+
+def refuse(thread: Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -155,3 +156,21 @@ def test_file_system_that_cannot_do_it_is_said_once(
     watch.look(0.0)
     watch.look(1.0)
     assert calls == [files.out]
+
+
+def test_where_no_thread_can_be_started_the_next_process_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine has no process left: that must not end the job's part here."""
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made = OutputWatch(OutputLimits(), lambda news: None)
+    with monkeypatch.context() as without:
+        without.setattr(Thread, "start", refuse)
+        made.watch(7, files_in(tmp_path))
+    assert made._thread is None
+    made.watch(8, files_in(tmp_path, "rank-1"))
+    assert made._thread is not None and made._thread.is_alive()
+    made.close()
