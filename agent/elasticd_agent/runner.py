@@ -115,7 +115,8 @@ class Runner:
         self._meter = host.meters.open(spec)
         self.workers.attached.rank_heard = partial(host.meters.hear, spec.name)
         self.workers.attached.progressed = self._progressed
-        self.node_waits, self.late = NodeWaits(), judge_of(host, spec)
+        self.node_waits = NodeWaits(kept.slots if kept is not None else ())
+        self.late = judge_of(host, spec)
         self._meter.measure(
             step_wait_s=lambda: self.node_waits.total_s, late_ratio=lambda: self.late.ratio
         )

@@ -60,6 +60,8 @@ class RecordWriter:
         """All that we counted, as of that write."""
         self._taken: Mapping[str, float] = {}
         """The part of it that was taken over."""
+        self._earlier: Mapping[str, float] | None = None
+        """What stood there of us before this account began; None: not read yet."""
         self._progress_revision: int | None = None
         self._gone: Mapping[str, float] = {}
         self._wanted_s = 0.0
@@ -91,12 +93,15 @@ class RecordWriter:
     def _write_spent(self, reading: Reading) -> None:
         spent = reading.spent
         key = self._keys.time_spent(self._job, spent.node, self._life)
+        if self._earlier is None:
+            self._earlier = self._before(self._store.get(key), spent.uid)
+        seconds = _more(spent.seconds, self._earlier)
         for _ in range(TRIES):
-            record = replace(spent, seconds=_rounded(_less(spent.seconds, self._taken)))
+            record = replace(spent, seconds=_rounded(_less(seconds, self._taken)))
             when = (ModifiedAt(key=key, revision=self._revision),)
             done = self._store.commit(Txn(when=when, then=(Put(key=key, value=encode(record)),)))
             if done.succeeded:
-                self._revision, self._acknowledged = done.revision, spent.seconds
+                self._revision, self._acknowledged = done.revision, seconds
                 return
             item = self._store.get(key)
             if item is None:
@@ -106,6 +111,18 @@ class RecordWriter:
                 found = decode(TimeSpent, item.value)
                 self._acknowledged = _more(self._taken, found.seconds)
         raise Unavailable("Others change this agent's account at the same time.")
+
+    def _before(self, item: KeyValue | None, uid: str) -> Mapping[str, float]:
+        """Go on from what this agent wrote when it was in the job before, long ago.
+
+        It is there if nobody took it over meanwhile: the job had no other world.
+        """
+        if item is None:
+            return {}
+        self._revision = item.mod_revision
+        found = decode(TimeSpent, item.value)
+        self._acknowledged = found.seconds if found.uid == uid else {}
+        return self._acknowledged
 
     # --- the job's progress -----------------------------------------------------------------------
 

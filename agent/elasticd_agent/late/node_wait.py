@@ -3,6 +3,8 @@
 A node is as late as its slowest rank, which is the one that waits least.
 """
 
+from collections.abc import Iterable
+
 from elasticd.channel.worker import Beat, Waits
 from elasticd.goodput.wait_report import WaitReport
 from elasticd.records.ids import Generation, Nonce, Slot
@@ -16,7 +18,9 @@ __all__ = ["NodeWaits"]
 class NodeWaits:
     """Of one job; used by the owner's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Iterable[Slot] = ()) -> None:
+        """`kept`: slots whose workers were counted before, in an earlier part in the job."""
+        self._kept = set(kept)
         self.total_s = 0.0
         """Seconds for which committed steps of the workers here have waited; it only grows."""
         self._report = WaitReport()
@@ -30,6 +34,9 @@ class NodeWaits:
 
         Nothing, before all workers of this node have told of the generation that stands.
         """
+        if slot in self._kept:
+            self._kept.remove(slot)
+            self._sums[slot] = nonce, beat.step_wait_s
         before, sum_s = self._sums.get(slot, (nonce, 0.0))
         sum_s = sum_s if before == nonce else 0.0  # Another process, which counts from 0.
         self.total_s += max(0.0, beat.step_wait_s - sum_s)

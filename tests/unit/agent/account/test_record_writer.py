@@ -118,6 +118,33 @@ def test_an_agent_whose_sums_were_taken_over_goes_on_from_there() -> None:
     assert total(store) == 46.0
 
 
+def test_an_agent_that_comes_back_after_long_goes_on_from_what_it_wrote() -> None:
+    """The job had no other world meanwhile, so nobody has taken it over."""
+    store = Line()
+    RecordWriter(store, KEYS, JOB, A).write(reading(3_600.0))
+    again = RecordWriter(store, KEYS, JOB, A)
+    store.is_away = True
+    with pytest.raises(Unavailable):
+        again.write(reading(1.0))
+    store.is_away = False
+    again.write(reading(2.0))
+    again.write(reading(5.0))
+    assert total(store) == 3_605.0
+    first = RecordWriter(store, KEYS, JOB, B)
+    first.write(reading(1.0, node="b", is_first=True, present=frozenset({B})))
+    again.write(reading(7.0))
+    assert total(store) == 3_608.0
+
+
+def test_an_earlier_job_of_this_name_gives_nothing_to_the_next_one() -> None:
+    """The same agent served both."""
+    store = Line()
+    old = reading(30.0)
+    RecordWriter(store, KEYS, JOB, A).write(replace(old, spent=replace(old.spent, uid="u0")))
+    RecordWriter(store, KEYS, JOB, A).write(reading(2.0))
+    assert total(store) == 2.0
+
+
 def test_what_nobody_counted_of_a_node_that_died_is_unexplained() -> None:
     """It wrote 4 s into a generation that stood for 9 s here: 5 s of two slots are missing."""
     store = Line()

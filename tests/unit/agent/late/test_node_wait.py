@@ -68,3 +68,13 @@ def test_sum_of_waits_only_grows() -> None:
     for nonce, total_s in ((1, 1.0), (1, 3.0), (2, 0.5), (2, 1.0)):
         waits.hear(Slot(0), Nonce(nonce), beat(0.02, total_s=total_s), state, 1.0)
     assert waits.total_s == 4.0
+
+
+def test_workers_that_were_kept_are_not_counted_twice() -> None:
+    """Their sums began with them, in an earlier part of this node in the job."""
+    state, waits = state_in(world(1, 0, 1)), NodeWaits(kept=(Slot(0),))
+    waits.hear(Slot(0), Nonce(1), beat(0.02, total_s=500.0), state, 1.0)
+    waits.hear(Slot(0), Nonce(1), beat(0.02, total_s=501.0), state, 1.2)
+    assert waits.total_s == 1.0
+    waits.hear(Slot(0), Nonce(2), beat(0.02, total_s=0.5), state, 1.4)
+    assert waits.total_s == 1.5
