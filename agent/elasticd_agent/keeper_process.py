@@ -89,6 +89,10 @@ class KeeperProcess:
         """
         if self._spec.checkpoint is None or self._process is not None or self._is_closing.is_set():
             return
+        if self.metrics_path is not None:
+            # An earlier job of this name left it: what it says would count as this one's.
+            with suppress(OSError):
+                self.metrics_path.unlink()
         self._start()
         Thread(target=self._watch, name="keeper-watch", daemon=True).start()
 

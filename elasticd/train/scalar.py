@@ -44,6 +44,8 @@ class Scalars:
                 continue
             try:
                 given[name] = float(value)
+            except OverflowError:
+                raise CallError(f"commit({name}=...) got a number that no float holds.") from None
             except (TypeError, ValueError):
                 raise CallError(
                     f"commit({name}=...) got a {type(value).__name__}: give a number or a tensor "

@@ -9,6 +9,7 @@ not at all, every few seconds; the age of the newest checkpoint is the present t
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -36,6 +37,8 @@ class Metrics:
         self._set("mirrored_step", -1)
         self._set("keeper_start_timestamp_seconds", time.time())
         self.has_mirrored = False
+        self._written: tuple[int, int] | None = None
+        """Which file is ours."""
         if path:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Thread(target=self._keep_writing, name="metrics", daemon=True).start()
@@ -78,10 +81,24 @@ class Metrics:
         beside = f"{self._path}.new"
         with self._write_lock:
             try:
+                if self._is_replaced():
+                    self._path = ""
+                    return
                 Path(beside).write_bytes(text)
+                written = _identity(beside)
                 os.replace(beside, self._path)
+                self._written = written
             except OSError as exc:
                 log.warning("metrics.not_written", why=str(exc))
+
+    def _is_replaced(self) -> bool:
+        """True where a later keeper of the job writes there: this one only ends what it saves.
+
+        Counters that are now the one's, now the other's would grow with each turn.
+        """
+        with suppress(FileNotFoundError):
+            return self._written is not None and _identity(self._path) != self._written
+        return False
 
     def _set(self, name: str, value: float) -> None:
         with self._lock:
@@ -95,3 +112,9 @@ class Metrics:
         while True:
             self.write()
             time.sleep(WRITE_S)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Number and time: a number is given again once its file is gone."""
+    stat = os.stat(path)
+    return stat.st_ino, stat.st_mtime_ns

@@ -36,7 +36,8 @@ def exposition(samples: Iterable[Sample]) -> bytes:
     """Write them down in the order of the list; of two with the same labels the last one counts."""
     series: dict[str, dict[tuple[str, ...], float | Histogram]] = {}
     for metric, labels, value in samples:
-        series.setdefault(metric.name, {})[labels] = value
+        cut = tuple(map(_cut, labels))
+        series.setdefault(metric.name, {})[cut] = value
     lines: list[str] = []
     for metric in CATALOG:
         if found := series.get(metric.name):
@@ -85,9 +86,13 @@ def _lines(metric: Metric, labels: tuple[str, ...], value: float | Histogram) ->
     yield f"{metric.name}_count{_braces(pairs)} {below}"
 
 
+def _cut(value: str) -> str:
+    """Return it as it will stand there: what is the same then is the same series."""
+    return value[:LABEL_LIMIT].encode("utf-8", "replace").decode()
+
+
 def _pair(label: Label, value: str) -> str:
-    cut = value[:LABEL_LIMIT]
-    return f'{label.name}="{_ESCAPED.sub(lambda found: _ESCAPES[found[0]], cut)}"'
+    return f'{label.name}="{_ESCAPED.sub(lambda found: _ESCAPES[found[0]], value)}"'
 
 
 def _braces(pairs: list[str]) -> str:

@@ -104,6 +104,19 @@ def test_secrets_are_where_they_are_needed_and_nowhere_else(
         assert not path.is_file() or "canary" not in path.read_text(), path
 
 
+def test_what_an_earlier_keeper_counted_is_not_shown_as_this_ones(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was perhaps another job's, of the same name; this one may take long to come up."""
+    file = tmp_path / "run" / "agents" / "node.keeper.prom"
+    file.parent.mkdir(parents=True)
+    file.write_text('elasticd_checkpoint_durable_step{job_name="job"} 4711\n')
+    monkeypatch.setattr(KeeperProcess, "_start", lambda keeper: None)
+    monkeypatch.setattr(KeeperProcess, "_watch", lambda keeper: None)
+    assert make(spec_of("memory://somewhere")).metrics_path == file
+    assert not file.exists()
+
+
 def test_killed_keeper_is_started_again_under_its_name(
     make: Make, children: Children, tmp_path: Path
 ) -> None:

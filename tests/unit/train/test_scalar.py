@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from elasticd.errors import CallError
 from elasticd.train.scalar import Scalars
 from tests.unit.train.gpu_case import FakeGpu
 
@@ -44,3 +45,9 @@ def test_a_number_is_known_when_its_copy_has_come(monkeypatch: pytest.MonkeyPatc
     assert scalars.known() == {}
     gpu.compute.is_done = True
     assert scalars.known() == {"loss": 0.5}
+
+
+def test_number_that_no_float_holds_is_refused() -> None:
+    """In one sentence, as everything that is none."""
+    with pytest.raises(CallError, match=r"commit\(tokens=\.\.\.\) got a number that no float"):
+        Scalars().checked({"tokens": 10**400})

@@ -140,6 +140,21 @@ def test_disk_that_cannot_is_no_harm(path: Path) -> None:
     assert values(path)["failed_total"] == 0
 
 
+def test_keeper_that_only_ends_what_it_saves_leaves_the_file_to_the_next_one(path: Path) -> None:
+    """Counters of two in turns would grow with each turn; a file that was deleted comes back."""
+    old = begun(path)
+    old.saved(1, 1.0)
+    path.unlink()
+    old.write()
+    assert values(path)["saved_total"] == 1
+    new = Metrics("job", str(path))
+    until(lambda: values(path)["saved_total"] == 0, lambda: values(path))
+    for _ in range(3):
+        old.write()
+        assert values(path)["saved_total"] == 0
+        new.write()
+
+
 def test_file_is_written_again_and_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By itself: nobody has to call."""
     monkeypatch.setattr(metrics_module, "WRITE_S", 0.01)

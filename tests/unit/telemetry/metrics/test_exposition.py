@@ -56,6 +56,15 @@ def test_large_counts_and_small_times_keep_their_digits() -> None:
         assert float(line.rpartition(" ")[2]) == value
 
 
+def test_names_that_are_the_same_when_cut_are_one_series() -> None:
+    """Prometheus takes one value of each series, and says that the others are wrong."""
+    long, odd = "n" * LABEL_LIMIT, "loss\ud800"
+    names = (f"{long}1", f"{long}2", odd, "loss?")
+    text = text_of(*(Sample(SCALAR, ("j", name), 1.0) for name in names))
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines)) == 2
+
+
 def test_histogram_is_cumulated_and_ends_with_all() -> None:
     """Each bucket counts those below it, the last one without a bound."""
     text = text_of(Sample(REQUESTS, (), Histogram((3, 0, 2, 0, 0, 1), 4.5)))
