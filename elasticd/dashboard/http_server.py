@@ -13,15 +13,14 @@ import socket
 import threading
 from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from elasticd.dashboard.board import Board, delta
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.page import page
 from elasticd.errors import EnvironmentProblem
+from elasticd.net.http_server import BoundedServer, Handler
 
 __all__ = ["DashboardServer", "is_loopback"]
 
@@ -62,8 +61,7 @@ class DashboardServer:
             ) from exc
         self._collector = collector
         threading.stack_size(STACK_BYTES)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
-        self._thread.start()
+        self._server.start()
 
     @property
     def url(self) -> str:
@@ -71,16 +69,10 @@ class DashboardServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(1.0)
+        self._server.close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
+class _Server(BoundedServer):
     def __init__(
         self,
         family: socket.AddressFamily,
@@ -88,47 +80,22 @@ class _Server(ThreadingHTTPServer):
         collector: Collector,
         token: str,
     ) -> None:
-        self.address_family = family
+        super().__init__(
+            where,
+            _Handler,
+            connections=CONNECTIONS_LIMIT,
+            silence_s=REQUEST_TIMEOUT_S,
+            family=family,
+            backlog=128,
+        )
         self.collector, self.token = collector, token
         self.streams = threading.BoundedSemaphore(STREAMS_LIMIT)
-        self._places = threading.BoundedSemaphore(CONNECTIONS_LIMIT)
-        super().__init__(where, _Handler)
-
-    def server_bind(self) -> None:
-        # HTTPServer's own asks DNS for the machine's name, which may take seconds.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.where: tuple[str, int] = self.socket.getsockname()[:2]
-        self.server_name, self.server_port = self.where
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:  # No thread can be started.
-            self._places.release()
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Browsers hang up whenever they like: that is nobody's error."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: _Server
-    protocol_version = "HTTP/1.1"
-    timeout = REQUEST_TIMEOUT_S
-    server_version = "elasticd"
-    sys_version = ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
         parts = urlsplit(self.path)
         if not self._is_ours():
             self._answer(HTTPStatus.FORBIDDEN, b"This name is not one of this machine.\n")
@@ -208,9 +175,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads who looked at a page."""
 
 
 def _packed(value: object) -> bytes:

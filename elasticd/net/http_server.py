@@ -1,0 +1,170 @@
+"""An HTTP server with a thread for each connection, and bounds on all that a client can hold up.
+
+It knows nothing of what it serves: a handler class does. A client that sends or takes nothing is
+cut off after a while. Where all places are taken, the connection that has asked for nothing for the
+longest gives way to a new one; where all are being served, the new one is hung up on. Who hangs up
+is no error. Nothing here asks DNS, and a server that nobody asks wakes up for nothing.
+"""
+
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+__all__ = ["BoundedServer", "Handler"]
+
+ACCEPT_PAUSE_S = 0.1
+"""After an accept that failed: who wants to come in still does, and would wake it at once."""
+CLOSE_S = 1.0
+IDLE_LEAST_S = 1.0
+"""A connection that has asked for nothing for so long gives way; a new one is about to ask."""
+PLACE_S = 0.2
+"""For a connection that was hung up on to make room."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection. A subclass has `do_GET` and the like, and knows its server's class."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "elasticd"
+    sys_version = ""
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
+    """Head and body go out together, and the rest of a large body at once: on a connection that is
+    kept, Nagle's algorithm holds it back for 40 ms, until the client acknowledged what came before.
+    """
+
+    server: "BoundedServer"
+
+    def handle_one_request(self) -> None:
+        self.server.waits(self.connection)
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Called with the first line; returns when the head is there, and may be dripping in."""
+        is_whole = super().parse_request()
+        self.server.is_asked()
+        return is_whole
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write no line for each request."""
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """Bound to its address once it is made; serves from `start` to `close`."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self,
+        where: tuple[str, int],
+        handler: type[Handler],
+        *,
+        connections: int,
+        silence_s: float,
+        family: socket.AddressFamily = socket.AF_INET,
+        context: ssl.SSLContext | None = None,
+        backlog: int = 32,
+    ) -> None:
+        """Bind; port 0: a free one. At most `connections` are served at once.
+
+        `silence_s`: so long may a client send or take nothing. `context`: serve TLS with it.
+
+        Raises:
+            OSError: the address is not one of this machine, or the port is taken.
+        """
+        self.address_family, self.request_queue_size = family, backlog
+        self._context, self._silence_s = context, silence_s
+        self._places = threading.BoundedSemaphore(connections)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[float, socket.socket]] = {}
+        """By thread: since when its connection has asked for nothing. The longest comes first."""
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="http-server", daemon=True)
+        super().__init__(where, handler)
+
+    def start(self) -> None:
+        """Serve, in threads of its own."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Accept nobody any more, and free the port; who is being served may go on for a moment."""
+        self._is_closing.set()
+        if self._thread.ident is not None:
+            # It waits for a connection without a timeout, so as not to wake up for nothing.
+            with suppress(OSError):
+                socket.create_connection(self.where, timeout=CLOSE_S).close()
+            self._thread.join(CLOSE_S)
+        self.server_close()
+
+    def waits(self, connection: socket.socket) -> None:
+        """Note that the connection of this thread asks for nothing, from now on."""
+        with self._lock:
+            self._waiting.pop(threading.get_ident(), None)
+            self._waiting[threading.get_ident()] = (time.monotonic(), connection)
+
+    def is_asked(self) -> None:
+        """Note that it has asked for something, or is gone."""
+        with self._lock:
+            self._waiting.pop(threading.get_ident(), None)
+
+    def _serve(self) -> None:
+        while not self._is_closing.is_set():
+            self.handle_request()
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks DNS for the machine's name, which may take seconds.
+        # A port that was chosen by hand is the same after a restart.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.where: tuple[str, int] = self.socket.getsockname()[:2]
+        """Address and port that it listens on."""
+        self.server_name, self.server_port = self.where
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:  # Out of descriptors.
+            time.sleep(ACCEPT_PAUSE_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False) and not self._make_place():
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # No thread can be started.
+            self._places.release()
+            self.shutdown_request(request)
+
+    def _make_place(self) -> bool:
+        with self._lock:
+            thread, (since_s, connection) = next(iter(self._waiting.items()), (0, (0.0, None)))
+            if connection is None or time.monotonic() < since_s + IDLE_LEAST_S:
+                return False
+            del self._waiting[thread]
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        return self._places.acquire(timeout=PLACE_S)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            request.settimeout(self._silence_s)
+            self.waits(request)
+            if self._context is not None:
+                # Not in the accepting thread: a client that does not shake hands stops nobody.
+                request = self._context.wrap_socket(request, server_side=True)
+            super().process_request_thread(request, client_address)
+        except OSError:
+            self.shutdown_request(request)
+        finally:
+            self.is_asked()
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that breaks off is not an event of ours."""

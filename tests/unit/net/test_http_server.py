@@ -1,0 +1,150 @@
+"""A server that no client can hold up: silent ones, too many, those that hang up."""
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from elasticd.net import http_server
+from elasticd.net.http_server import BoundedServer, Handler
+
+PATIENCE_S = 30.0
+BIG = 4 << 20
+
+
+class Served(BoundedServer):
+    """Answers `/`, something big, and `/wait` once it may."""
+
+    def __init__(self, connections: int, silence_s: float) -> None:
+        self.is_served, self.may_answer = threading.Event(), threading.Event()
+        super().__init__(("127.0.0.1", 0), Answers, connections=connections, silence_s=silence_s)
+
+
+class Answers(Handler):
+    server: Served
+
+    def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
+        if self.path == "/wait":
+            self.server.is_served.set()
+            assert self.server.may_answer.wait(PATIENCE_S)
+        body = b"x" * (BIG if self.path == "/big" else 2)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def served(*, connections: int = 4, silence_s: float = PATIENCE_S) -> Iterator[Served]:
+    server = Served(connections, silence_s)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.may_answer.set()
+        server.close()
+
+
+def connected(server: BoundedServer) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(*server.where, timeout=PATIENCE_S)
+    connection.connect()
+    return connection
+
+
+def asked(connection: http.client.HTTPConnection, path: str = "/") -> bytes:
+    connection.request("GET", path)
+    return connection.getresponse().read()
+
+
+def test_connection_is_kept_and_answered_again() -> None:
+    """A scrape every few seconds makes one."""
+    with served() as server:
+        connection = connected(server)
+        assert [asked(connection) for _ in range(3)] == [b"xx"] * 3
+        connection.close()
+
+
+def test_client_that_sends_nothing_is_cut_off() -> None:
+    """No thread waits for ever; nor for one whose request drips in."""
+    with served(silence_s=0.2) as server:
+        for told in (b"", b"GET / HTT"):
+            with socket.create_connection(server.where, timeout=PATIENCE_S) as client:
+                client.sendall(told)
+                assert client.recv(1) == b""
+
+
+def test_client_that_takes_nothing_is_cut_off() -> None:
+    """Its answer does not fit into what the kernel holds for it."""
+    with served(connections=1, silence_s=0.2) as server:
+        client = socket.create_connection(server.where, timeout=PATIENCE_S)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(1)
+        assert asked_when_there_is_room(server) == b"xx"
+        client.close()
+
+
+def test_silent_connections_give_way_to_one_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens all places and says nothing keeps nobody out, nor do those that are kept."""
+    monkeypatch.setattr(http_server, "IDLE_LEAST_S", 0.0)
+    with served(connections=2) as server:
+        kept = connected(server)
+        assert asked(kept) == b"xx"
+        silent = connected(server)
+        assert asked_when_there_is_room(server) == b"xx"
+        for each in (kept, silent):
+            assert each.sock is not None
+        assert kept.sock.recv(1) == b"", "it had been silent for the longest"
+        kept.close()
+        silent.close()
+
+
+def test_who_is_being_served_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is hung up on, and served when it asks again later."""
+    monkeypatch.setattr(http_server, "IDLE_LEAST_S", 0.0)
+    with served(connections=1) as server:
+        first = connected(server)
+        first.request("GET", "/wait")
+        assert server.is_served.wait(PATIENCE_S)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            asked(connected(server))
+        server.may_answer.set()
+        assert first.getresponse().read() == b"xx"
+        first.close()
+        assert asked_when_there_is_room(server) == b"xx"
+
+
+def test_clients_that_hang_up_leave_their_places(capfd: pytest.CaptureFixture[str]) -> None:
+    """Many times as many as there are places, in the middle of what they asked for; not a word."""
+    with served(connections=2) as server:
+        for _ in range(20):
+            with socket.create_connection(server.where, timeout=PATIENCE_S) as client:
+                client.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked_when_there_is_room(server) == b"xx"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_server_that_was_closed_has_freed_its_port() -> None:
+    """At once, also for one that was never started."""
+    with served() as server:
+        where = server.where
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(where, timeout=PATIENCE_S)
+    again = BoundedServer(where, Answers, connections=1, silence_s=1.0)
+    again.close()
+
+
+def asked_when_there_is_room(server: BoundedServer) -> bytes:
+    """Ask as a client does that comes again when it was hung up on."""
+    for _ in range(1000):
+        connection = connected(server)
+        try:
+            return asked(connection)
+        except (OSError, http.client.HTTPException):
+            threading.Event().wait(0.01)
+        finally:
+            connection.close()
+    raise AssertionError("there never was room")
