@@ -6,11 +6,15 @@ from queue import Empty, SimpleQueue
 from threading import get_ident
 from typing import TypeAlias, TypeVar
 
+from elasticd.telemetry.log import get_logger
+
 __all__ = ["Inbox", "Item"]
 
 T = TypeVar("T")
 Item: TypeAlias = Callable[[], None]
 """What the owner shall do next: a bound call with its facts. Runs on the owner's thread."""
+
+log = get_logger()
 
 LIMIT = 100_000
 """Events, not bytes: a list of 5,000 members is one. Reached only if the owner is stopped."""
@@ -38,9 +42,20 @@ class Inbox:
         self._queue.put(item)
 
     def ask(self, question: Callable[[], T], timeout_s: float) -> T | None:
-        """Have the owner answer a question; None: it did not in time. For any other thread."""
-        told: SimpleQueue[T] = SimpleQueue()
-        self.put(lambda: told.put(question()))
+        """Have the owner answer a question; None: it did not in time. For any other thread.
+
+        Who asks wants to know something for people: a bug in that must not end the agent.
+        """
+        told: SimpleQueue[T | None] = SimpleQueue()
+
+        def answer() -> None:
+            try:
+                told.put(question())
+            except Exception:
+                log.exception("question.crashed")
+                told.put(None)
+
+        self.put(answer)
         try:
             return told.get(timeout=timeout_s)
         except Empty:

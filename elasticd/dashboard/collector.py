@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from elasticd.control.occupancy import read_cluster
@@ -33,7 +34,9 @@ from elasticd.dashboard.job_view import (
 )
 from elasticd.dashboard.samples import Sample, Samples
 from elasticd.errors import ElasticdError
+from elasticd.records.ids import NodeId
 from elasticd.records.keys import Keys
+from elasticd.records.member import Node
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 from elasticd.store.api import KeyRange, Store, StoreSettings
@@ -50,6 +53,8 @@ JOBS_ASKED = 32
 """Jobs that run whose ranks are asked."""
 NODES_ASKED = 16
 """Of a larger world the ranks of the first ones stand for all: they step together."""
+SLOW_S, SLOW_PAUSE_S = 1.0, 10.0
+"""A node that took so long is not asked for a while: the board waits for the slowest."""
 CALLS_AT_ONCE = 16
 """A node that does not answer must not hold up the others; each has a connection of its own."""
 
@@ -98,6 +103,8 @@ class Collector:
         self._asks: dict[str, AskRanks] = {}
         self._ranks: dict[str, tuple[float, tuple[RankProgress, ...]]] = {}
         self._samples: dict[str, Samples] = {}
+        """By the uid of the job: another one may have its name later."""
+        self._slow_until_s: dict[NodeId, float] = {}
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="ask")
         self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
         self._thread.start()
@@ -135,6 +142,10 @@ class Collector:
                 self._pause(RETRY_S)
             except OSError as exc:
                 self._publish(replace(self._board, trouble=f"It cannot be read: {exc}"))
+                self._pause(RETRY_S)
+            except Exception as exc:  # Without this thread the page would look live for ever.
+                trouble = f"This is a bug of elasticd: {type(exc).__name__}: {exc}"
+                self._publish(replace(self._board, trouble=trouble))
                 self._pause(RETRY_S)
         self._calls.shutdown()
         for ask in self._asks.values():
@@ -209,6 +220,8 @@ class Collector:
             for report in read.reports
             if report.status.phase is Phase.RUNNING and not read.source.is_archive
         ]
+        now_s = time.monotonic()
+        self._slow_until_s = {n: s for n, s in self._slow_until_s.items() if s > now_s}
         for read, report in running[:JOBS_ASKED]:
             name, world = report.spec.name, report.world
             if world is None:
@@ -217,14 +230,13 @@ class Collector:
                 self._asks[name] = AskRanks(name, read.source.settings)
             here = {each.node.node: each.node for each in read.nodes}
             nodes = [here[p.node] for p in world.nodes[:NODES_ASKED] if p.node in here]
-            found = tuple(
-                rank for ranks in self._calls.map(self._asks[name].of, nodes) for rank in ranks
-            )
+            answers = self._calls.map(partial(self._ranks_of, self._asks[name]), nodes)
+            found = tuple(rank for ranks in answers for rank in ranks)
             at_unix_s = time.time()
             self._ranks[name] = (at_unix_s, found)
             first = next((rank for rank in found if rank.step is not None), None)
             if first is not None and first.step is not None:
-                self._samples.setdefault(name, Samples()).add(
+                self._samples.setdefault(report.spec.uid, Samples()).add(
                     Sample(
                         at_unix_s=at_unix_s,
                         step=first.step,
@@ -236,6 +248,18 @@ class Collector:
         for gone in [name for name in self._asks if name not in names]:
             self._asks.pop(gone).close()
             self._ranks.pop(gone, None)
+
+    def _ranks_of(self, ask: AskRanks, node: Node) -> tuple[RankProgress, ...]:
+        """Ask one node, if it is not one that kept us waiting a moment ago."""
+        began_s = time.monotonic()
+        if began_s < self._slow_until_s.get(node.node, 0.0):
+            return ()
+        found = ask.of(node)
+        if time.monotonic() - began_s >= SLOW_S:
+            self._slow_until_s[node.node] = time.monotonic() + SLOW_PAUSE_S
+        else:
+            self._slow_until_s.pop(node.node, None)
+        return found
 
     # --- the board ----------------------------------------------------------------------------
 
@@ -250,6 +274,8 @@ class Collector:
                     continue  # Two runs under one name: the newer one, which comes first.
                 pages[name] = self._page(report, before.pages.get(name))
                 jobs.append(job_row(report, is_archive=read.source.is_archive))
+        uids = {report.spec.uid for read in reads for report in read.reports}
+        self._samples = {uid: kept for uid, kept in self._samples.items() if uid in uids}
         nodes = [node_row(node) for read in reads for node in read.nodes]
         return Board(version=before.version, jobs=tuple(jobs), nodes=tuple(nodes), pages=pages)
 
@@ -264,7 +290,7 @@ class Collector:
             view = change_view(report, change, self._say)
             old = known.get(change.generation)
             changes.append(old if old == view and old is not None else view)
-        samples = self._samples.get(name)
+        samples = self._samples.get(report.spec.uid)
         return JobPage(
             view=job_view(report, ranks, self._say, at_unix_s=at_unix_s),
             changes=tuple(changes),

@@ -3,7 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from elasticd.cli.number import duration_option
 from elasticd.cli.source import job_source
 from elasticd.control.ended import follow_to_end
 from elasticd.control.follow import News
+from elasticd.control.jobs import find_spec
 from elasticd.control.report import JobReport
 from elasticd.control.session import exit_code
 from elasticd.errors import TimedOut, Unavailable
@@ -44,6 +46,8 @@ def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **value
     """
     until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
     code = 0
+    if len(names) > 1:
+        _check_known(values, names)
     for name in names:
         status = end_of(values, name, until_s=until_s)
         if status is None:
@@ -54,6 +58,17 @@ def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **value
         _tell(name, status, is_json=is_json)
         code = code or exit_code(status)
     return code
+
+
+def _check_known(values: Values, names: Sequence[str]) -> None:
+    """See that all are there: hours later would be late to say that one was misspelt.
+
+    Raises:
+        NotFound: one is not.
+    """
+    for name in names:
+        with suppress(Unavailable), job_source(values, name) as (source, known):
+            find_spec(source.store, source.keys, known)
 
 
 def end_of(

@@ -49,8 +49,9 @@ class Pace:
             return Speed()
         samples = rank.epoch * rank.epoch_samples + rank.consumed
         point = _Point(now_s, rank.generation, rank.step, samples)
-        if self._points and (point.step, samples) < (self._points[-1].step, 0):
-            self._points.clear()
+        last = self._points[-1] if self._points else point
+        if point.step < last.step or samples < last.samples:
+            self._points.clear()  # Undone; or the epochs of another loader are shorter.
         while self._points and now_s - self._points[0].at_s > WINDOW_S and len(self._points) > 1:
             self._points.popleft()
         self._points.append(point)

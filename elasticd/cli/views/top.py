@@ -1,5 +1,6 @@
 """`elasticd top`: jobs, nodes and what happens, twice a second in a terminal."""
 
+import difflib
 import sys
 import time
 from contextlib import suppress
@@ -46,6 +47,9 @@ def top(job: str | None, is_once: bool, **values: Any) -> int:
         board = collector.newer_than(0, FIRST_S)
         if board is None:
             raise Unavailable(f"Nothing could be read within {FIRST_S:g} s: try again.")
+        if job is not None and board.jobs and job not in board.pages:
+            names = ", ".join(difflib.get_close_matches(job, board.pages) or list(board.pages)[:5])
+            raise NotFound(f"There is no job {job!r} (there are: {names}): `elasticd status`.")
         if is_once or not console.is_terminal or not sys.stdin.isatty():
             if board.trouble and not board.jobs:
                 raise NotFound(board.trouble)

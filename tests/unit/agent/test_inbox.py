@@ -40,3 +40,20 @@ def test_question_is_answered_on_the_owners_thread_or_not_in_time() -> None:
             item()
     asker.join(30.0)
     assert answers == [get_ident()]
+
+
+def test_question_that_fails_ends_nobody_but_itself() -> None:
+    """Metrics and progress are for people; the owner goes on."""
+    inbox = Inbox()
+    answers: list[object] = []
+
+    def fail() -> int:
+        raise KeyError("a bug")
+
+    asker = Thread(target=lambda: answers.append(inbox.ask(fail, 30.0)))
+    asker.start()
+    while not answers:
+        if (item := inbox.take(0.01)) is not None:
+            item()
+    asker.join(30.0)
+    assert answers == [None]

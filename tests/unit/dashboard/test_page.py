@@ -5,6 +5,7 @@ import hashlib
 import re
 
 from elasticd.dashboard.page import page
+from elasticd.records.reason import Reason
 
 PAGE_LIMIT_BYTES = 150_000
 
@@ -26,3 +27,18 @@ def test_page_makes_no_markup_of_what_it_is_told() -> None:
         assert way not in text, way
     assert not re.search(r"<[^>]*\son[a-z]+=", text), "a handler in markup"
     assert set(re.findall(r"https?://[^\s'\"]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_signs_of_what_was_wished_are_those_of_the_rules() -> None:
+    """A node that came back before its loss was noticed was lost all the same."""
+    (words,) = re.findall(r"const PLANNED = new Set\(\[(.*?)\]\)", page().body.decode())
+    wished = {reason for reason in Reason if reason.is_planned}
+    wished |= {Reason.FIRST_WORLD, Reason.NODE_LEFT, Reason.ALL_SUCCEEDED}
+    assert set(re.findall(r'"(\w+)"', words)) == wished
+
+
+def test_address_that_somebody_typed_is_read_in_one_place() -> None:
+    """Which bears a percent sign that begins nothing."""
+    text = page().body.decode()
+    assert text.count("location.hash") == 1
+    assert "try { return decodeURIComponent(location.hash" in text

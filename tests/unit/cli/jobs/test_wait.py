@@ -94,6 +94,14 @@ def test_an_unknown_job_is_refused(store: MemoryStore, capfd: pytest.CaptureFixt
     assert "There is no job 'nope'" in capfd.readouterr().err
 
 
+def test_of_several_jobs_an_unknown_one_is_refused_at_once(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not when the first one is over, which may take days."""
+    assert main(["wait", JOB, "nobody", "--timeout", "1h"]) != 0
+    assert "There is no job 'nobody'" in capfd.readouterr().err
+
+
 def test_a_local_run_whose_etcd_ends_is_read_from_its_archive(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

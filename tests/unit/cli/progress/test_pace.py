@@ -55,3 +55,11 @@ def test_what_is_not_known_is_not_made_up() -> None:
     pace = Pace()
     pace.take(at(3), 0.0)
     assert pace.take(at(3), 20.0).rest_s is None, "a job that stands still never ends"
+
+
+def test_shorter_epochs_make_no_negative_rate() -> None:
+    """A script that goes on with another data set."""
+    pace = Pace()
+    pace.take(at(15, epoch=1), 0.0)
+    told = pace.take(replace(at(16, epoch=1), epoch_samples=100, consumed=50), 4.0)
+    assert told == Speed(steps_s=2.0)

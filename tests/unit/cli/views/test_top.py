@@ -45,6 +45,14 @@ def test_where_there_is_no_run_it_says_so(
     assert "There is no local run" in told and told.count("\n") == 1
 
 
+def test_job_that_is_not_there_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody takes another one's figures for it."""
+    assert main(["top", "digit", "--once", "--log-dir", str(runs)]) != 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "There is no job 'digit' (there are: digits)" in told.err
+
+
 def test_keys_ask_back_and_end_it(runs: Path) -> None:
     """`s` asks how many nodes and whether that is meant; a run that is over says no; `q` ends."""
     argv = [sys.executable, "-m", "elasticd", "top", "--log-dir", str(runs)]

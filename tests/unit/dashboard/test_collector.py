@@ -1,0 +1,95 @@
+"""The thread that reads: it outlives whatever it meets, and keeps nothing of jobs that are gone."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from elasticd.control.progress import AskRanks
+from elasticd.control.report import job_reports
+from elasticd.dashboard import collector as module
+from elasticd.dashboard.collector import Collector, _Read
+from elasticd.dashboard.samples import Sample, Samples
+from elasticd.records.ids import Generation, JobName, Rank
+from elasticd.records.member import Node
+from elasticd.records.progress import RankProgress
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import node as node_called
+from tests.unit.dashboard.records_case import JOB, KEYS, SAY, Place, filled, opened
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def ended() -> Collector:
+    """One whose thread is over: what it would do is called by the test."""
+    collector = Collector(lambda: opened(filled()), lambda: (), SAY)
+    collector.close()
+    collector._thread.join(PATIENCE_S)
+    return collector
+
+
+def test_a_bug_is_said_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of which nobody writes any more looks like one where nothing happens."""
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    store, tries = filled(), iter((True, False))
+
+    @contextmanager
+    def open_sources() -> Iterator[Sequence[Place]]:
+        if next(tries, False):
+            raise KeyError("a field")
+        with opened(store) as places:
+            yield places
+
+    collector = Collector(open_sources, lambda: (), SAY)
+    try:
+        board = collector.newer_than(0, PATIENCE_S)
+        while board is not None and not board.jobs:
+            assert "This is a bug of elasticd: KeyError: 'a field'" in board.trouble
+            board = collector.newer_than(board.version, PATIENCE_S)
+        assert board is not None and board.trouble == ""
+    finally:
+        collector.close()
+
+
+def test_samples_are_of_one_run_and_go_with_its_records(ended: Collector) -> None:
+    """A job that was submitted anew under the name begins without any."""
+    for uid in ("u", "of a run before"):
+        ended._samples[uid] = Samples()
+        ended._samples[uid].add(Sample(at_unix_s=1.0, step=len(uid), step_s=0.1))
+    store = filled()
+    reports = job_reports(store.list(KEYS.jobs).items, KEYS)
+    board = ended._drawn([_Read(source=Place(store=store), reports=reports)])
+    assert [each["step"] for each in board.pages[JOB].samples] == [1]
+    assert list(ended._samples) == ["u"]
+    ended._drawn([_Read(source=Place(store=MemoryStore()), reports=())])
+    assert ended._samples == {}
+
+
+class Asked(AskRanks):
+    """Nodes that answer at once; how often they were asked."""
+
+    def __init__(self) -> None:
+        super().__init__(JobName("j"), None)
+        self.count = 0
+
+    def of(self, node: Node) -> tuple[RankProgress, ...]:
+        self.count += 1
+        return (RankProgress(rank=Rank(0), generation=Generation(1)),)
+
+
+def test_a_node_that_keeps_us_waiting_is_not_asked_for_a_while(
+    ended: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change is on the page within a second also where a node has just died."""
+    ask, node = Asked(), node_called("a")
+    monkeypatch.setattr(module, "SLOW_S", math.inf)
+    for _ in range(2):
+        assert ended._ranks_of(ask, node)
+    monkeypatch.setattr(module, "SLOW_S", 0.0)
+    ended._ranks_of(ask, node)
+    assert ended._ranks_of(ask, node) == ()
+    assert ask.count == 3
+    ended._slow_until_s = {node.node: 0.0}
+    assert ended._ranks_of(ask, node), "the while is over"
