@@ -27,7 +27,19 @@ from elasticd.records.codec import to_plain
 from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.records.job import JobSpec
 
-__all__ = ["Said", "change_options", "drain", "each_of", "prune", "scale", "stop"]
+__all__ = [
+    "Said",
+    "ask_to_stop",
+    "change_options",
+    "drain",
+    "drain_node",
+    "each_of",
+    "prune",
+    "scale",
+    "scale_job",
+    "stop",
+    "undrain_node",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,16 +81,17 @@ def change_options(command: F) -> F:
 class Said:
     """How a command tells what it did."""
 
-    is_dry_run: bool
-    is_json: bool
+    is_dry_run: bool = False
+    is_json: bool = False
+    echo: Callable[[str], None] = click.echo
 
     def __call__(self, sentence: str, **facts: object) -> None:
         if self.is_json:
             plain = {**facts, "is_dry_run": self.is_dry_run, "message": sentence}
-            click.echo(json.dumps(plain))
+            self.echo(json.dumps(plain))
         else:
             dry = "dry run, nothing was changed: " if self.is_dry_run else ""
-            click.echo(dry + sentence)
+            self.echo(dry + sentence)
 
 
 @click.command()
@@ -87,16 +100,21 @@ class Said:
 @change_options
 def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Wish for this many nodes, within what the job was submitted with."""
+    scale_job(job, nodes, Said(is_dry_run=is_dry_run, is_json=is_json), values)
+    return 0
+
+
+def scale_job(job: str, nodes: int, said: Said, values: Values) -> None:
+    """Wish for it, and say so."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
-        spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=is_dry_run)
-    Said(is_dry_run=is_dry_run, is_json=is_json)(
+        spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=said.is_dry_run)
+    said(
         f"job {job} is wanted on {nodes} node{'s' if nodes != 1 else ''} "
         f"(of {spec.min_nodes}:{spec.max_nodes})",
         job=job,
         nodes=nodes,
     )
-    return 0
 
 
 @click.command()
@@ -125,11 +143,11 @@ def drain(
     said = Said(is_dry_run=is_dry_run, is_json=is_json)
     until_s = _until(is_waiting, timeout_s, at_once="--undo" if undo else "")
     if undo:
-        return each_of(nodes, lambda node: _undrain(node, said, values))
+        return each_of(nodes, lambda node: undrain_node(node, said, values))
     asked: list[str] = []
 
     def ask(node: str) -> None:
-        _drain(node, reason, said, values, is_forced=force)
+        drain_node(node, reason, said, values, is_forced=force)
         asked.append(node)
 
     code = each_of(nodes, ask)
@@ -138,7 +156,8 @@ def drain(
     return each_of(asked, lambda node: _await_free(node, until_s, said, values)) or code
 
 
-def _drain(node: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> None:
+def drain_node(node: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> None:
+    """Wish that the node takes no more work, and say so."""
     with _serving(node, values) as (source, name):
         if not is_forced:
             check_drain(source.store, source.keys, name)
@@ -157,7 +176,8 @@ def _await_free(node: str, until_s: float, said: Said, values: Values) -> None:
     said(f"node {node} is free of jobs", node=node, is_free=True)
 
 
-def _undrain(node: str, said: Said, values: Values) -> None:
+def undrain_node(node: str, said: Said, values: Values) -> None:
+    """Take that wish back, and say so."""
     with _serving(node, values) as (source, name):
         jobs.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
     said(f"node {node} may work again", node=node, is_drained=False)
@@ -211,7 +231,7 @@ def stop(
     asked: list[tuple[str, JobSpec]] = []
 
     def ask(job: str) -> None:
-        asked.append((job, _ask_to_stop(job, reason, said, values, is_forced=force)))
+        asked.append((job, ask_to_stop(job, reason, said, values, is_forced=force)))
 
     code = each_of(names, ask)
     for job, spec in asked:  # All of them save at the same time.
@@ -242,7 +262,8 @@ def _forget(job: str, said: Said, values: Values) -> None:
     said(f"job {job} is given up", job=job)
 
 
-def _ask_to_stop(job: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> JobSpec:
+def ask_to_stop(job: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> JobSpec:
+    """Wish that the job ends, and say so."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         if not is_forced:

@@ -3,26 +3,39 @@
 `/` is the page, without anything that is secret. `/api/state?job=NAME` answers with all that is
 known of the lists and of that job, as JSON; `/api/events?job=NAME` with the same and then, for as
 long as the browser listens, with what changed (server-sent events). With a token both want it as
-`Authorization: Bearer TOKEN`. Nothing can be changed through any of them.
+`Authorization: Bearer TOKEN`. A POST to `/api/actions` changes something, where that was allowed.
 """
 
-import hmac
 import json
 import math
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from ipaddress import ip_address
 from urllib.parse import parse_qs, urlsplit
 
+from elasticd.dashboard.access import action_refusal, read_refusal
+from elasticd.dashboard.action import Action, read_action
 from elasticd.dashboard.board import Board, delta
 from elasticd.dashboard.collector import Collector
+from elasticd.dashboard.job_view import Plain
 from elasticd.dashboard.page import page
-from elasticd.errors import EnvironmentProblem
+from elasticd.errors import (
+    CallError,
+    ElasticdError,
+    EnvironmentProblem,
+    NotFound,
+    NotSupported,
+    Refused,
+    Unavailable,
+)
 from elasticd.net.http_server import BoundedServer, Handler
 
-__all__ = ["DashboardServer", "is_loopback"]
+__all__ = ["DashboardServer"]
+
+STATE, EVENTS, ACTIONS = "/api/state", "/api/events", "/api/actions"
+JSON = "application/json"
 
 STREAMS_LIMIT = 256
 CONNECTIONS_LIMIT = 320
@@ -33,26 +46,28 @@ STACK_BYTES = 512 * 1024
 """Of a thread: hundreds of browsers must not take much more than one."""
 
 
-def is_loopback(host: str) -> bool:
-    """True if only this machine can reach an address, or a name that is known to mean one."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class DashboardServer:
     """Serves in threads of its own until it is closed."""
 
-    def __init__(self, host: str, port: int, collector: Collector, token: str = "") -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        collector: Collector,
+        token: str = "",
+        act: Callable[[Action], str] | None = None,
+    ) -> None:
         """Bind and serve; port 0: a free one.
+
+        `act` carries out what a page asks for, on any thread, and returns what it did in a
+        sentence; None: nothing can be changed. Without a token it is never called.
 
         Raises:
             EnvironmentProblem: the address is not one of this machine, or the port is taken.
         """
         try:
             family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self._server = _Server(family, (str(where[0]), port), collector, token)
+            self._server = _Server(family, (str(where[0]), port), collector, token, act)
         except (OSError, OverflowError) as exc:
             why = getattr(exc, "strerror", None) or exc
             raise EnvironmentProblem(
@@ -79,6 +94,7 @@ class _Server(BoundedServer):
         where: tuple[str, int],
         collector: Collector,
         token: str,
+        act: Callable[[Action], str] | None,
     ) -> None:
         super().__init__(
             where,
@@ -88,7 +104,7 @@ class _Server(BoundedServer):
             family=family,
             backlog=128,
         )
-        self.collector, self.token = collector, token
+        self.collector, self.token, self.act = collector, token, act
         self.streams = threading.BoundedSemaphore(STREAMS_LIMIT)
 
 
@@ -97,33 +113,53 @@ class _Handler(Handler):
 
     def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
         parts = urlsplit(self.path)
-        if not self._is_ours():
-            self._answer(HTTPStatus.FORBIDDEN, b"This name is not one of this machine.\n")
+        is_open = parts.path not in (STATE, EVENTS)
+        if refusal := read_refusal(self._given, self.server.token, is_open=is_open):
+            self._refuse(*refusal)
             return
+        job = parse_qs(parts.query).get("job", [""])[0]
         if parts.path == "/":
             found = page()
             policy = {"Content-Security-Policy": found.policy}
             self._answer(HTTPStatus.OK, found.body, "text/html; charset=utf-8", policy)
-            return
-        if parts.path not in ("/api/state", "/api/events"):
-            self._answer(HTTPStatus.NOT_FOUND, b"There is nothing here.\n")
-            return
-        if not self._is_known():
-            asks = {"WWW-Authenticate": "Bearer"}
-            self._answer(HTTPStatus.UNAUTHORIZED, b"The token is wanted.\n", more=asks)
-            return
-        job = parse_qs(parts.query).get("job", [""])[0]
-        if parts.path == "/api/state":
+        elif parts.path == STATE:
             board = self.server.collector.newer_than(-1, 0.0)
             assert board is not None
-            self._answer(HTTPStatus.OK, _packed(delta(None, board, job)), "application/json")
+            self._answer(HTTPStatus.OK, _packed(self._first(board, job)), JSON)
+        elif parts.path != EVENTS:
+            self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
         elif self.server.streams.acquire(blocking=False):
             try:
                 self._stream(job)
             finally:
                 self.server.streams.release()
         else:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"Too many pages are open.\n")
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are open.")
+
+    def do_POST(self) -> None:  # noqa: N802 (its caller looks for this name)
+        """Change something; whatever is refused is not read, so the connection ends with it."""
+        act, self.close_connection = self.server.act, True
+        if urlsplit(self.path).path != ACTIONS:
+            self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
+        elif refusal := action_refusal(self._given, self.server.token, is_allowed=act is not None):
+            self._refuse(*refusal)
+        elif act is not None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            try:
+                sentence = act(read_action(body))
+            except ElasticdError as exc:
+                self._tell(_status(exc), str(exc))
+            else:
+                self._tell(HTTPStatus.OK, sentence)
+
+    @property
+    def _given(self) -> dict[str, str]:
+        """The headers, by the name that they have in books."""
+        return {name.title(): value for name, value in self.headers.items()}
+
+    def _first(self, board: Board, job: str) -> Plain:
+        """What a page is told that knows nothing yet."""
+        return {**delta(None, board, job), "can_act": self.server.act is not None}
 
     def _stream(self, job: str) -> None:
         """Tell what changes until the browser hangs up."""
@@ -138,22 +174,17 @@ class _Handler(Handler):
                 board = collector.newer_than(version, QUIET_S)
                 if board is None:
                     self.wfile.write(b": nothing new\n\n")
-                elif told := delta(seen, board, job):
+                elif told := delta(seen, board, job) if seen else self._first(board, job):
                     self.wfile.write(b"data: " + _packed(told) + b"\n\n")
                 self.wfile.flush()
                 seen = board or seen
 
-    def _is_ours(self) -> bool:
-        """On loopback: no page of another name may ask through the browser (DNS rebinding)."""
-        if self.server.token:
-            return True
-        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        return name is not None and is_loopback(name)
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        asks = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
+        self._answer(status, f"{sentence}\n".encode("utf-8", "backslashreplace"), more=asks)
 
-    def _is_known(self) -> bool:
-        token = self.server.token
-        given = self.headers.get("Authorization", "")
-        return not token or hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+    def _tell(self, status: HTTPStatus, sentence: str) -> None:
+        self._answer(status, _packed({"message": sentence}), JSON)
 
     def _head(self, status: HTTPStatus, kind: str, more: dict[str, str]) -> None:
         self.send_response(status)
@@ -161,6 +192,8 @@ class _Handler(Handler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
+        if self.close_connection:
+            self.send_header("Connection", "close")
         for name, value in more.items():
             self.send_header(name, value)
 
@@ -175,6 +208,20 @@ class _Handler(Handler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _status(error: ElasticdError) -> HTTPStatus:
+    match error:
+        case NotFound():
+            return HTTPStatus.NOT_FOUND
+        case Refused() | NotSupported() | EnvironmentProblem():
+            return HTTPStatus.CONFLICT
+        case CallError():
+            return HTTPStatus.BAD_REQUEST
+        case Unavailable():
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        case _:
+            return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _packed(value: object) -> bytes:

@@ -11,8 +11,10 @@ import ssl
 import threading
 import time
 from contextlib import suppress
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 __all__ = ["BoundedServer", "Handler"]
 
@@ -47,6 +49,12 @@ class Handler(BaseHTTPRequestHandler):
         """Called with the first line; returns when the head is there, and may be dripping in."""
         is_whole = super().parse_request()
         self.server.is_asked()
+        if is_whole:
+            try:
+                urlsplit(self.path)
+            except ValueError:
+                self.send_error(HTTPStatus.BAD_REQUEST)
+                return False
         return is_whole
 
     def log_message(self, format: str, *args: object) -> None:

@@ -4,14 +4,16 @@ With ELASTICD_SHOTS=DIR the screenshots are kept there.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from elasticd.dashboard.action import Action, Drain, Scale
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
+from elasticd.errors import Refused
 from elasticd.records.ids import NodeId
 from elasticd.records.late import LateNode
 from elasticd.records.reason import Phase, Reason
@@ -28,6 +30,7 @@ from tests.unit.dashboard.records_case import (
     opened,
 )
 
+TOKEN = "a-token-of-some-length"
 NODES = 64
 MANY_NODES_CHANGES, CHANGES = 30, 500
 """Two thousand incidents: each node tells of the first 30 changes, one of the others."""
@@ -35,10 +38,16 @@ PHONE = 390
 
 
 @contextmanager
-def dashboard(store: MemoryStore, *, is_archive: bool = False) -> Iterator[DashboardServer]:
+def dashboard(
+    store: MemoryStore,
+    *,
+    is_archive: bool = False,
+    token: str = "",
+    act: Callable[[Action], str] | None = None,
+) -> Iterator[DashboardServer]:
     collector = Collector(lambda: opened(store, is_archive=is_archive), lambda: (), SAY)
     try:
-        server = DashboardServer("127.0.0.1", 0, collector)
+        server = DashboardServer("127.0.0.1", 0, collector, token, act)
         try:
             yield server
         finally:
@@ -138,3 +147,89 @@ def test_page_stays_usable_with_a_long_history(tab: Tab) -> None:
         tab.wait(f"document.querySelectorAll('#timeline text').length >= {NODES}")
         tab.evaluate("document.getElementById('more').click()")
         tab.wait("document.querySelectorAll('#changes details').length === 250")
+
+
+def test_actions_ask_for_the_token_and_ask_back(tab: Tab, shots: Path) -> None:
+    """With the keyboard alone: scale, and a drain that is refused; nothing before the question."""
+    acted: list[Action] = []
+
+    def act(action: Action) -> str:
+        acted.append(action)
+        if isinstance(action, Drain):
+            raise Refused("Node 'node-0' has the only copy: <b>no</b>.")
+        return "job digits is wanted on 3 nodes"
+
+    with dashboard(filled(), token=TOKEN, act=act) as server:
+        tab.complaints.clear()
+        tab.resize(1400, 1100)
+        tab.open(server.url)
+        tab.wait("document.activeElement.id === 'token'")
+        tab.evaluate(f"document.getElementById('token').value = '{TOKEN}'")
+        tab.press("Enter")
+        tab.wait("!document.getElementById('deeds').hidden")
+        assert not any(TOKEN in url for url in tab.requests), "an address is logged"
+
+        focus(tab, "main")
+        tab.press("s")
+        tab.wait("document.activeElement.id === 'actnodes'")
+        tab.evaluate("document.getElementById('actnodes').value = 9")
+        tab.press("Enter")
+        assert tab.evaluate("document.getElementById('actyes').textContent") == "Next\u2026", (
+            "4 at most"
+        )
+        tab.evaluate("document.getElementById('actnodes').value = 3")
+        tab.press("Enter")
+        tab.wait("document.activeElement.id === 'actno'")
+        tab.screenshot(shots / "asked.png")
+        assert tab.evaluate("document.getElementById('acthead').textContent") == (
+            "Scale job digits to 3 nodes?"
+        )
+        tab.press("Enter")  # On Cancel: who hits it too often changes nothing.
+        tab.wait("!document.getElementById('act').open")
+        assert acted == []
+        focus(tab, "main")
+        tab.press("s")
+        tab.evaluate("document.getElementById('actnodes').value = 3")
+        tab.press("Enter")
+        tab.press("Tab")
+        tab.press("Enter")
+        tab.wait(
+            "document.getElementById('actsaid').textContent"
+            " === '\u2713 job digits is wanted on 3 nodes'"
+        )
+        assert acted == [Scale(job=JOB, nodes=3)]
+        tab.press("Escape")
+        tab.wait("!document.getElementById('act').open")
+
+        tab.evaluate("document.querySelector('#nodetable button[data-node=node-0]').click()")
+        tab.wait("document.getElementById('acthead').textContent === 'Drain node node-0?'")
+        tab.evaluate("document.getElementById('actyes').click()")
+        tab.wait("document.getElementById('actsaid').textContent.endsWith('<b>no</b>.')")
+        assert acted[1:] == [Drain(node="node-0")]
+        assert [each for each in tab.complaints if "409" not in each and "401" not in each] == []
+
+
+def test_other_pages_change_nothing(tab: Tab) -> None:
+    """Not with the token either: the browser asks first, and is not answered."""
+    acted: list[Action] = []
+
+    def act(action: Action) -> str:
+        acted.append(action)
+        return "done"
+
+    with dashboard(filled(), token=TOKEN, act=act) as server:
+        tab.open("about:blank")
+        for headers in ('{"Content-Type": "text/plain"}', f'{{"Authorization": "Bearer {TOKEN}"}}'):
+            mode = "no-cors" if "plain" in headers else "cors"
+            tab.evaluate(
+                f"window.ended = 0; fetch('{server.url}api/actions', {{method: 'POST',"
+                f" mode: '{mode}', headers: {headers},"
+                """ body: '{"action": "stop", "job": "digits"}'}).then(() => 1, () => 1)"""
+                ".then(() => { window.ended = 1; }); 1"
+            )
+            tab.wait("window.ended")
+    assert acted == []
+
+
+def focus(tab: Tab, name: str) -> None:
+    tab.evaluate(f"document.getElementById('{name}').focus()")

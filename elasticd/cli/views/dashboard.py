@@ -9,10 +9,12 @@ import click
 
 from elasticd.cli.connect import where_options
 from elasticd.cli.source import sources
+from elasticd.cli.views.actions import Actor
 from elasticd.cli.views.runs import which_runs
 from elasticd.cli.views.sentences import SENTENCES
+from elasticd.dashboard.access import is_loopback
 from elasticd.dashboard.collector import Collector
-from elasticd.dashboard.http_server import DashboardServer, is_loopback
+from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import CallError, NotFound
 
 __all__ = ["dashboard"]
@@ -31,12 +33,18 @@ TOKEN_LEAST = 16
     type=click.Path(path_type=Path),
     help="File with the token that pages must give; needed on any other address than loopback.",
 )
+@click.option(
+    "--allow-actions",
+    "can_act",
+    is_flag=True,
+    help="Let pages scale and stop jobs and drain nodes; needs --token-file.",
+)
 @where_options
-def dashboard(host: str, port: int, token_file: Path | None, **values: Any) -> int:
+def dashboard(host: str, port: int, token_file: Path | None, can_act: bool, **values: Any) -> int:
     """Serve a page with jobs, nodes, timeline, time account and incidents, until Ctrl-C.
 
-    Of a cluster (--etcd), else of the local runs in --log-dir, those that are over too. It shows
-    and changes nothing. Without a token it listens on loopback alone.
+    Of a cluster (--etcd), else of the local runs in --log-dir, those that are over too. Without a
+    token it listens on loopback alone, and without --allow-actions it changes nothing.
     """
     token = _token(token_file)
     if not token and not is_loopback(host):
@@ -44,12 +52,17 @@ def dashboard(host: str, port: int, token_file: Path | None, **values: Any) -> i
             f"On {host} others can reach the dashboard: give --token-file with a file that has a "
             f"token of at least {TOKEN_LEAST} characters, or leave --host out."
         )
+    if can_act and not token:
+        raise CallError(
+            "--allow-actions lets whoever reaches the dashboard change jobs: give --token-file "
+            f"with a file that has a token of at least {TOKEN_LEAST} characters."
+        )
     # What is wrong with --etcd is said before anything listens; a run may come later.
     with suppress(NotFound), sources(values):
         pass
     collector = Collector(lambda: sources(values), lambda: which_runs(values), SENTENCES)
     try:
-        server = DashboardServer(host, port, collector, token)
+        server = DashboardServer(host, port, collector, token, Actor(values) if can_act else None)
         click.echo(f"The dashboard is at {server.url} (Ctrl-C ends it).")
         try:
             threading.Event().wait()

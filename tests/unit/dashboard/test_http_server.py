@@ -2,16 +2,18 @@
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from elasticd.dashboard.action import Action, Scale, Stop
 from elasticd.dashboard.collector import Collector
-from elasticd.dashboard.http_server import DashboardServer, is_loopback
-from elasticd.errors import EnvironmentProblem
+from elasticd.dashboard.http_server import DashboardServer
+from elasticd.errors import EnvironmentProblem, NotFound
 from elasticd.records.ids import NodeId
 from elasticd.records.late import LateNode
 from elasticd.records.reason import Phase, Reason
@@ -31,11 +33,13 @@ PATIENCE_S = 30.0
 
 
 @contextmanager
-def served(store: MemoryStore, token: str = "") -> Iterator[DashboardServer]:
+def served(
+    store: MemoryStore, token: str = "", act: Callable[[Action], str] | None = None
+) -> Iterator[DashboardServer]:
     collector = Collector(lambda: opened(store), lambda: (), SAY)
     try:
         assert collector.newer_than(0, PATIENCE_S) is not None, "nothing was read"
-        server = DashboardServer("127.0.0.1", 0, collector, token)
+        server = DashboardServer("127.0.0.1", 0, collector, token, act)
         try:
             yield server
         finally:
@@ -100,6 +104,7 @@ def test_page_and_nothing_else_is_served() -> None:
         assert get(server, "/api/state?job=%00&job=" + "x" * 9_000)[0] == 200
         assert get(server, "/api/state", Host="evil.example:80")[0] == 403
         assert get(server, "/api/state", Host="localhost:80")[0] == 200
+        assert get(server, "x://[")[0] == 400
 
 
 def test_events_tell_what_changes_while_it_is_looked_at() -> None:
@@ -147,10 +152,63 @@ def test_port_that_is_taken_and_address_that_is_not_here_are_told() -> None:
                 DashboardServer(host, number, server._collector)
 
 
-def test_loopback_is_known() -> None:
-    """Only there it goes without a token."""
-    assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"))
-    assert not any(is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "gpu-1", ""))
+def test_action_is_carried_out_for_who_has_the_token() -> None:
+    """And what is wrong with it is told, also by the one that carries it out."""
+    acted: list[Action] = []
+
+    def act(action: Action) -> str:
+        acted.append(action)
+        if isinstance(action, Stop):
+            raise NotFound("There is no job 'x'.")
+        return "job j is wanted on 3 nodes"
+
+    body = b'{"action": "scale", "job": "j", "nodes": 3}'
+    with served(filled(), token=TOKEN, act=act) as server:
+        assert json.loads(get(server, "/api/state", **BEARER)[2])["can_act"] is True
+        assert post(server, body) == (200, {"message": "job j is wanted on 3 nodes"})
+        assert acted == [Scale(job="j", nodes=3)]
+        status, told = post(server, b'{"action": "rm"}')
+        assert status == 400 and "no action 'rm'" in told["message"]
+        assert post(server, b'{"action": "stop", "job": "x"}') == (
+            404,
+            {"message": "There is no job 'x'."},
+        )
+        del acted[:]
+        assert post(server, body, path="/api/other")[0] == 404
+        assert post(server, body, Authorization="Bearer other")[0] == 401
+        assert post(server, body, path=f"/api/actions?token={TOKEN}", Authorization="")[0] == 401
+        assert post(server, body, Origin="http://evil.example")[0] == 403
+        assert post(server, b" " * 5000)[0] == 413
+        assert get(server, "/api/actions", **BEARER)[0] == 404
+    assert acted == []
+
+
+def test_nothing_can_be_changed_unless_that_was_allowed() -> None:
+    """With the token neither; the page is told, and shows no buttons."""
+    with served(filled(), token=TOKEN) as server:
+        assert json.loads(get(server, "/api/state", **BEARER)[2])["can_act"] is False
+        status, told = post(server, b'{"action": "stop", "job": "j"}')
+        assert status == 403 and "--allow-actions" in told["message"]
+    with served(filled(), act=lambda action: "done") as server:
+        assert post(server, b'{"action": "stop", "job": "j"}')[0] == 403
+
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def post(
+    server: DashboardServer, body: bytes, path: str = "/api/actions", **headers: str
+) -> tuple[int, Any]:
+    """Return the status and what was told."""
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=PATIENCE_S)
+    given = {"Content-Type": "application/json", **BEARER, **headers}
+    connection.request("POST", path, body=body, headers=given)
+    answer = connection.getresponse()
+    try:
+        told = answer.read().decode()
+        return answer.status, json.loads(told) if told.startswith("{") else {"message": told}
+    finally:
+        connection.close()
 
 
 def test_archive_is_read_once_and_said_to_be_one() -> None:

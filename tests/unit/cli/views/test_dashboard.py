@@ -17,6 +17,7 @@ from elasticd.cli.main import main
         (["--token-file", "binary"], "cannot be read"),
         (["--host", "192.0.2.1", "--token-file", "good"], "cannot listen on 192.0.2.1 port 8900"),
         (["--etcd", "ftp://x"], "ftp://x"),
+        (["--allow-actions"], "change jobs: give --token-file with a file that has a token of"),
     ],
 )
 def test_wrong_flags_are_one_sentence(

@@ -1,0 +1,56 @@
+"""Carries out what a page of the dashboard asks for, as the commands of the same names do."""
+
+import time
+from typing import Any
+
+import click
+
+from elasticd.cli.change import Said, ask_to_stop, drain_node, scale_job, undrain_node
+from elasticd.dashboard.action import Action, Drain, Scale, Stop, Undrain
+from elasticd.errors import ElasticdError
+
+__all__ = ["Actor"]
+
+WHY = "the dashboard"
+
+
+class Actor:
+    """Any thread may call it; each action reads and writes over a connection of its own.
+
+    Nothing is forced: what would throw away what a job has trained is refused.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        """`values`: of the options that say where the records are."""
+        self._values = values
+
+    def __call__(self, action: Action) -> str:
+        """Do it, and return what was done in a sentence; the terminal is told too.
+
+        Raises:
+            ElasticdError: it is refused, or etcd does not answer.
+        """
+        told: list[str] = []
+        try:
+            self._do(action, Said(echo=told.append))
+        except ElasticdError as exc:
+            _log(f"refused: {exc}")
+            raise
+        sentence = "; ".join(told)
+        _log(sentence)
+        return sentence
+
+    def _do(self, action: Action, said: Said) -> None:
+        match action:
+            case Scale(job=job, nodes=nodes):
+                scale_job(job, nodes, said, self._values)
+            case Stop(job=job):
+                ask_to_stop(job, WHY, said, self._values, is_forced=False)
+            case Drain(node=node):
+                drain_node(node, WHY, said, self._values, is_forced=False)
+            case Undrain(node=node):
+                undrain_node(node, said, self._values)
+
+
+def _log(sentence: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')}  {sentence}")

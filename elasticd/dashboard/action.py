@@ -1,0 +1,75 @@
+"""What a page may ask for: the few changes that `elasticd top` has too. Pure."""
+
+import json
+from dataclasses import dataclass, fields
+
+from elasticd.errors import CallError
+
+__all__ = ["Action", "Drain", "Scale", "Stop", "Undrain", "read_action"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Wish for this many nodes."""
+
+    job: str
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """End a job; its workers get SIGTERM, and save their state where they save any."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Take a node out of service."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undrain:
+    """Take that back."""
+
+    node: str
+
+
+Action = Scale | Stop | Drain | Undrain
+_KINDS: dict[str, type[Scale | Stop | Drain | Undrain]] = {
+    "scale": Scale,
+    "stop": Stop,
+    "drain": Drain,
+    "undrain": Undrain,
+}
+
+
+def read_action(body: bytes) -> Action:
+    """Read one: an object with `action`, its name, and exactly the values that this one has.
+
+    Raises:
+        CallError: it is none of them, or a value is missing, too much, or of another type.
+    """
+    try:
+        given = json.loads(body)
+    except ValueError as exc:  # Also where it is no UTF-8.
+        raise CallError(f"The action is no JSON ({exc}).") from exc
+    except RecursionError as exc:
+        raise CallError("The action is no JSON that anybody would write.") from exc
+    if not isinstance(given, dict):
+        raise CallError("An action is an object, as {'action': 'drain', 'node': 'gpu-1'}.")
+    name = given.pop("action", None)
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise CallError(f"There is no action {name!r}: choose one of {', '.join(_KINDS)}.")
+    wanted = {field.name: field.type for field in fields(kind)}
+    if given.keys() != wanted.keys():
+        raise CallError(
+            f"{name} has the values {', '.join(wanted)}; given were {', '.join(given) or 'none'}."
+        )
+    for key, value in given.items():
+        if type(value) is not wanted[key]:  # True is no number here.
+            raise CallError(f"{key} {value!r} is not usable for {name}.")
+    return kind(**given)

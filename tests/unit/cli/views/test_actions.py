@@ -1,0 +1,81 @@
+"""What a page asks for is done as the commands do it, and told in the terminal too."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from elasticd.cli import change
+from elasticd.cli.source import Source
+from elasticd.cli.views.actions import Actor
+from elasticd.control import jobs
+from elasticd.dashboard.action import Drain, Scale, Stop, Undrain
+from elasticd.errors import CallError, NotFound
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName, NodeId, checked_name
+from elasticd.records.job import Want
+from elasticd.records.member import Drain as DrainRecord
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
+    """One job, and two nodes."""
+    made = MemoryStore()
+    jobs.submit(made, KEYS, SPEC)
+    for name in "ab":
+        put(made, KEYS.node(node(name).node), node(name))
+    source = Source(store=made, keys=KEYS, run_folder=tmp_path)
+
+    @contextmanager
+    def one(values: object, job: str) -> Iterator[tuple[Source, JobName]]:
+        yield source, JobName(checked_name("job", job))
+
+    @contextmanager
+    def all_of_them(values: object) -> Iterator[list[Source]]:
+        yield [source]
+
+    monkeypatch.setattr(change, "job_source", one)
+    monkeypatch.setattr(change, "sources", all_of_them)
+    return made
+
+
+def test_what_is_asked_for_stands_in_etcd(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With who wished it, and a line for whoever started the dashboard."""
+    act = Actor({})
+    assert act(Scale(job=JOB, nodes=1)) == "job j is wanted on 1 node (of 1:1)"
+    want = store.get(KEYS.want(JOB, "user"))
+    assert want is not None and decode(Want, want.value).nodes == 1
+    assert act(Drain(node="a")) == "node a is being drained"
+    drain = store.get(KEYS.drain(NodeId("a")))
+    assert drain is not None and decode(DrainRecord, drain.value).why == "the dashboard"
+    assert act(Undrain(node="a")) == "node a may work again"
+    assert store.get(KEYS.drain(NodeId("a"))) is None
+    assert act(Stop(job=JOB)) == "job j is asked to stop"
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split("  ", 1)[1] for line in lines] == [
+        "job j is wanted on 1 node (of 1:1)",
+        "node a is being drained",
+        "node a may work again",
+        "job j is asked to stop",
+    ]
+
+
+def test_what_is_refused_is_a_sentence(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Names that are none, and numbers that do not fit."""
+    act = Actor({})
+    with pytest.raises(CallError, match="2 nodes is outside of 1:1"):
+        act(Scale(job=JOB, nodes=2))
+    with pytest.raises(CallError, match="is not usable as a name"):
+        act(Drain(node="../etc"))
+    with pytest.raises(NotFound, match="no node 'zz'"):
+        act(Drain(node="zz"))
+    with pytest.raises(NotFound, match="There is no job 'other'"):
+        act(Stop(job="other"))
+    assert capfd.readouterr().out.count("refused: ") == 4
