@@ -20,6 +20,8 @@ _RECORD_LIMIT_BYTES = 1 << 20
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string>")
 
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ECHOES = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|Connection refused|DistNetworkError"
     r"|ncclRemoteError|ncclSystemError|NCCL communicator was aborted"
@@ -42,7 +44,17 @@ class Told:
 
 
 def tell(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
-    """Return the best account of a failure that there is."""
+    """Return the best account of a failure that there is; nothing in it steers a terminal."""
+    told = _best(raised, error_file, err_path)
+    return replace(
+        told,
+        exception=_plain(told.exception),
+        where=_plain(told.where),
+        traceback=_plain(told.traceback),
+    )
+
+
+def _best(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
     if raised is not None and not _is_exit(raised.exception):
         return Told(
             exception=raised.exception,
@@ -63,6 +75,11 @@ def is_echo(told: Told) -> bool:
     has_words = told.exception and not _is_exit(told.exception)
     said = f"{told.exception}\n{_message(told.traceback)}" if has_words else told.traceback
     return _ECHOES.search(said) is not None
+
+
+def _plain(text: str) -> str:
+    """Take colours and all that a terminal would obey out of what a script made: others read it."""
+    return _CONTROL.sub("?", _ESCAPE.sub("", text).replace("\r", "\n"))
 
 
 def _message(traceback: str) -> str:

@@ -52,7 +52,9 @@ def followed(
         for node, found in sorted(late.items())
         if node not in standing
     ]
-    kept = nodes[-HISTORY_LIMIT:]
+    spare = max(0, len(nodes) - HISTORY_LIMIT)
+    over = [known for known in nodes if known.until_unix_s][:spare]
+    kept = [known for known in nodes if known not in over][-HISTORY_LIMIT:]
     return record if tuple(kept) == record.nodes else replace(record, nodes=tuple(kept))
 
 

@@ -186,5 +186,6 @@ def _nodes(nodes: Sequence[Mapping[str, object]], limit: int) -> RenderableType:
 
 
 def _line(words: str, style: str) -> Text:
-    """Return one line; what does not fit ends in dots. Words are never markup."""
-    return Text(" ".join(words.split(" ")), style=style, no_wrap=True, overflow="ellipsis")
+    """Return one line; what does not fit ends in dots. Words are never markup, nor two lines."""
+    plain = "".join(each if each.isprintable() else " " for each in words)
+    return Text(plain, style=style, no_wrap=True, overflow="ellipsis")

@@ -171,7 +171,11 @@ CATALOG: tuple[Metric, ...] = (
     ),
     # --- a job, as it goes ----------------------------------------------------------------------
     _counted("steps", "Steps applied; a step that is done again counts again."),
-    _counted("samples", "Samples in them, of all ranks, where a `Loader` gives the batches."),
+    _counted(
+        "samples",
+        "Samples in them: of all ranks where a `Loader` gives the batches, of rank 0 alone where "
+        "its script tells them.",
+    ),
     _counted("step_seconds", "How long those steps took, by rank 0's step time.", unit=_S),
     _counted("changes", "Worlds that began, the first one included.", _REASON),
     _counted(

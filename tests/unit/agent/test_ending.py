@@ -92,3 +92,14 @@ def test_source_line_is_no_echo(tmp_path: Path) -> None:
         has_group=True,
     )
     assert not is_echo(tell(own, NOWHERE, NOWHERE))
+
+
+def test_nothing_of_it_steers_a_terminal(tmp_path: Path) -> None:
+    """Whoever asks for the status of somebody else's job keeps the screen, and its title."""
+    log = tmp_path / "rank-0.err"
+    log.write_text(
+        "\x1b[31mred\x1b[0m \x1b]0;mine\x07title \x1b[2J\x9b5m\ttab\nsecond\rthird\x00\n"
+    )
+    assert tell(None, NOWHERE, log).traceback == "red title ?5m\ttab\nsecond\nthird?"
+    told = tell(raised("ValueError: \x1b[1mx\x1b"), NOWHERE, log)
+    assert told.exception == "ValueError: x?"

@@ -47,6 +47,17 @@ def test_record_is_bounded() -> None:
     assert {each.node for each in record.nodes if not each.until_unix_s} == {A, B}
 
 
+def test_who_is_late_for_long_stays_however_often_another_one_is() -> None:
+    """Since when, and whether it was drained, must not begin anew."""
+    record = followed(LateNodes(), {A: late()}, now_unix_s=1.0)
+    for number in range(3 * HISTORY_LIMIT):
+        found = {A: late(), B: late()} if number % 2 == 0 else {A: late()}
+        record = followed(record, found, now_unix_s=float(number + 2))
+    assert len(record.nodes) == HISTORY_LIMIT
+    assert (record.nodes[0].node, record.nodes[0].since_unix_s) == (A, 1.0)
+    assert record.nodes[-1].since_unix_s == float(3 * HISTORY_LIMIT), "the newest stay"
+
+
 def test_drain_or_why_not_stands_beside_it() -> None:
     """Who reads the status must know what was done about it."""
     notes = {B: "not drained: why"}

@@ -1,5 +1,6 @@
 """One frame of `elasticd top`, on wide and narrow terminals."""
 
+import io
 from typing import Any
 
 import pytest
@@ -106,3 +107,15 @@ def test_sparkline_goes_from_nothing_to_the_greatest() -> None:
     assert sparkline([0.0, 1.0, 2.0, 4.0], 3) == "▃▅█"
     assert sparkline([0.0, 0.0], 5) == "▁▁"
     assert sparkline([], 5) == ""
+
+
+def test_words_of_a_script_are_one_line() -> None:
+    """An exception may have several, and what steers a terminal."""
+    change = {**CHANGE, "sentence": "generation 7 (ValueError: one\ntwo\x1b[2J)"}
+    page = JobPage(view=VIEW, changes=(change,))
+    board = Board(version=1, jobs=(ROW,), nodes=(NODE,), pages={"digits": page})
+    console = Console(width=100, record=True, file=io.StringIO())
+    made = frame(board, "digits", width=100, height=40, now_unix_s=1000.0, has_keys=False)
+    console.print(made)
+    (line,) = [line for line in console.export_text().splitlines() if "ValueError" in line]
+    assert "one two [2J" in line
