@@ -13,7 +13,7 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
-from elasticd.store.api import StoreSettings
+from elasticd.store.api import Changed, KeyRange, Snapshot, StoreSettings
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import log_folder, workers
 from elasticd_agent.agent import Agent
@@ -157,19 +157,21 @@ def test_folder_that_cannot_be_used_is_said_and_tried_again(
     disk.is_back.set()
     told: list[str] = []
 
+    def see(seen: Snapshot | Changed) -> None:
+        """It stands there for half a second, in which nobody may look."""
+        items = seen.items if isinstance(seen, Snapshot) else [each.item for each in seen.changes]
+        members = [decode(Member, item.value) for item in items if item is not None]
+        told.extend(each.failure.exception for each in members if each.failure is not None)
+
+    watch = site.store.watch(KeyRange(key=KEYS.member(STUCK, NODE)), see)
+
     def scene() -> None:
         jobs.submit(site.store, KEYS, spec_of(STUCK))
-
-        def is_told() -> bool:
-            member = site.member(STUCK)
-            if member is not None and member.failure is not None:
-                told.append(member.failure.exception)
-            return bool(told)
-
-        until(is_told, lambda: site.member(STUCK))
+        until(lambda: told, lambda: site.member(STUCK))
         until(lambda: site.is_ready(STUCK), lambda: site.member(STUCK))
         member = site.member(STUCK)
         assert member is not None and member.failure is None
 
     site.play(scene)
+    watch.close()
     assert set(told) == {"/run/stuck: No space left on device"}

@@ -2,11 +2,11 @@
 
 import time
 from pathlib import Path
-from threading import Timer
 
 import pytest
 
 from elasticd.cli.main import main
+from elasticd.cli.screen import Screen
 from elasticd.control.log_times import times_line
 from elasticd.records.ids import Generation
 from elasticd.records.job import JobStatus
@@ -109,7 +109,11 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
 
 
 def test_following_begins_with_what_is_wanted_and_goes_on_with_everything(
-    store: MemoryStore, folder: Path, capfd: pytest.CaptureFixture[str], now_s: float
+    store: MemoryStore,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    now_s: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The time of a line that is just written is that of now."""
     put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(2)))
@@ -119,10 +123,15 @@ def test_following_begins_with_what_is_wanted_and_goes_on_with_everything(
             file.write("last\n")
         end(store)
 
-    timer = Timer(0.2, goes_on)
-    timer.start()
+    shown = Screen.output
+
+    def show(screen: Screen, stream: int, data: bytes) -> None:
+        shown(screen, stream, data)
+        if b"2.1.3" in data:
+            goes_on()
+
+    monkeypatch.setattr(Screen, "output", show)
     assert main(["logs", JOB, "-f", "--tail", "1", "--node", "b", "--timestamps"]) == 0
-    timer.join()
     lines = [line.split() for line in capfd.readouterr().out.splitlines()]
     assert [line[2] for line in lines] == ["2.1.3", "last"]
     day, at, _ = lines[1]

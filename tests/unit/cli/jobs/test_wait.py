@@ -145,7 +145,10 @@ def test_an_etcd_that_never_answered_is_not_waited_for(monkeypatch: pytest.Monke
 
 
 def test_attach_shows_the_last_lines_and_what_comes_then_the_summary(
-    store: MemoryStore, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    store: MemoryStore,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And ends with the job's exit code."""
     put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(1)))
@@ -153,10 +156,17 @@ def test_attach_shows_the_last_lines_and_what_comes_then_the_summary(
     log = tmp_path / JOB / "gen-1" / "rank-0.out"
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"line {number}\n" for number in range(100)))
-    ending = Timer(0.2, lambda: put(store, KEYS.status(JOB), FAILED))
-    ending.start()
+
+    def ends_when_seen(*args: Any, told: Callable[[News], None], **more: Any) -> JobStatus | None:
+        def take(news: News) -> None:
+            told(news)
+            if isinstance(news, Formed):
+                put(store, KEYS.status(JOB), FAILED)
+
+        return follow_to_end(*args, told=take, **more)
+
+    monkeypatch.setattr(waiting, "follow_to_end", ends_when_seen)
     assert main(["attach", JOB, "--tail", "2"]) == 7
-    ending.join()
     shown = capfd.readouterr()
     assert shown.out == "line 98\nline 99\n"
     assert f"[elasticd] attached to job {JOB}; Ctrl-C detaches" in shown.err
