@@ -22,6 +22,9 @@ __all__ = ["Attached", "Progress"]
 
 log = get_logger()
 
+NOT_FINITE_LIMIT = 20
+"""Names that are kept, and told in the job's result, which etcd takes up to a size."""
+
 Tell = Callable[[int, ch.ToWorker], None]
 
 
@@ -303,7 +306,7 @@ def _not_finite(known: _Known, scalars: Mapping[str, float], step: int) -> Mappi
     """Return at which step which number was first seen not to be finite, now that these came."""
     found = dict(known.progress.not_finite)
     for name, value in scalars.items():
-        if not math.isfinite(value) and name not in found:
+        if not math.isfinite(value) and name not in found and len(found) < NOT_FINITE_LIMIT:
             found[name] = step
             log.warning("scalar.not_finite", slot=known.slot, name=name, step=step)
     return found

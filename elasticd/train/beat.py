@@ -7,6 +7,7 @@ the training thread could hold, so a training thread that hangs does not silence
 
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from threading import Event, Thread
 from typing import Protocol
 
@@ -23,6 +24,9 @@ BEAT_S = 0.2
 RING_S = 0.05
 """How often it looks while a change waits for the training thread."""
 
+NAMES_LIMIT, NAME_LIMIT = 64, 200
+"""Numbers of a commit that a beat carries, the first ones, and the letters of their names: where a
+line is of a megabyte the agent hangs up, and gives the worker up."""
 TEMPO_SMOOTHING = 0.3
 """Weight of the newest beat's steps: a change of speed is seen within about a second."""
 
@@ -110,7 +114,8 @@ class Beater:
 
     def _beat(self) -> Beat:
         pulse = self._pulse
-        generation, step, scalars = pulse.training_generation, pulse.step, pulse.scalars()
+        generation, step = pulse.training_generation, pulse.step
+        scalars = _few(pulse.scalars())
         self._finite.look(scalars, step)
         far, committed_at_s = pulse.epoch_progress(), pulse.committed_at_s
         return Beat(
@@ -135,3 +140,10 @@ class Beater:
             step_wait_s=step_wait.total_s,
             waits=step_wait.summary(),
         )
+
+
+def _few(scalars: Mapping[str, float]) -> Mapping[str, float]:
+    if len(scalars) <= NAMES_LIMIT and all(len(name) <= NAME_LIMIT for name in scalars):
+        return scalars
+    short = (name for name in scalars if len(name) <= NAME_LIMIT)
+    return {name: scalars[name] for name in islice(short, NAMES_LIMIT)}

@@ -11,6 +11,9 @@ from contextlib import suppress
 
 __all__ = ["FiniteCheck"]
 
+TOLD_LIMIT = 20
+"""Names; a script that makes a new one in each step would fill its log."""
+
 
 def _print(text: str) -> None:
     with suppress(OSError, ValueError):  # A full disk, or a closed file, is no reason not to beat.
@@ -28,7 +31,7 @@ class FiniteCheck:
     def look(self, scalars: Mapping[str, float], step: int) -> None:
         """Look at what the last commit was given, `step` steps being applied."""
         for name, value in scalars.items():
-            if math.isfinite(value) or name in self._told:
+            if math.isfinite(value) or name in self._told or len(self._told) >= TOLD_LIMIT:
                 continue
             self._told.add(name)
             self._say(

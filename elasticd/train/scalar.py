@@ -40,7 +40,7 @@ class Scalars:
                         f"commit({name}=...) got a tensor of shape {list(value.shape)}: give one "
                         "number, for example its mean()."
                     )
-                given[name] = value.detach()
+                given[name] = _local(name, value.detach())
                 continue
             try:
                 given[name] = float(value)
@@ -88,3 +88,19 @@ class Scalars:
         arrivals = [cuda.mark(each) for each in {value.device for value in on_gpu.values()}]
         self._fetched = arrivals, copies  # At once: another thread looks.
         self._next_copy_s = time.monotonic() + COPY_EVERY_S
+
+
+def _local(name: str, value: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a DTensor, which must be the whole of it.
+
+    To read another one is a collective, which the thread that reads must never begin.
+    """
+    placements = getattr(value, "placements", None)
+    if placements is None:
+        return value
+    if not all(placement.is_replicate() for placement in placements):
+        raise CallError(
+            f"commit({name}=...) got a DTensor that is not replicated: give its full_tensor()."
+        )
+    local: torch.Tensor = value.to_local()  # type: ignore[attr-defined]
+    return local

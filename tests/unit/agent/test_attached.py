@@ -8,7 +8,7 @@ import pytest
 from elasticd.channel import worker as ch
 from elasticd.records.ids import Generation, Nonce, Rank, Slot
 from elasticd.rendezvous import event as ev
-from elasticd_agent.attached import Attached
+from elasticd_agent.attached import NOT_FINITE_LIMIT, Attached
 from elasticd_agent.worker_env import WorkerFiles
 from tests.unit.rendezvous.facts import world
 
@@ -54,6 +54,15 @@ def test_number_that_is_not_finite_is_kept_with_its_first_step() -> None:
     node.hear(ch.Finished(step=9, epochs=1, samples=9, repeated=0, skipped=0))
     (done,) = [event for event in node.fed if isinstance(event, ev.WorkerFinished)]
     assert done.training.note == "loss was not finite, first seen at step 4"
+
+
+def test_new_names_for_ever_are_not_kept() -> None:
+    """A script that puts the step's number into the name; its result must fit into etcd."""
+    node = Node()
+    for step in range(10 * NOT_FINITE_LIMIT):
+        node.beat(step, scalars={f"loss-{step}": math.nan})
+    found = node.attached.progress_of(PID)
+    assert found is not None and len(found.not_finite) == NOT_FINITE_LIMIT
 
 
 def test_heartbeat_is_heard_with_the_rank_of_its_generation() -> None:

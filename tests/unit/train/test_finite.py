@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from elasticd.train.finite import FiniteCheck
+from elasticd.train.finite import TOLD_LIMIT, FiniteCheck
 
 
 def test_each_number_that_is_not_finite_is_said_once() -> None:
@@ -21,6 +21,15 @@ def test_each_number_that_is_not_finite_is_said_once() -> None:
         "commit(loss=nan) at step 4",
         "commit(norm=-inf) at step 5",
     ]
+
+
+def test_new_names_for_ever_fill_no_log() -> None:
+    """A script that puts the step's number into the name."""
+    said: list[str] = []
+    check = FiniteCheck(said.append)
+    for step in range(10 * TOLD_LIMIT):
+        check.look({f"loss-{step}": math.nan}, step)
+    assert len(said) == TOLD_LIMIT
 
 
 def test_it_is_said_on_stderr_and_no_full_disk_stops_the_heartbeat(

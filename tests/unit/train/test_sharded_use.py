@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 from elasticd.errors import CallError
 from elasticd.train.fingerprint import comparable, digest, owned_tensors
 from elasticd.train.gradient import GradientsNotFinite
+from elasticd.train.scalar import Scalars
 from elasticd.train.state import State
 from elasticd.train.world import World
 from tests.fixtures.ranks import Cast
@@ -284,3 +285,20 @@ def test_bad_part_of_a_gradient_is_seen_on_all_ranks(
             assert "model.0.weight (1 of 4)" in said
         else:
             assert "in the parts of other ranks" in said
+
+
+def logged(rank: int) -> tuple[bool, float, str]:
+    mesh = init_device_mesh("cpu", (2,))
+    whole = DTensor.from_local(torch.tensor(0.5), mesh, [Replicate()])
+    found = Scalars().checked({"loss": whole})["loss"]
+    part = DTensor.from_local(torch.tensor(0.5), mesh, [Partial()])
+    with pytest.raises(CallError) as refused:
+        Scalars().checked({"loss": part})
+    return isinstance(found, DTensor), float(found), str(refused.value)
+
+
+def test_number_of_all_ranks_is_summed_up_by_the_script(troupe: Troupe) -> None:
+    """To read a part of it is a collective: on the heartbeat's thread it would meet a step's."""
+    for is_sharded, value, said in troupe.play(logged, size=2):
+        assert (is_sharded, value) == (False, 0.5)
+        assert "commit(loss=...) got a DTensor that is not replicated: give its full_ten" in said
