@@ -7,6 +7,7 @@ the training thread could hold, so a training thread that hangs does not silence
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import islice
 from threading import Event, Thread
 from typing import Protocol
@@ -115,7 +116,9 @@ class Beater:
     def _beat(self) -> Beat:
         pulse = self._pulse
         generation, step = pulse.training_generation, pulse.step
-        scalars = _few(pulse.scalars())
+        scalars: Mapping[str, float] = {}
+        with suppress(Exception):  # A number that cannot be read must not make the worker silent.
+            scalars = _few(pulse.scalars())
         self._finite.look(scalars, step)
         far, committed_at_s = pulse.epoch_progress(), pulse.committed_at_s
         return Beat(

@@ -41,3 +41,14 @@ def test_agent_takes_every_beat_however_many_numbers_there_are() -> None:
     assert len(pack(beat)) < LINE_LIMIT_BYTES / 10
     few = {"loss": 0.5}
     assert Beater(Training(few), lambda beat: None, lambda now_s: False)._beat().scalars == few
+
+
+def test_number_that_cannot_be_read_does_not_silence_the_worker() -> None:
+    """A tensor of a kind that nobody thought of; who does not beat is taken for frozen."""
+
+    class Odd(Training):
+        def scalars(self) -> Mapping[str, float]:
+            raise RuntimeError("value cannot be converted to type double without overflow")
+
+    beat = Beater(Odd({}), lambda beat: None, lambda now_s: False)._beat()
+    assert (beat.step, dict(beat.scalars)) == (7, {})
