@@ -160,6 +160,8 @@ class Attached:
         match message:
             case ch.Attached():
                 known.is_attached = True
+                # What its script told before was of no commits.
+                known.progress = replace(known.progress, is_told=False)
                 undo(pid)
                 self._feed(ev.WorkerAttached(slot=slot, nonce=nonce))
             case ch.Entered(generation=generation, committed_ago_s=ago_s):

@@ -163,10 +163,15 @@ class BoundedServer(ThreadingHTTPServer):
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             request.settimeout(self._silence_s)
-            self.waits(request)
             if self._context is not None:
-                # Not in the accepting thread: a client that does not shake hands stops nobody.
-                request = self._context.wrap_socket(request, server_side=True)
+                # Not in the accepting thread: a client that does not shake hands stops nobody, and
+                # gives way like any other that says nothing.
+                request = self._context.wrap_socket(
+                    request, server_side=True, do_handshake_on_connect=False
+                )
+            self.waits(request)
+            if isinstance(request, ssl.SSLSocket):
+                request.do_handshake()
             super().process_request_thread(request, client_address)
         except OSError:
             self.shutdown_request(request)

@@ -117,7 +117,11 @@ class JobMeter:
         self._step_wait_s, self._late_ratio = step_wait_s, late_ratio
 
     def rest(self, *, keeps_slots: bool) -> None:
-        """Know that nobody here serves the job any more, or for now."""
+        """Know that nobody here serves the job any more, or for now.
+
+        Who served it is let go: its series go on for a while, and it is large.
+        """
+        self.measure(step_wait_s=float, late_ratio=float)
         self._is_served, self._has_slots = False, keeps_slots
 
     def observe(self, before: JobState, after: JobState, effects: Iterable[Effect]) -> None:

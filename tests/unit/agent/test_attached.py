@@ -124,3 +124,15 @@ def test_what_a_script_told_before_run_is_forgotten() -> None:
     found = node.attached.shown_progress(PID)
     assert found is not None
     assert found.step == 3
+
+
+def test_commits_of_a_script_that_told_of_its_steps_before_are_commits() -> None:
+    """And are said to be."""
+    attached = Attached(lambda pid, message: None, lambda event: None)
+    attached.expect(PID, Slot(0), Nonce(1))
+    attached.hear(PID, ch.Progressed(step=99))
+    attached.hear(PID, ch.Attached(pid=PID))
+    attached.hear(PID, ch.Formed(generation=ONE, step=0))
+    attached.hear(PID, ch.Beat(generation=ONE, step=3, step_s=0.1, batches=3, sequence=3))
+    found = attached.shown_progress(PID)
+    assert found is not None and (found.step, found.is_told) == (3, False)

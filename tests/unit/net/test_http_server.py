@@ -2,11 +2,13 @@
 
 import http.client
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import trustme
 
 from elasticd.net import http_server
 from elasticd.net.http_server import BoundedServer, Handler
@@ -18,9 +20,17 @@ BIG = 4 << 20
 class Served(BoundedServer):
     """Answers `/`, something big, and `/wait` once it may."""
 
-    def __init__(self, connections: int, silence_s: float) -> None:
+    def __init__(
+        self, connections: int, silence_s: float, context: ssl.SSLContext | None = None
+    ) -> None:
         self.is_served, self.may_answer = threading.Event(), threading.Event()
-        super().__init__(("127.0.0.1", 0), Answers, connections=connections, silence_s=silence_s)
+        super().__init__(
+            ("127.0.0.1", 0),
+            Answers,
+            connections=connections,
+            silence_s=silence_s,
+            context=context,
+        )
 
 
 class Answers(Handler):
@@ -38,8 +48,13 @@ class Answers(Handler):
 
 
 @contextmanager
-def served(*, connections: int = 4, silence_s: float = PATIENCE_S) -> Iterator[Served]:
-    server = Served(connections, silence_s)
+def served(
+    *,
+    connections: int = 4,
+    silence_s: float = PATIENCE_S,
+    context: ssl.SSLContext | None = None,
+) -> Iterator[Served]:
+    server = Served(connections, silence_s, context)
     server.start()
     try:
         yield server
@@ -99,6 +114,33 @@ def test_silent_connections_give_way_to_one_that_asks(monkeypatch: pytest.Monkey
             assert each.sock is not None
         assert kept.sock.recv(1) == b"", "it had been silent for the longest"
         kept.close()
+        silent.close()
+
+
+def test_who_does_not_shake_hands_gives_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port scan of a server with TLS keeps no scrape out."""
+    monkeypatch.setattr(http_server, "IDLE_LEAST_S", 0.0)
+    authority = trustme.CA()
+    context, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(trusting)
+
+    def scraped() -> bytes:
+        for _ in range(1000):
+            host, port = server.where
+            client = http.client.HTTPSConnection(host, port, timeout=PATIENCE_S, context=trusting)
+            try:
+                return asked(client)
+            except (OSError, http.client.HTTPException):
+                threading.Event().wait(0.01)
+            finally:
+                client.close()
+        raise AssertionError("there never was room")
+
+    with served(connections=1, context=context) as server:
+        silent = connected(server)
+        assert scraped() == b"xx"
+        assert silent.sock is not None and silent.sock.recv(1) == b""
         silent.close()
 
 

@@ -1,5 +1,7 @@
 """Which jobs a node shows: those that it serves, those that wait, and those that just ended."""
 
+import weakref
+
 from elasticd.channel.worker import Beat
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import Generation, JobName, Rank
@@ -99,3 +101,23 @@ def test_slot_seconds_are_those_of_the_account_at_that_moment() -> None:
         if sample.metric.name == "elasticd_slot_seconds_total"
     }
     assert found == {cause.value: 0.0 for cause in TimeCause} | {"train": clock.at_s}
+
+
+def test_who_served_a_job_is_let_go_when_it_does_so_no_more() -> None:
+    """What it waited for stays counted; fifty of them would be most of an agent's memory."""
+
+    class Serving:
+        waited_s = 5.0
+
+        def told(self) -> float:
+            return self.waited_s
+
+    meters, serving = JobMeters(now_s=Clock()), Serving()
+    meter = meters.open(spec_of())
+    meter.measure(step_wait_s=serving.told, late_ratio=serving.told)
+    meters.close(meter)
+    gone = weakref.ref(serving)
+    del serving
+    assert gone() is None
+    (reading,) = meters.readings().jobs
+    assert (reading.step_wait_s, reading.late_ratio) == (5.0, 0.0)
