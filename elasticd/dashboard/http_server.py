@@ -31,6 +31,7 @@ from elasticd.errors import (
     Unavailable,
 )
 from elasticd.net.http_server import BoundedServer, Handler
+from elasticd.net.listener import listen
 
 __all__ = ["DashboardServer"]
 
@@ -66,15 +67,15 @@ class DashboardServer:
             EnvironmentProblem: the address is not one of this machine, or the port is taken.
         """
         try:
-            family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self._server = _Server(family, (str(where[0]), port), collector, token, act)
-        except (OSError, OverflowError) as exc:
-            why = getattr(exc, "strerror", None) or exc
+            listener = listen(host, port, backlog=128)
+        except OSError as exc:
+            why = exc.strerror or exc
             raise EnvironmentProblem(
                 f"The dashboard cannot listen on {host} port {port} ({why}): give an address of "
                 "this machine with --host, and a free port with --port."
             ) from exc
         self._collector = collector
+        self._server = _Server(listener, collector, token, act)
         threading.stack_size(STACK_BYTES)
         self._server.start()
 
@@ -90,19 +91,13 @@ class DashboardServer:
 class _Server(BoundedServer):
     def __init__(
         self,
-        family: socket.AddressFamily,
-        where: tuple[str, int],
+        listener: socket.socket,
         collector: Collector,
         token: str,
         act: Callable[[Action], str] | None,
     ) -> None:
         super().__init__(
-            where,
-            _Handler,
-            connections=CONNECTIONS_LIMIT,
-            silence_s=REQUEST_TIMEOUT_S,
-            family=family,
-            backlog=128,
+            listener, _Handler, connections=CONNECTIONS_LIMIT, silence_s=REQUEST_TIMEOUT_S
         )
         self.collector, self.token, self.act = collector, token, act
         self.streams = threading.BoundedSemaphore(STREAMS_LIMIT)

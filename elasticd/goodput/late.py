@@ -13,9 +13,8 @@ whose cores others use too. Rejected: a z-score over the nodes, which needs many
 nobody where there are two.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import median, median_low
 
 from elasticd.records.ids import NodeId
 from elasticd.records.late import NodeWait
@@ -90,9 +89,9 @@ def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
     others = [wait for name, wait in waits.items() if name != node and wait.steps]
     if own is None or not own.steps or not others:
         return None
-    step_s = median([own.step_s, *(other.step_s for other in others)])
-    gap_s = median(other.wait_s for other in others) - own.wait_s
-    spread_s = max(own.high_s - own.low_s, median(o.high_s - o.low_s for o in others))
+    step_s = _median([own.step_s, *(other.step_s for other in others)])
+    gap_s = _median(other.wait_s for other in others) - own.wait_s
+    spread_s = max(own.high_s - own.low_s, _median(o.high_s - o.low_s for o in others))
     if step_s <= 0.0:
         return None
     share = min(0.99, max(0.0, gap_s) / step_s)
@@ -101,7 +100,7 @@ def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
         share=share if gap_s >= LEAST_S else 0.0,
         ratio=share / (1.0 - share),
         cost_nodes=cost_s / step_s,
-        is_apart=own.high_s < median_low(other.low_s for other in others),
+        is_apart=own.high_s < _low_median(other.low_s for other in others),
         is_clear=gap_s > CLEAR_SPREADS * spread_s,
     )
 
@@ -113,7 +112,7 @@ def judged(before: Judgement, waits: Mapping[NodeId, NodeWait | None], now_s: fl
     one that is not in the world any more is forgotten.
     """
     told = {node: wait for node, wait in waits.items() if wait is not None}
-    step_s = median([wait.step_s for wait in told.values() if wait.steps] or [0.0])
+    step_s = _median([wait.step_s for wait in told.values() if wait.steps] or [0.0])
     hold_s = max(HOLD_LEAST_S, HOLD_STEPS * step_s)
     cases: dict[NodeId, _Case] = {}
     wakes: list[float] = []
@@ -145,3 +144,15 @@ def _turned(case: _Case, found: Lateness, now_s: float, hold_s: float) -> _Case:
     if now_s < turned_s + hold_s:
         return replace(case, turned_s=turned_s)
     return _Case(is_late=looks_late, lateness=found if looks_late else None)
+
+
+def _median(values: Iterable[float]) -> float:
+    """Of one at least. Not the one of `statistics`: an agent would load decimal numbers for it."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2.0
+
+
+def _low_median(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]

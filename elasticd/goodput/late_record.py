@@ -2,17 +2,20 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from elasticd.goodput.late import Lateness
 from elasticd.records.ids import NodeId
 from elasticd.records.late import HISTORY_LIMIT, LateNode, LateNodes
+
+if TYPE_CHECKING:
+    from elasticd.goodput.late import Lateness
 
 __all__ = ["drained", "followed", "latest_of_each"]
 
 
 def followed(
     record: LateNodes,
-    late: Mapping[NodeId, Lateness],
+    late: Mapping[NodeId, "Lateness"],
     *,
     unknown: Collection[NodeId] = (),
     notes: Mapping[NodeId, str] | None = None,

@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from elasticd.net.listener import address_of
+
 __all__ = ["BoundedServer", "Handler"]
 
 ACCEPT_PAUSE_S = 0.1
@@ -62,30 +64,24 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """Bound to its address once it is made; serves from `start` to `close`."""
+    """Takes over a socket that listens; serves it from `start` to `close`."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(
         self,
-        where: tuple[str, int],
+        listener: socket.socket,
         handler: type[Handler],
         *,
         connections: int,
         silence_s: float,
-        family: socket.AddressFamily = socket.AF_INET,
         context: ssl.SSLContext | None = None,
-        backlog: int = 32,
     ) -> None:
-        """Bind; port 0: a free one. At most `connections` are served at once.
+        """Serve nobody yet; then at most `connections` at once.
 
         `silence_s`: so long may a client send or take nothing. `context`: serve TLS with it.
-
-        Raises:
-            OSError: the address is not one of this machine, or the port is taken.
         """
-        self.address_family, self.request_queue_size = family, backlog
         self._context, self._silence_s = context, silence_s
         self._places = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()
@@ -93,7 +89,11 @@ class BoundedServer(ThreadingHTTPServer):
         """By thread: since when its connection has asked for nothing. The longest comes first."""
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="http-server", daemon=True)
-        super().__init__(where, handler)
+        self.where = address_of(listener)
+        """Address and port that it listens on."""
+        super().__init__(self.where, handler, bind_and_activate=False)
+        self.socket.close()  # HTTPServer's own way to bind asks DNS, which may take seconds.
+        self.socket = listener
 
     def start(self) -> None:
         """Serve, in threads of its own."""
@@ -123,15 +123,6 @@ class BoundedServer(ThreadingHTTPServer):
     def _serve(self) -> None:
         while not self._is_closing.is_set():
             self.handle_request()
-
-    def server_bind(self) -> None:
-        # HTTPServer's own asks DNS for the machine's name, which may take seconds.
-        # A port that was chosen by hand is the same after a restart.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.where: tuple[str, int] = self.socket.getsockname()[:2]
-        """Address and port that it listens on."""
-        self.server_name, self.server_port = self.where
 
     def get_request(self) -> Any:
         try:

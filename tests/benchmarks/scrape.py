@@ -30,6 +30,7 @@ from elasticd.store.api import StoreSettings
 from elasticd.store.embedded import EmbeddedEtcd
 from elasticd.store.etcd import EtcdStore
 from elasticd.store.request_times import RequestTimes
+from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
 from elasticd_agent.inbox import Inbox
 from elasticd_agent.metrics.job_meters import JobMeters
@@ -148,7 +149,7 @@ def _served(folder: Path) -> Iterator[int]:
 
     owner = threading.Thread(target=own)
     owner.start()
-    server = HttpServer("127.0.0.1", (lambda path, query: scrape.answer(),))
+    server = HttpServer(HttpListener("127.0.0.1"), (lambda path, query: scrape.answer(),))
     time.sleep(0.2)  # The keepers' files are written.
     try:
         yield server.port

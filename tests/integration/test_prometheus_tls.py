@@ -12,6 +12,7 @@ from elasticd.store.api import Put, Snapshot, Txn
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.http_server.answer import Answer
 from elasticd_agent.http_server.discovery import Discovery
+from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.cluster import until
 from tests.fixtures.http_server import tls_files
@@ -30,7 +31,7 @@ class Site:
         self._store = MemoryStore()
         routes = (Discovery(self._listed, "default", is_tls=True), self._metrics)
         tls = tls_files(folder / "node", authority, "node-a.example")
-        self.server = HttpServer("127.0.0.1", routes, tls)
+        self.server = HttpServer(HttpListener("127.0.0.1", tls), routes)
         there = node("a", self.server.port)
         put = Put(key=Keys().node(there.node), value=encode(there))
         self._store.commit(Txn(then=(put,)))

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-__all__ = ["Answer", "PLAIN", "Route", "told"]
+__all__ = ["ANSWER_TIMEOUT_S", "Answer", "PLAIN", "Route", "told"]
 
+ANSWER_TIMEOUT_S = 1.0
+"""For the owner's thread: it answers in milliseconds, unless it is overloaded or stands still."""
 PLAIN = "text/plain; charset=utf-8"
 
 

@@ -12,8 +12,9 @@ from elasticd.records.ids import JobName
 from elasticd.store.api import Store
 from elasticd.store.request_times import RequestTimes
 from elasticd_agent.courier import Courier
-from elasticd_agent.http_server.answer import Answer, Route
+from elasticd_agent.http_server.answer import ANSWER_TIMEOUT_S, Answer, Route
 from elasticd_agent.http_server.discovery import Discovery
+from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.logs import LogFiles, Progress, ProgressAnswers
 from elasticd_agent.http_server.probes import Probes
 from elasticd_agent.http_server.server import HttpServer
@@ -26,14 +27,11 @@ if TYPE_CHECKING:
     from elasticd_agent.metrics.job_meters import Readings
     from elasticd_agent.metrics.scrape import Scrape
 
-__all__ = ["ANSWER_TIMEOUT_S", "HttpFront"]
-
-ANSWER_TIMEOUT_S = 1.0
-"""An agent answers in milliseconds, unless it is overloaded or stands still."""
+__all__ = ["HttpFront"]
 
 
 class HttpFront:
-    """Serves from the beginning to `close`.
+    """Serves from the beginning to `close`: all routes on one port, the probes on a second too.
 
     `progress` answers where a job's ranks stand, on a thread of the server; `readings` is called on
     the owner's thread; `log_folders` has the run folders of jobs that asked for one of their own.
@@ -43,6 +41,8 @@ class HttpFront:
         self,
         settings: AgentSettings,
         store: Store,
+        listener: HttpListener,
+        probe_listener: HttpListener | None,
         *,
         inbox: Inbox,
         courier: Courier,
@@ -52,11 +52,6 @@ class HttpFront:
         readings: Callable[[], "Readings"],
         requests: RequestTimes | None,
     ) -> None:
-        """Begin to listen.
-
-        Raises:
-            EnvironmentProblem: the address is not this machine's, or a port is taken.
-        """
         self._sources = Sources(
             settings=settings,
             registration=registration,
@@ -81,26 +76,13 @@ class HttpFront:
             self._scraped,
             Discovery(store.list, settings.cluster, is_tls=has_tls),
         )
-        self._server = HttpServer(settings.address, routes, tls, port=settings.http_port)
-        self._probe_server: HttpServer | None = None
-        if settings.probe_port:
-            try:
-                self._probe_server = HttpServer(
-                    settings.address, (probes,), port=settings.probe_port, flag="--probe-port"
-                )
-            except BaseException:
-                self._server.close()
-                raise
-
-    @property
-    def port(self) -> int:
-        """Of the server that has all routes."""
-        return self._server.port
+        self._servers = [HttpServer(listener, routes)]
+        if probe_listener is not None:
+            self._servers.append(HttpServer(probe_listener, (probes,)))
 
     def close(self) -> None:
-        self._server.close()
-        if self._probe_server is not None:
-            self._probe_server.close()
+        for server in self._servers:
+            server.close()
 
     def _scraped(self, path: str, query: str) -> Answer | None:
         if path != "/metrics":

@@ -4,18 +4,14 @@ It knows nothing of what it serves: each route is asked in turn, the first answe
 nobody answers is not there.
 """
 
-import errno
-import socket
-import ssl
 from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from elasticd.errors import EnvironmentProblem
 from elasticd.net.http_server import BoundedServer, Handler
-from elasticd.store.api import StoreSettings
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.http_server.answer import Answer, Route, told
+from elasticd_agent.http_server.listener import HttpListener
 
 __all__ = ["HttpServer"]
 
@@ -29,47 +25,14 @@ log = get_logger()
 class HttpServer:
     """Serves in threads of its own until it is closed."""
 
-    def __init__(
-        self,
-        address: str,
-        routes: Sequence[Route],
-        tls: StoreSettings | None = None,
-        *,
-        port: int = 0,
-        flag: str = "--http-port",
-    ) -> None:
-        """Bind to a port of the address and serve; 0: a free one. `flag` is what chose the port.
-
-        Raises:
-            EnvironmentProblem: the address is not one of this machine, the port is taken, or a
-                certificate is bad.
-        """
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        try:
-            context = _context(tls)
-        except OSError as exc:
-            raise EnvironmentProblem(
-                f"The certificates for etcd cannot serve the agent's own HTTP server: {exc}."
-            ) from exc
-        try:
-            self._server = _Server(
-                (address, port),
-                _Handler,
-                connections=CONNECTIONS_LIMIT,
-                silence_s=REQUEST_TIMEOUT_S,
-                family=family,
-                context=context,
-            )
-        except OSError as exc:
-            why = exc.strerror or exc
-            if exc.errno in (errno.EADDRINUSE, errno.EACCES):
-                raise EnvironmentProblem(
-                    f"Port {port} of {address} cannot be served ({why}): choose another {flag}."
-                ) from exc
-            raise EnvironmentProblem(
-                f"No HTTP server can listen on {address} ({why}): give this machine's own address "
-                "with --local-addr."
-            ) from exc
+    def __init__(self, listener: HttpListener, routes: Sequence[Route]) -> None:
+        self._server = _Server(
+            listener.socket,
+            _Handler,
+            connections=CONNECTIONS_LIMIT,
+            silence_s=REQUEST_TIMEOUT_S,
+            context=listener.context,
+        )
         self._server.routes = tuple(routes)
         self._server.start()
 
@@ -106,12 +69,3 @@ class _Handler(Handler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer.body)
-
-
-def _context(tls: StoreSettings | None) -> ssl.SSLContext | None:
-    if tls is None or not (tls.ca_file and tls.cert_file and tls.key_file):
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca_file)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(tls.cert_file, tls.key_file)
-    return context

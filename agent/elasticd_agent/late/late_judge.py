@@ -25,7 +25,6 @@ from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
 from elasticd_agent.host import Host
-from elasticd_agent.late.drain import try_drain
 
 __all__ = ["LateJudge", "judge_of"]
 
@@ -186,6 +185,9 @@ class LateJudge:
         item = self._store.get(key)
         record = decode(LateNodes, item.value) if item is not None else LateNodes()
         if node is not None:
+            # Only now: what changes clusters is loaded by who changes one.
+            from elasticd_agent.late.drain import try_drain
+
             ratio = finding.late[node].ratio
             why_not = try_drain(self._store, self._keys, self._job, node, ratio=ratio)
             notes[node] = f"not drained: {why_not}" if why_not else ""

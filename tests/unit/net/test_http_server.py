@@ -12,6 +12,7 @@ import trustme
 
 from elasticd.net import http_server
 from elasticd.net.http_server import BoundedServer, Handler
+from elasticd.net.listener import listen
 
 PATIENCE_S = 30.0
 BIG = 4 << 20
@@ -25,7 +26,7 @@ class Served(BoundedServer):
     ) -> None:
         self.is_served, self.may_answer = threading.Event(), threading.Event()
         super().__init__(
-            ("127.0.0.1", 0),
+            listen("127.0.0.1", 0),
             Answers,
             connections=connections,
             silence_s=silence_s,
@@ -175,7 +176,7 @@ def test_server_that_was_closed_has_freed_its_port() -> None:
         where = server.where
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(where, timeout=PATIENCE_S)
-    again = BoundedServer(where, Answers, connections=1, silence_s=1.0)
+    again = BoundedServer(listen(*where), Answers, connections=1, silence_s=1.0)
     again.close()
 
 

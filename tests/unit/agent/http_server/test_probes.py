@@ -2,6 +2,7 @@
 
 from http import HTTPStatus
 
+from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.probes import BUSY_LIMIT_S, Probes
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.http_server import ask
@@ -34,7 +35,7 @@ def test_what_etcd_refuses_is_told_and_ends_nobody() -> None:
 def test_node_without_a_lease_is_not_ready() -> None:
     """Before it is registered, and while etcd is away; it lives all the same."""
     has_lease = [False]
-    server = HttpServer("127.0.0.1", (Probes(is_ready=lambda: has_lease[0]),))
+    server = HttpServer(HttpListener("127.0.0.1"), (Probes(is_ready=lambda: has_lease[0]),))
     try:
         assert ask(server.port, "/readyz")[0] == 503
         assert ask(server.port, "/healthz")[0] == 200
@@ -46,7 +47,7 @@ def test_node_without_a_lease_is_not_ready() -> None:
 
 def test_anything_else_is_not_there_for_who_has_no_certificate() -> None:
     """The plain port answers two questions, and nothing of the logs or the metrics."""
-    server = HttpServer("127.0.0.1", (Probes(),))
+    server = HttpServer(HttpListener("127.0.0.1"), (Probes(),))
     try:
         for path in ("/", "/metrics", "/sd", "/v1/logs/job/1/0/out", "/healthz/", "/readyz/x"):
             assert ask(server.port, path)[0] == 404, path

@@ -14,6 +14,7 @@ from elasticd.control.output import HttpFetch, LogName
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd_agent.http_server.answer import Answer
+from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.logs import ANSWER_LIMIT_BYTES
 from elasticd_agent.http_server.server import HttpServer
 from tests.fixtures.http_server import ask, log_server, tls_files
@@ -186,7 +187,7 @@ def test_port_is_the_one_that_was_chosen_also_at_once_after_a_restart(run_folder
         while client.recv(65536):
             pass  # The server hangs up first: its kernel remembers the connection for a minute.
     first.close()
-    second = HttpServer("127.0.0.1", (), port=port)
+    second = HttpServer(HttpListener("127.0.0.1", port=port), ())
     assert (second.port, ask(port, "/")[0]) == (port, 404)
     second.close()
 
@@ -196,7 +197,7 @@ def test_port_that_is_taken_is_refused_with_what_to_do(run_folder: Path, flag: s
     """By another program, or by an agent that is still there."""
     there = log_server(run_folder)
     with pytest.raises(EnvironmentProblem, match=f"Port {there.port} .* choose another {flag}"):
-        HttpServer("127.0.0.1", (), port=there.port, flag=flag)
+        HttpListener("127.0.0.1", port=there.port, flag=flag)
     there.close()
 
 
@@ -205,7 +206,7 @@ def test_certificate_that_is_not_there_is_refused_by_name(tmp_path: Path) -> Non
     settings = tls_files(tmp_path / "node", trustme.CA(), "node-1")
     (tmp_path / "node" / "key").unlink()
     with pytest.raises(EnvironmentProblem, match="certificates"):
-        HttpServer("127.0.0.1", (), settings)
+        HttpListener("127.0.0.1", settings)
 
 
 def test_answer_goes_out_in_one_piece(server: HttpServer, run_folder: Path) -> None:
@@ -223,6 +224,6 @@ def test_bug_in_a_route_is_answered(run_folder: Path) -> None:
     def broken(path: str, query: str) -> Answer | None:
         raise ValueError(path)
 
-    server = HttpServer("127.0.0.1", (broken,))
+    server = HttpServer(HttpListener("127.0.0.1"), (broken,))
     assert [ask(server.port, "/x")[0] for _ in range(2)] == [500, 500]
     server.close()

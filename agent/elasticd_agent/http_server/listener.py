@@ -1,0 +1,75 @@
+"""A port of the agent's HTTP server, before it is served.
+
+The port stands in the node's record, so it is bound before the node registers. What serves it takes
+longer to import than etcd takes to answer: it comes afterwards, and who connects meanwhile waits.
+"""
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from elasticd.errors import EnvironmentProblem
+from elasticd.net.listener import address_of, listen
+from elasticd.store.api import StoreSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["HttpListener"]
+
+
+class HttpListener:
+    """Listens from the beginning to `close`; with TLS where etcd's clients have certificates."""
+
+    def __init__(
+        self,
+        address: str,
+        tls: StoreSettings | None = None,
+        *,
+        port: int = 0,
+        flag: str = "--http-port",
+    ) -> None:
+        """Bind to a port of the address; 0: a free one. `flag` is what chose the port.
+
+        Raises:
+            EnvironmentProblem: the address is not one of this machine, the port is taken, or a
+                certificate is bad.
+        """
+        try:
+            self.context = _context(tls)
+        except OSError as exc:
+            raise EnvironmentProblem(
+                f"The certificates for etcd cannot serve the agent's own HTTP server: {exc}."
+            ) from exc
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            self.socket: socket.socket = listen(address, port, family=family)
+        except OSError as exc:
+            why = exc.strerror or exc
+            if exc.errno in (errno.EADDRINUSE, errno.EACCES):
+                raise EnvironmentProblem(
+                    f"Port {port} of {address} cannot be served ({why}): choose another {flag}."
+                ) from exc
+            raise EnvironmentProblem(
+                f"No HTTP server can listen on {address} ({why}): give this machine's own address "
+                "with --local-addr."
+            ) from exc
+
+    @property
+    def port(self) -> int:
+        return address_of(self.socket)[1]
+
+    def close(self) -> None:
+        """Stop listening; what serves it does so itself."""
+        self.socket.close()
+
+
+def _context(tls: StoreSettings | None) -> "ssl.SSLContext | None":
+    if tls is None or not (tls.ca_file and tls.cert_file and tls.key_file):
+        return None
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca_file)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(tls.cert_file, tls.key_file)
+    return context
