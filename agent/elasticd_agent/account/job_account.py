@@ -108,9 +108,10 @@ class JobAccount:
         """Steps are seen; else `train` means that workers run."""
         self._tracks: dict[Slot, _Track] = {}
         self._seen: tuple[object, ...] = _NOTHING_SEEN
-        self._furthest = 0
-        """The newest step that any generation committed, as far as known here."""
-        self._redo_until = 0
+        self._furthest = -1
+        """The newest step that any generation committed, as far as known here; -1: none. A script
+        of restart mode may count from 0."""
+        self._redo_until = -1
         """Steps of the generation up to here were done before."""
         self._redo_in = Generation(0)
         self._change: dict[TimeCause, float] = {}
@@ -221,7 +222,7 @@ class JobAccount:
 
     def know_furthest(self, step: int) -> None:
         """Take note that the job had come so far before this node had any part in it."""
-        self._furthest = max(self._furthest, step)
+        self._furthest = max(self._furthest, step or -1)
 
     def settle(self, now_s: float) -> None:
         """Count that workers run where no steps are seen, and none will be."""

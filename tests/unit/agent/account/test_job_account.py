@@ -386,6 +386,18 @@ def test_steps_since_the_checkpoint_are_redone_after_a_restart() -> None:
     adds_up(told)
 
 
+def test_a_script_that_counts_from_0_repeats_nothing_at_first() -> None:
+    """Its step 0 is a step, and none that was made before."""
+    told = running_job()
+    told.account.know_furthest(0)  # The record's word for none.
+    told.now_s += 6.0
+    progressed(told, 0, first=0, stepping_s=0.0)
+    assert (told.account.first_step, told.account.repeated_steps) == (0, 0)
+    told.now_s += 10.0
+    progressed(told, 10, first=0, stepping_s=10.0)
+    assert told.spent()[T.TRAIN] == 10.0
+
+
 def test_a_node_that_says_goodbye_is_no_fault_where_all_leave_together() -> None:
     told = training_job(1)
     told.world(kept(2, 0, reason=Reason.NODE_LEFT, at_step=8))
