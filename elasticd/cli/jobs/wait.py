@@ -16,7 +16,7 @@ from elasticd.cli.number import duration_option
 from elasticd.cli.source import job_source
 from elasticd.control.ended import follow_to_end
 from elasticd.control.follow import News
-from elasticd.control.jobs import find_spec
+from elasticd.control.jobs import find_spec, wait_left
 from elasticd.control.report import JobReport
 from elasticd.control.session import exit_code
 from elasticd.errors import TimedOut, Unavailable
@@ -121,7 +121,9 @@ def final_report(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobReport:
-    """Read a job that is over; of a local run, when its archive stands in the private etcd's place.
+    """Read a job that is over once its nodes have left it: with it they say what they counted.
+
+    Of a local run that may be when its archive stands in the private etcd's place.
 
     Raises:
         NotFound: its records are gone.
@@ -131,6 +133,16 @@ def final_report(
     while True:
         try:
             with job_source(values, job) as (source, name):
+                if not source.is_archive:
+                    rest_s = max(0.0, until_s - now_s())
+                    wait_left(
+                        source.store,
+                        source.keys,
+                        name,
+                        timeout_s=rest_s,
+                        now_s=now_s,
+                        pause=pause,
+                    )
                 return report_of(source, name)
         except Unavailable:
             if now_s() >= until_s:

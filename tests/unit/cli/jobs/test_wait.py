@@ -13,7 +13,7 @@ import pytest
 
 from elasticd.cli.jobs import attach as attaching
 from elasticd.cli.jobs import wait as waiting
-from elasticd.cli.jobs.wait import end_of
+from elasticd.cli.jobs.wait import end_of, final_report
 from elasticd.cli.main import main
 from elasticd.cli.source import Source
 from elasticd.control.ended import follow_to_end
@@ -22,9 +22,11 @@ from elasticd.errors import Unavailable
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
 from elasticd.records.job import JobStatus
+from elasticd.records.member import Result, Training
 from elasticd.records.reason import Phase
+from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, end, put, world
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, member, put, world
 
 FAILED = JobStatus(
     phase=Phase.FAILED,
@@ -172,6 +174,29 @@ def test_attach_shows_the_last_lines_and_what_comes_then_the_summary(
     assert f"[elasticd] attached to job {JOB}; Ctrl-C detaches" in shown.err
     assert "[elasticd] job failed: rank 0 raised" in shown.err
     assert "exit code 7" in shown.err
+
+
+def test_what_nodes_say_as_they_leave_stands_in_the_summary(store: MemoryStore) -> None:
+    """How far the training came, and where the time went; whoever never leaves is not awaited."""
+    put(store, KEYS.member(JOB, NodeId("a")), member("a"))
+    end(store)
+    counted = Training(steps=7, epochs=1, samples=7, repeated=0, skipped=0)
+
+    result = Result(
+        node=NodeId("a"),
+        incarnation=Incarnation("i"),
+        generation=Generation(1),
+        training=counted,
+    )
+
+    def leave(pause_s: float) -> None:
+        put(store, KEYS.result(JOB, NodeId("a")), result)
+        store.commit(Txn(then=(Delete(key=KEYS.member(JOB, NodeId("a"))),)))
+
+    assert final_report({}, JOB, pause=leave).training == counted
+    put(store, KEYS.member(JOB, NodeId("a")), member("a"))
+    times = iter((0.0, 0.0, 0.0, 40.0))
+    assert final_report({}, JOB, now_s=lambda: next(times), pause=lambda s: None).training
 
 
 def test_output_is_shown_once_where_etcd_is_away_for_a_moment(
