@@ -180,7 +180,7 @@ class Agent:
         if runner is not None and runner.spec.uid != spec.uid:
             runner.doubt()  # The end of the one before was missed; its burial brings us here again.
         self._specs[spec.name] = (spec, order)
-        self._meters.know(spec.name)
+        self._meters.know(spec.name, spec.uid)
         self._is_dirty = True
 
     def _job_vanished(self, job: JobName) -> None:

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from elasticd.control.console import OUT
 
@@ -55,7 +56,8 @@ class LogTimes:
         """
         if not self.sizes:
             return 0
-        first = bisect_left(self.at_unix_s, at_unix_s)
+        # A clock that was set back tells no order: what stands later was written later.
+        first = bisect_left(list(accumulate(self.at_unix_s, max)), at_unix_s)
         if first == len(self.sizes):
             return None
         return self.sizes[first - 1] if first else 0

@@ -65,9 +65,14 @@ class JobMeters:
         if (meter := self._meters.get(job)) is not None:
             meter.hear(rank, beat, formed_step)
 
-    def know(self, job: JobName) -> None:
-        """A job is there that is not over, whether this node serves it or not."""
+    def know(self, job: JobName, uid: str) -> None:
+        """A job is there that is not over, whether this node serves it or not.
+
+        What is shown still of an earlier one of the name ends: two phases of one job make no sense.
+        """
         self._active[job] = None
+        if job in self._ended_s and self._meters[job].spec.uid != uid:
+            del self._ended_s[job], self._meters[job]
 
     def forget(self, job: JobName) -> None:
         """It is over: whatever waited here for its return waits no more."""

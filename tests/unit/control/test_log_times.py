@@ -37,3 +37,11 @@ def test_each_line_gets_the_time_by_which_it_stood_there() -> None:
     shown = lines.stamped(b"12345678") + lines.stamped(b"9\nab\rcd\n") + lines.stamped(b"x" * 20)
     assert shown == first + b"123456789\n" + second + b"ab\rcd\n" + NO_STAMP + b"x" * 20
     assert lines.stamped(b"") == b"" and lines.offset == 36
+
+
+def test_clock_that_was_set_back_keeps_the_order() -> None:
+    """By an hour, while the job prints: what came after it is not from before."""
+    noted = b"".join(times_line(*each) for each in ((5_000, 10, 0), (1_400, 20, 0), (1_402, 30, 0)))
+    times = LogTimes.parse(noted, OUT)
+    assert [times.offset_since(at_s) for at_s in (1_401, 4_999, 5_000, 5_001)] == [0, 0, 0, None]
+    assert times.at(30) == 1_402
