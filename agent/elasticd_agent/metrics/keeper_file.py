@@ -1,46 +1,93 @@
 """The metrics of a job's keeper on this node, from the file that it writes.
 
-The file is in the job's run folder, which may be on a file system that hangs. So a thread of its
+The file is in the job's run folder, which may be on a file system that hangs. So one thread of its
 own reads it, for which a scrape waits a moment: the rest of the metrics come all the same, and
-while one reader hangs no other one is started.
+while it hangs it is asked for nothing more. It begins while the scrape waits for the agent: on a
+machine that is busy each wait for another thread takes milliseconds.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Thread
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 
 from elasticd.records.ids import JobName
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.exposition import Sample, parsed
 from elasticd.telemetry.metrics.metric import Exporter
 
-__all__ = ["KeeperFiles", "keeper_samples"]
+__all__ = ["KeeperFiles", "Reading", "keeper_samples"]
 
 READ_TIMEOUT_S = 0.5
 SIZE_LIMIT = 1 << 16
 _KEEPERS = {m.name: m for m in CATALOG if m.exporter is Exporter.KEEPER}
 
 
+class Reading:
+    """Of these files; what was found counts once it is done."""
+
+    def __init__(self, files: Sequence[tuple[JobName, Path]]) -> None:
+        self.files = tuple(files)
+        self.found: tuple[Sample, ...] = ()
+        self.until_s = time.monotonic() + READ_TIMEOUT_S
+        self.is_done = Event()
+
+    def wait(self) -> bool:
+        """Wait until it is done; False: it hangs."""
+        return self.is_done.wait(max(0.0, self.until_s - time.monotonic()))
+
+
 class KeeperFiles:
-    """Reads the files of all jobs that have a keeper here; one thread at a time may ask."""
+    """Reads the files of all jobs that have a keeper here; for any thread."""
 
     def __init__(self) -> None:
+        self._asked: SimpleQueue[Reading] = SimpleQueue()
         self._reader: Thread | None = None
+        self._last: Reading | None = None
+        self._lock = Lock()
+        self._known: dict[JobName, tuple[str, tuple[Sample, ...]]] = {}
 
-    def samples(self, files: Sequence[tuple[JobName, Path]]) -> tuple[Sample, ...]:
+    def begin(self) -> Reading | None:
+        """Read the files of last time already: who asks is about to wait for something else."""
+        with self._lock:
+            last = self._last
+            return self._read(last.files) if last is not None and last.is_done.is_set() else None
+
+    def samples(
+        self, files: Sequence[tuple[JobName, Path]], begun: Reading | None = None
+    ) -> tuple[Sample, ...]:
         """Return what stands in them; nothing where reading hangs."""
-        if not files or (self._reader is not None and self._reader.is_alive()):
-            return ()
-        found: list[Sample] = []
+        if begun is None or begun.files != tuple(files):
+            with self._lock:
+                if not files or (self._last is not None and not self._last.wait()):
+                    return ()
+                begun = self._read(files)
+        return begun.found if begun.wait() else ()
 
-        def read() -> None:
-            for job, path in files:
-                found.extend(keeper_samples(job, _text(path)))
+    def _read(self, files: Sequence[tuple[JobName, Path]]) -> Reading:
+        reading = self._last = Reading(files)
+        if self._reader is None:
+            self._reader = Thread(target=self._run, name="keeper-metrics", daemon=True)
+            self._reader.start()
+        self._asked.put(reading)
+        return reading
 
-        self._reader = Thread(target=read, name="keeper-metrics", daemon=True)
-        self._reader.start()
-        self._reader.join(READ_TIMEOUT_S)
-        return () if self._reader.is_alive() else tuple(found)
+    def _run(self) -> None:
+        while True:
+            reading = self._asked.get()
+            found: list[Sample] = []
+            lines: dict[JobName, tuple[str, tuple[Sample, ...]]] = {}
+            for job, path in reading.files:
+                text = _text(path)
+                known = self._known.get(job)
+                if known is None or known[0] != text:
+                    known = (text, tuple(keeper_samples(job, text)))
+                lines[job] = known
+                found += known[1]
+            self._known = lines
+            reading.found = tuple(found)
+            reading.is_done.set()
 
 
 def keeper_samples(job: JobName, text: str) -> Iterator[Sample]:

@@ -5,7 +5,6 @@ Imported with the first scrape: an agent that nobody scrapes pays nothing for it
 
 from http import HTTPStatus
 from pathlib import Path
-from threading import Lock
 
 from elasticd.records.job import JobSpec
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, Histogram, Sample, exposition
@@ -24,13 +23,14 @@ class Scrape:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._keepers, self._lock = KeeperFiles(), Lock()
+        self._keepers = KeeperFiles()
 
     def answer(self) -> Answer:
         """Give them; a 503 where the owner does not answer: Prometheus takes the agent for down.
 
         The values of before would be a lie that no alert sees through.
         """
+        begun = self._keepers.begin()
         readings = self._sources.readings()
         if readings is None:
             return told(HTTPStatus.SERVICE_UNAVAILABLE, "The agent does not answer in time.")
@@ -38,8 +38,7 @@ class Scrape:
         for job in readings.jobs:
             samples += job_samples(job)
         kept = [job.spec for job in readings.jobs if job.spec.checkpoint is not None]
-        with self._lock:
-            samples += self._keepers.samples([(s.name, self._keeper_path(s)) for s in kept])
+        samples += self._keepers.samples([(s.name, self._keeper_path(s)) for s in kept], begun)
         return Answer(body=exposition(samples), content_type=CONTENT_TYPE)
 
     def _node(self) -> NodeReading:

@@ -3,14 +3,17 @@
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from elasticd.telemetry.metrics.catalog import CATALOG
-from elasticd.telemetry.metrics.metric import Label, Metric
+from elasticd.telemetry.metrics.metric import Metric
 
 __all__ = ["CONTENT_TYPE", "Histogram", "Sample", "exposition", "parsed"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SERIES_REMEMBERED = 4096
+"""From one scrape to the next most series are the same: how their labels are written is kept."""
 LABEL_LIMIT = 200
 """Characters of a label's value; what is longer is cut, as a script may have made it."""
 
@@ -34,18 +37,19 @@ class Sample(NamedTuple):
 
 def exposition(samples: Iterable[Sample]) -> bytes:
     """Write them down in the order of the list; of two with the same labels the last one counts."""
-    series: dict[str, dict[tuple[str, ...], float | Histogram]] = {}
+    series: dict[str, dict[str, float | Histogram]] = {name: {} for name in _HEADS}
     for metric, labels, value in samples:
-        cut = tuple(map(_cut, labels))
-        series.setdefault(metric.name, {})[cut] = value
-    lines: list[str] = []
-    for metric in CATALOG:
-        if found := series.get(metric.name):
-            lines.append(f"# HELP {metric.name} {_escaped_help(metric.help)}")
-            lines.append(f"# TYPE {metric.name} {metric.kind}")
-            for labels, value in found.items():
-                lines.extend(_lines(metric, labels, value))
-    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+        series[metric.name][_pairs(metric.name, labels)] = value
+    parts: list[str] = []
+    for name, found in series.items():
+        if found:
+            parts.append(_HEADS[name])
+            for pairs, value in found.items():
+                if isinstance(value, Histogram):
+                    parts.extend(_lines(_METRICS[name], pairs, value))
+                else:
+                    parts.append(f"{name}{_braces(pairs)} {_number(value)}\n")
+    return "".join(parts).encode("utf-8", "replace")
 
 
 def parsed(text: str) -> Iterator[tuple[str, tuple[str, ...], float]]:
@@ -72,18 +76,25 @@ _ESCAPED = re.compile(r'[\\\n"]')
 _ESCAPE = re.compile(r"\\(.)")
 
 
-def _lines(metric: Metric, labels: tuple[str, ...], value: float | Histogram) -> Iterator[str]:
-    pairs = [_pair(label, given) for label, given in zip(metric.labels, labels, strict=True)]
-    if not isinstance(value, Histogram):
-        yield f"{metric.name}{_braces(pairs)} {_number(value)}"
-        return
+def _head(metric: Metric) -> str:
+    text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+    return f"# HELP {metric.name} {text}\n# TYPE {metric.name} {metric.kind}\n"
+
+
+_METRICS = {metric.name: metric for metric in CATALOG}
+_HEADS = {metric.name: _head(metric) for metric in CATALOG}
+"""In the order of the list."""
+
+
+def _lines(metric: Metric, pairs: str, value: Histogram) -> Iterator[str]:
     below = 0
+    before = f"{pairs}," if pairs else ""
     for bound, count in zip((*metric.bounds, math.inf), value.counts, strict=True):
         below += count
-        bucket = _braces([*pairs, f'le="{_number(bound)}"'])
-        yield f"{metric.name}_bucket{bucket} {below}"
-    yield f"{metric.name}_sum{_braces(pairs)} {_number(value.sum)}"
-    yield f"{metric.name}_count{_braces(pairs)} {below}"
+        bucket = _braces(f'{before}le="{_number(bound)}"')
+        yield f"{metric.name}_bucket{bucket} {below}\n"
+    yield f"{metric.name}_sum{_braces(pairs)} {_number(value.sum)}\n"
+    yield f"{metric.name}_count{_braces(pairs)} {below}\n"
 
 
 def _cut(value: str) -> str:
@@ -91,12 +102,17 @@ def _cut(value: str) -> str:
     return value[:LABEL_LIMIT].encode("utf-8", "replace").decode()
 
 
-def _pair(label: Label, value: str) -> str:
-    return f'{label.name}="{_ESCAPED.sub(lambda found: _ESCAPES[found[0]], value)}"'
+@lru_cache(SERIES_REMEMBERED)
+def _pairs(name: str, values: tuple[str, ...]) -> str:
+    labels = _METRICS[name].labels
+    return ",".join(
+        f'{label.name}="{_ESCAPED.sub(lambda found: _ESCAPES[found[0]], _cut(value))}"'
+        for label, value in zip(labels, values, strict=True)
+    )
 
 
-def _braces(pairs: list[str]) -> str:
-    return f"{{{','.join(pairs)}}}" if pairs else ""
+def _braces(pairs: str) -> str:
+    return f"{{{pairs}}}" if pairs else ""
 
 
 def _number(value: float) -> str:
@@ -106,10 +122,6 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
-
-
-def _escaped_help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _unescaped(text: str) -> str:

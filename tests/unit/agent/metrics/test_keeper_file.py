@@ -12,6 +12,7 @@ from elasticd.telemetry.metrics.metric import Exporter
 from elasticd_agent.metrics import keeper_file as module
 from elasticd_agent.metrics.keeper_file import KeeperFiles, keeper_samples
 from tests.fixtures.cluster import until
+from tests.fixtures.patience import patience_s
 
 JOB = JobName("j")
 
@@ -48,17 +49,39 @@ def test_nothing_else_comes_out_of_such_a_file() -> None:
 
 
 def test_file_system_that_hangs_costs_a_moment_and_one_thread(
-    pipe: Path, monkeypatch: pytest.MonkeyPatch
+    pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other metrics come meanwhile; and these again once it goes on."""
     monkeypatch.setattr(module, "READ_TIMEOUT_S", 0.01)
     files = KeeperFiles()
     assert files.samples([(JOB, pipe)]) == ()
-    hanging = files._reader
+    assert files.begin() is None
     assert files.samples([(JOB, pipe)]) == ()
-    assert files._reader is hanging
+    reading = files._last
+    assert reading is not None and files._asked.empty(), "it is asked for nothing more"
     with pipe.open("w") as writer:
-        writer.write("")
-    assert hanging is not None
-    hanging.join(30.0)
-    assert not hanging.is_alive()
+        writer.write("elasticd_checkpoint_saved_total 3\n")
+    assert reading.is_done.wait(patience_s(30.0))
+    file = tmp_path / "file"
+    file.write_text("elasticd_checkpoint_saved_total 4\n")
+    monkeypatch.setattr(module, "READ_TIMEOUT_S", patience_s(30.0))
+    assert [each.value for each in files.samples([(JOB, file)])] == [4.0]
+
+
+def test_files_of_last_time_are_read_ahead_and_others_all_the_same(tmp_path: Path) -> None:
+    """What is told is never older than the scrape, nor of a job that is not asked for."""
+    files, one, two = KeeperFiles(), tmp_path / "one", tmp_path / "two"
+    other = JobName("other")
+    one.write_text("elasticd_checkpoint_saved_total 1\n")
+    two.write_text("elasticd_checkpoint_saved_total 2\n")
+
+    def values(*asked: tuple[JobName, Path]) -> list[float]:
+        return [float(str(each.value)) for each in files.samples(asked, files.begin())]
+
+    assert values((JOB, one)) == [1.0]
+    one.write_text("elasticd_checkpoint_saved_total 3\n")
+    assert values((JOB, one)) == [3.0]
+    assert values((JOB, one), (other, two)) == [3.0, 2.0]
+    assert values((other, two)) == [2.0]
+    assert values() == []
+    assert values((other, one)) == [3.0]
