@@ -1,6 +1,7 @@
 """`elasticd top`: jobs, nodes and what happens, twice a second in a terminal."""
 
 import difflib
+import os
 import sys
 import time
 from contextlib import suppress
@@ -13,6 +14,7 @@ from rich.live import Live
 from elasticd.cli.change import drain, scale
 from elasticd.cli.connect import where_options
 from elasticd.cli.main import complain
+from elasticd.cli.progress.terminal_line import can_draw
 from elasticd.cli.source import sources
 from elasticd.cli.views.keyboard import Keyboard
 from elasticd.cli.views.runs import which_runs
@@ -50,7 +52,9 @@ def top(job: str | None, is_once: bool, **values: Any) -> int:
         if job is not None and board.jobs and job not in board.pages:
             names = ", ".join(difflib.get_close_matches(job, board.pages) or list(board.pages)[:5])
             raise NotFound(f"There is no job {job!r} (there are: {names}): `elasticd status`.")
-        if is_once or not console.is_terminal or not sys.stdin.isatty():
+        # Not what rich takes for one: FORCE_COLOR makes a file a terminal, TERM=dumb none of it.
+        can_watch = can_draw(sys.stdout, os.environ.get("TERM", "")) and sys.stdin.isatty()
+        if is_once or not can_watch:
             if board.trouble and not board.jobs:
                 raise NotFound(board.trouble)
             console.print(_drawn(board, _chosen(board, job), console, has_keys=False))

@@ -76,11 +76,25 @@ def test_keys_ask_back_and_end_it(runs: Path) -> None:
         os.close(number)
 
 
-def _until(number: int, words: str) -> None:
-    """Read what is shown until these words are."""
+def test_terminal_that_only_prints_gets_one_frame(runs: Path) -> None:
+    """Emacs' shell, or a build that records a pseudo-terminal."""
+    argv = [sys.executable, "-m", "elasticd", "top", "--log-dir", str(runs)]
+    pid, number = pty.fork()
+    if pid == 0:
+        os.execve(argv[0], argv, {**os.environ, "TERM": "dumb", "COLUMNS": "100", "LINES": "30"})
+    shown = _until(number, "generation 3")
+    _, status = os.waitpid(pid, 0)
+    os.close(number)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "\x1b[?1049h" not in shown, "another screen"
+
+
+def _until(number: int, words: str) -> str:
+    """Read what is shown until these words are, and return it."""
     until_s = time.monotonic() + LIMIT_S
     shown = ""
     while words not in shown:
         ready, _, _ = select.select([number], [], [], max(0.0, until_s - time.monotonic()))
         assert ready, f"{words!r} is not in {shown!r}"
         shown += os.read(number, 1 << 16).decode(errors="replace")
+    return shown
