@@ -105,7 +105,7 @@ def _tell(report: JobReport, ranks: Sequence[RankProgress]) -> None:
 def _write(text: str, path: str, what: str, flag: str) -> None:
     try:
         # A traceback may hold a file's name that is no text.
-        with open(path, "w", errors="backslashreplace") as file:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc

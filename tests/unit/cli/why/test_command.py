@@ -1,6 +1,9 @@
 """`elasticd why`: what each change cost, and where all the time went."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,3 +119,16 @@ def test_a_file_that_cannot_be_written_is_refused_in_a_sentence(
     said = capfd.readouterr().err
     assert "cannot be written to" in said and f"choose another {flag}" in said
     assert "Traceback" not in said
+
+
+def test_page_is_utf_8_as_it_says_whatever_the_locale_is(tmp_path: Path) -> None:
+    """It is looked at elsewhere."""
+    page = tmp_path / "why.html"
+    code = (
+        "import sys\n"
+        "from elasticd.cli.why.command import _write\n"
+        "_write('genug f\\xfcr heute', sys.argv[1], 'page', '--html')\n"
+    )
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", code, str(page)], env=env, check=True)
+    assert page.read_text(encoding="utf-8") == "genug f\xfcr heute"
