@@ -1,14 +1,20 @@
 """The file in which a job's events and effects stand, to replay them (`--event-log`)."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from queue import SimpleQueue
+from threading import Thread
 
 from elasticd.records.ids import Incarnation, JobName
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["JournalFile"]
+
+LIMIT = 10_000
+"""Lines that wait for the disk: some megabytes, minutes of a job that changes all the time."""
+
+_LAST_S = 1.0
+"""What the end of a job waits for its last lines, at most."""
 
 log = get_logger()
 
@@ -16,33 +22,48 @@ log = get_logger()
 class JournalFile:
     """Of one incarnation in one job; without a folder nothing is written.
 
-    An aid for debugging must not end what it watches: a disk that cannot ends the file alone.
+    An aid for debugging must not end what it watches: a thread of its own writes, so that a disk
+    that hangs holds nobody up, and one that cannot ends the file alone.
     """
 
     def __init__(self, folder: Path | None, job: JobName, incarnation: Incarnation) -> None:
         self._job = job
-        self._file: TextIO | None = None
+        self.is_open = folder is not None
+        """Lines are still taken."""
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
         if folder is None:
             return
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / f"{job}.{incarnation}.jsonl").open("w", buffering=1)
-        except OSError as exc:
-            log.error("journal.not_written", job=job, why=str(exc))
+        path = folder / f"{job}.{incarnation}.jsonl"
+        self._thread = Thread(target=self._run, args=(path,), name="journal", daemon=True)
+        self._thread.start()
 
     def write(self, line: Callable[[], str]) -> None:
-        """Write a line, which is made only if there is a file."""
-        if self._file is None:
+        """Hand over a line for the disk, which is made only if there is a file."""
+        if not self.is_open:
             return
-        try:
-            self._file.write(line() + "\n")
-        except OSError as exc:
-            # With a gap it would not replay.
-            log.error("journal.not_written", job=self._job, why=str(exc))
-            self.close()
+        if self._lines.qsize() >= LIMIT:
+            self._fail("The disk takes lines more slowly than they come.")
+            self._lines.put(None)
+            return
+        self._lines.put(line())
 
     def close(self) -> None:
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
-            self._file = None
+        """End the file, which a disk that hangs may leave incomplete."""
+        if self.is_open:
+            self.is_open = False
+            self._lines.put(None)
+            self._thread.join(_LAST_S)
+
+    def _run(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("w", buffering=1) as file:
+                while (line := self._lines.get()) is not None:
+                    file.write(line + "\n")
+        except OSError as exc:
+            self._fail(str(exc))
+
+    def _fail(self, why: str) -> None:
+        """With a gap it would not replay."""
+        self.is_open = False
+        log.error("journal.not_written", job=self._job, why=why)
