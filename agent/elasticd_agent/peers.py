@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from threading import Lock, Thread
 
 from elasticd.records.ids import Life, NodeId
@@ -35,6 +36,9 @@ HELLO_LIMIT_S = 10.0
 """Who connects and does not say who it is for so long is cut off: its place is for members."""
 SHORT_S, REDIAL_PAUSE_S = 1.0, 1.0
 """A connection that ended so soon (the other side is full, say) is not made again at once."""
+AGAIN_S = (0.01, 0.05, 0.2)
+"""A process that dies closes its sockets one by one, on a busy machine with pauses: its connections
+may end before the socket that listens. Whoever seems to listen still is asked again after these."""
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -74,6 +78,8 @@ class Peers:
         self._lock = Lock()
         self._wanted: dict[_Name, Peer] = {}
         self._suspects: list[Peer] = []
+        self._again: dict[_Name, tuple[float, Peer, tuple[float, ...]]] = {}
+        """Whom to ask again: when, and after which pauses if he still seems to listen then."""
         self._held: dict[_Name, _Link] = {}
         self._unnamed: dict[_Link, float] = {}
         """Accepted, and until when they may say who they are; in the order of their coming."""
@@ -121,9 +127,10 @@ class Peers:
     def _run(self) -> None:
         while not self._is_closing:
             probe_s = 0.0 if self._probe() else None
+            again_s = self._ask_again()
             dial_s = self._dial()
             self._drop_unnamed()
-            for key, _ in self._selector.select(self._wait_s(probe_s, dial_s)):
+            for key, _ in self._selector.select(self._wait_s(probe_s, again_s, dial_s)):
                 if key.fileobj is self._listener:
                     self._accept()
                 elif key.fileobj is self._wake_out:
@@ -151,9 +158,26 @@ class Peers:
         with self._lock:
             suspects = [self._suspects.pop(0)] if self._suspects else []
         for peer in suspects:
-            if is_refused(peer.address, peer.port):
-                self._accuse(peer)
+            self._ask(peer, AGAIN_S)
         return bool(self._suspects)
+
+    def _ask(self, peer: Peer, pauses_s: tuple[float, ...]) -> None:
+        answer = _knock(peer.address, peer.port)
+        if answer is _Answer.REFUSED:
+            self._accuse(peer)
+        elif answer is _Answer.ACCEPTED and pauses_s:
+            at_s = now_s() + pauses_s[0]
+            self._again[(peer.node, peer.life)] = (at_s, peer, pauses_s[1:])
+
+    def _ask_again(self) -> float | None:
+        """Ask those whose time has come; return how long the next one has."""
+        at_s = now_s()
+        for name, (due_s, peer, pauses_s) in list(self._again.items()):
+            if due_s <= at_s:
+                del self._again[name]
+                self._ask(peer, pauses_s)
+        first_s = min((due_s for due_s, _, _ in self._again.values()), default=None)
+        return None if first_s is None else max(0.0, first_s - now_s())
 
     def _dial(self) -> float | None:
         """Bring the held connections into line with the wanted ones; return when to go on with it.
@@ -239,12 +263,12 @@ class Peers:
             del self._held[name]
         if now_s() - link.begun_s < SHORT_S:
             self._redial_s[name] = now_s() + REDIAL_PAUSE_S
-        if is_refused(peer.address, peer.port):
-            self._accuse(peer)
+        self._ask(peer, AGAIN_S)
 
     def _accuse(self, peer: Peer) -> None:
         with self._lock:
             self._wanted.pop((peer.node, peer.life), None)
+        self._again.pop((peer.node, peer.life), None)
         self._died(peer.node, peer.life)
 
     def _drop(self, link: _Link) -> None:
@@ -259,15 +283,27 @@ def _keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(level, option, value)
 
 
+class _Answer(Enum):
+    """What a machine says to somebody who wants a connection."""
+
+    REFUSED = auto()
+    ACCEPTED = auto()
+    NONE = auto()
+
+
 def is_refused(address: str, port: int) -> bool:
     """True if the machine answers that nobody listens there; False if that cannot be known."""
+    return _knock(address, port) is _Answer.REFUSED
+
+
+def _knock(address: str, port: int) -> _Answer:
     try:
         socket.create_connection((address, port), timeout=PROBE_TIMEOUT_S).close()
     except ConnectionRefusedError:
-        return True
+        return _Answer.REFUSED
     except (OSError, ValueError, OverflowError):
-        return False
-    return False
+        return _Answer.NONE
+    return _Answer.ACCEPTED
 
 
 def _name_in(hello: bytes) -> _Name | None:

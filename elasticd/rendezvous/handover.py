@@ -15,7 +15,7 @@ from elasticd.rendezvous.change import Change, offers_in, offers_of
 from elasticd.rendezvous.condition import is_dead, is_useless
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["awaited", "givers", "new_slots"]
+__all__ = ["awaited", "givers", "new_slots", "unheard"]
 
 
 def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tuple[SeenMember, ...]:
@@ -51,6 +51,38 @@ def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
     )
 
 
+def unheard(
+    state: JobState, change: Change, chosen: Sequence[SeenMember], now_s: float
+) -> tuple[NodeId, ...]:
+    """Name the nodes whose processes may have the state without their records saying so yet.
+
+    The first world names processes that are being started. Where etcd is slow for their agent, its
+    record says so long after they train; those who were chosen would begin from nothing. Nobody
+    waits longer than a world may take to form: such a process may also never come up.
+    """
+    world, deadline_s = state.world, state.formation_deadline_s
+    if world is None or not state.is_in_process or deadline_s is None or now_s >= deadline_s:
+        return ()
+    if any(offer.has_state for s in chosen for offer in offers_in(state, change, s.member)):
+        return ()
+    lost = change.culprit
+    if lost is not None and lost.generation == world.generation and not lost.step:
+        return ()  # One that never made a step: nor did the others.
+    return tuple(node.node for node in world.nodes if _is_unheard(state, node))
+
+
+def _is_unheard(state: JobState, node: WorldNode) -> bool:
+    seen = state.members.get(node.node)
+    if seen is None or seen.member.incarnation != node.incarnation:
+        return False
+    member = seen.member
+    if is_dead(state, node.incarnation) or is_useless(member) or member.leaving is not None:
+        return False
+    named = {(worker.slot, worker.nonce) for worker in node.workers}
+    silent = (o for o in member.slots if not (o.is_prepared or o.is_finished))
+    return any((offer.slot, offer.nonce) in named for offer in silent)
+
+
 def new_slots(
     state: JobState, previous: WorldNode, workers: Sequence[WorldWorker]
 ) -> tuple[Slot, ...]:
@@ -67,7 +99,8 @@ def new_slots(
 def _has_formed(state: JobState, world: World) -> bool:
     """Its processes trained together; an agent that was started anew did not see them do so.
 
-    A member arrives with all the others or not at all, so that one that says so tells of all.
+    Processes that wait in `elasticd.run` arrive with all the others or not at all, so that one
+    node that says so tells of all.
     """
     if state.formed_s is not None or world.restarts == 0:
         return True

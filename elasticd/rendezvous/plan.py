@@ -19,7 +19,7 @@ from elasticd.rendezvous.change import (
 )
 from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless, may_come_back
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
-from elasticd.rendezvous.handover import awaited, givers, new_slots
+from elasticd.rendezvous.handover import awaited, givers, new_slots, unheard
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
 
@@ -79,6 +79,10 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
         if taker:
             return Wait(message=f"node {names(taker)} to take the state over")
         return _wait_for_members(state, chosen, held, now_s)
+    silent = unheard(state, change, chosen, now_s)
+    if silent:
+        message = f"node {names(silent)} to tell whether it has the state"
+        return Wait(message=message, until_s=state.formation_deadline_s)
     if change.reason is Reason.JOINED and not state.is_world_ended:
         early = _too_early_to_join(state, chosen, held, now_s)
         if early is not None:

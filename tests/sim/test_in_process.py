@@ -45,6 +45,7 @@ SEEDS = {
     7002193: "a slot whose processes died twice in a generation was given the second one's number",
     30003630: "processes that a smaller world had left out were waited for when all had finished",
     50009897: "a proposer that was started anew took those for new who had trained",
+    70010378: "a node began from nothing: the other's record did not say yet that it trains",
     20442: "a drain below min, at the end, made all nodes begin from nothing",
 }
 

@@ -179,6 +179,30 @@ def test_a_connection_that_ends_at_once_is_not_made_again_at_once(
     scene.peers.close()
 
 
+def test_one_whose_connection_ends_before_he_stops_to_listen_is_found_dead(
+    monkeypatch: pytest.MonkeyPatch, scene: Scene
+) -> None:
+    """As the kernel closes the sockets of a process that dies, one by one."""
+    monkeypatch.setattr(peers, "REDIAL_PAUSE_S", 1e6)
+    with socket.create_server((HERE, 0)) as dying:
+        port = dying.getsockname()[1]
+        scene.peers.hold((Peer(node=NodeId("d"), life=Life("d1"), address=HERE, port=port),))
+        dying.accept()[0].close()
+        dying.accept()[0].close()  # The first question, which finds him listening.
+    assert scene.died.get(timeout=WAIT_S) == ("d", "d1")
+
+
+def test_one_who_hung_up_and_listens_is_asked_some_times_and_left_alone(scene: Scene) -> None:
+    """He may have dropped the connection for want of room."""
+    with socket.create_server((HERE, 0)) as alive:
+        scene.knows("other", "o1", alive.getsockname()[1])
+        say(scene, hello())
+        for _ in range(1 + len(peers.AGAIN_S)):
+            alive.accept()[0].close()
+        until(lambda: not scene.peers._again, lambda: "there is no end to it")
+    assert scene.died.empty()
+
+
 def test_peers_that_do_not_answer_hold_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand machines that came back at other addresses are asked at their old ones."""
     connect, tried, given_up = socket.create_connection, Queue[str](), Semaphore(0)
