@@ -22,6 +22,7 @@ __all__ = [
     "Use",
     "broken",
     "elsewhere",
+    "kept_on",
     "left_out",
     "read_cluster",
     "uses_of",
@@ -131,6 +132,27 @@ def left_out(members: Iterable[Member]) -> str:
         f"{', '.join(found)} {are} left out, as {SLOT_LIMIT} processes in a row ended there: look "
         "at the machine, then `elasticd drain` it and take that back"
     )
+
+
+def kept_on(world: World | None, members: Iterable[Member]) -> str:
+    """Say why a node that is to leave trains on: only it has the state; empty if none does so."""
+    members = tuple(members)
+    staying = [m for m in members if m.leaving is None]
+    if world is None or any(_has_state(member) for member in staying):
+        return ""
+    going = [m.node for m in members if m.leaving is not None and _has_state(m)]
+    going = [node for node in going if world.node(node) is not None]
+    if not going or not staying:
+        return ""
+    heirs = names([member.node for member in staying])
+    return (
+        f"{names(going)} trains on until another node has taken over the state, which no other "
+        f"has: waiting for {heirs} to be ready"
+    )
+
+
+def _has_state(member: Member) -> bool:
+    return any(offer.has_state and offer.is_prepared for offer in member.slots)
 
 
 def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: Cluster) -> str:

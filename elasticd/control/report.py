@@ -11,7 +11,7 @@ from functools import lru_cache, reduce
 from operator import add
 
 from elasticd.control.job_time import JobTime, job_time
-from elasticd.control.occupancy import Use, elsewhere, left_out, read_cluster, waiting_for
+from elasticd.control.occupancy import Use, elsewhere, kept_on, left_out, read_cluster, waiting_for
 from elasticd.goodput.late_record import latest_of_each
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
@@ -130,7 +130,9 @@ class JobReport:
     def message(self) -> str:
         """What its status says; for a job that nobody serves yet, for what it waits."""
         if self.status.message or self.status.phase is not Phase.PENDING:
-            parts = (self.status.message + self.elsewhere, left_out(self.members))
+            is_running = self.status.phase is Phase.RUNNING
+            stays = kept_on(self.world, self.members) if is_running else ""
+            parts = (self.status.message + self.elsewhere, stays, left_out(self.members))
             return "; ".join(part for part in parts if part)
         return waiting_for(self.spec, self.members) + self.elsewhere
 

@@ -187,6 +187,27 @@ def test_slots_that_were_given_up_are_named_with_what_to_do() -> None:
     assert left_out([member_of("a")]) == ""
 
 
+def test_why_a_node_that_is_drained_trains_on_is_said() -> None:
+    """Its successor may never get ready, and a drain that waits without a word looks stuck."""
+    state = SlotOffer(slot=Slot(0), nonce=Nonce(1), is_prepared=True, has_state=True)
+    going = replace(member_of("a"), slots=(state,), leaving=Reason.DRAINED)
+    said = (
+        "a trains on until another node has taken over the state, which no other has: "
+        "waiting for b to be ready"
+    )
+    report = JobReport(
+        spec=spec_of(A),
+        status=JobStatus(phase=Phase.RUNNING),
+        world=world_of("a"),
+        members=(going, member_of("b")),
+    )
+    assert report.message == said
+    assert replace(report, status=JobStatus(phase=Phase.SUCCEEDED)).message == ""
+    staying = replace(member_of("b"), slots=(state,))
+    assert replace(report, members=(going, staying)).message == ""
+    assert replace(report, members=(replace(going, leaving=None), staying)).message == ""
+
+
 def test_uses_tell_who_trains_from_who_waits() -> None:
     """A spare holds its slots too; an ended job holds nothing."""
     running = JobStatus(phase=Phase.RUNNING)
