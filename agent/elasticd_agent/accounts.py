@@ -30,12 +30,15 @@ class Accounts:
             case ch.Raised(worker=name):
                 self._raised[name] = message
                 return self._read((name,))
-            case ch.Exited(worker=name, code=0) if self._is_in_world(name):
-                return {name: Told()}  # It has finished.
-            case ch.Exited(worker=name):
-                return self._read((name,))
+            case ch.Exited(worker=name, code=code):
+                has_finished = code == 0 and self._is_in_world(name)
+                told = {name: Told()} if has_finished else self._read((name,))
+                self._raised.pop(name, None)  # Names are not used again.
+                return told
             case None:
-                return self._read(tuple(self._processes))
+                told = self._read(tuple(self._processes))
+                self._raised.clear()
+                return told
             case _:
                 return {}
 
@@ -54,7 +57,11 @@ class Accounts:
                     told[name] = tell(self._raised.get(name), files.error, files.err)
 
         reader = Thread(target=read, name="accounts", daemon=True)
-        reader.start()
-        reader.join(READ_LIMIT_S)
+        try:
+            reader.start()
+        except RuntimeError:  # No more threads: who listens waits for the disk itself then.
+            read()
+        else:
+            reader.join(READ_LIMIT_S)
         late = Told(exception="", traceback="Its files could not be read in time.")
         return {name: told.get(name, late) for name in names}

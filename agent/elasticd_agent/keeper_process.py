@@ -3,6 +3,7 @@
 It is no child of the pool: what workers left in memory must outlive them, and the pool too.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Semaphore, Thread
 from time import monotonic
 
 from elasticd.records.ids import NodeId
@@ -85,7 +86,7 @@ class KeeperProcess:
         """Start it, unless it has been; waits for the disk on which its log stands.
 
         Raises:
-            OSError: no process can be made.
+            OSError: no process or no thread can be made.
         """
         if self._spec.checkpoint is None or self._process is not None or self._is_closing.is_set():
             return
@@ -93,8 +94,16 @@ class KeeperProcess:
             # An earlier job of this name left it: what it says would count as this one's.
             with suppress(OSError):
                 self.metrics_path.unlink()
-        self._start()
-        Thread(target=self._watch, name="keeper-watch", daemon=True).start()
+        is_begun = Semaphore(0)
+        watching = Thread(target=self._watch, args=(is_begun,), name="keeper-watch", daemon=True)
+        try:
+            watching.start()
+        except RuntimeError as exc:  # First of all: a process that nobody watches is none.
+            raise OSError(errno.EAGAIN, str(exc)) from exc
+        try:
+            self._start()
+        finally:
+            is_begun.release()
 
     def close(self) -> None:
         """Let it end what is under way, and wait neither for that nor for one being started."""
@@ -141,8 +150,11 @@ class KeeperProcess:
         if self._is_closing.is_set():
             _end_input(process)  # Whoever closes may have looked just before.
 
-    def _watch(self) -> None:
+    def _watch(self, is_begun: Semaphore) -> None:
         """Thread: see its end, and start another unless that was meant."""
+        is_begun.acquire()
+        if self._process is None:
+            return  # It could not be started; whoever opens it tries again.
         pause_s = FIRST_PAUSE_S
         while True:
             assert self._process is not None

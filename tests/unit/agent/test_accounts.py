@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -70,3 +71,29 @@ def test_what_is_no_failure_is_not_read(tmp_path: Path) -> None:
     assert found.of(Started(worker=NAME, pid=1)) == {}
     early = Accounts({NAME: process_in(tmp_path, generation=0)})
     assert early.of(Exited(worker=NAME, code=0))[NAME].exception == "KeyError: 7"
+
+
+def test_nothing_is_kept_of_workers_that_ended(tmp_path: Path) -> None:
+    """A job that is started anew a thousand times has as many tracebacks."""
+    found = Accounts({NAME: process_in(tmp_path)})
+    raised = Raised(
+        worker=NAME, code=1, exception="E: x", where="t:1", traceback="", has_group=False
+    )
+    for ending in (Exited(worker=NAME, code=1), Exited(worker=NAME, code=0), None):
+        found.of(raised)
+        found.of(ending)
+        assert found._raised == {}
+
+
+def test_where_no_thread_can_be_started_it_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine has no process left: the job's other workers must not end with this one."""
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    (tmp_path / "err").write_text(TRACEBACK)
+    told = Accounts({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=1))
+    assert told[NAME].exception == "KeyError: 7"

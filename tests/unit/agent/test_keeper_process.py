@@ -5,7 +5,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -112,9 +112,29 @@ def test_what_an_earlier_keeper_counted_is_not_shown_as_this_ones(
     file.parent.mkdir(parents=True)
     file.write_text('elasticd_checkpoint_durable_step{job_name="job"} 4711\n')
     monkeypatch.setattr(KeeperProcess, "_start", lambda keeper: None)
-    monkeypatch.setattr(KeeperProcess, "_watch", lambda keeper: None)
+    monkeypatch.setattr(KeeperProcess, "_watch", lambda keeper, is_begun: None)
     assert make(spec_of("memory://somewhere")).metrics_path == file
     assert not file.exists()
+
+
+def test_where_no_thread_can_be_started_no_keeper_is_left_unwatched(
+    make: Make, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine has no process left; whoever tries again later has one."""
+    started: list[bool] = []
+    start = Thread.start
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(KeeperProcess, "_start", lambda keeper: started.append(True))
+    monkeypatch.setattr(Thread, "start", refuse)
+    with pytest.raises(OSError, match="new thread"):
+        make(spec_of("memory://somewhere"))
+    assert not started and not children.pids
+    monkeypatch.setattr(Thread, "start", start)
+    make(spec_of("memory://somewhere"))
+    assert started
 
 
 def test_killed_keeper_is_started_again_under_its_name(
