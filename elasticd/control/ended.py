@@ -11,6 +11,7 @@ from collections.abc import Callable
 from elasticd.control.follow import Ended, EtcdAway, Follower, News
 from elasticd.control.jobs import find_spec
 from elasticd.control.occupancy import read_cluster
+from elasticd.errors import Unavailable
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import JobStatus
 from elasticd.records.keys import Keys
@@ -66,10 +67,18 @@ def wait_node_free(
     """Wait until no job holds slots of the node; return those that still do at `until_s`.
 
     Raises:
-        Unavailable: etcd does not answer.
+        Unavailable: etcd does not answer, at the first call or at the end.
     """
+    is_known = False
     while True:
-        found = tuple(use.job for use in read_cluster(store, keys).uses if use.node == node)
-        if not found or now_s() >= until_s:
-            return found
+        is_over = now_s() >= until_s
+        try:
+            found = tuple(use.job for use in read_cluster(store, keys).uses if use.node == node)
+        except Unavailable:
+            if not is_known or is_over:
+                raise
+        else:
+            is_known = True
+            if not found or is_over:
+                return found
         pause(NODE_POLL_S)

@@ -26,7 +26,7 @@ __all__ = ["logs"]
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
 @click.option("--node", metavar="NODE", help="The ranks of this node, as it stands there.")
-@click.option("--generation", type=at_least(1), help="[with -f the current, else all]")
+@click.option("--generation", type=at_least(1), help="[all]")
 @click.option("--tail", "lines", type=at_least(0), metavar="N", help="The last N lines.  [all]")
 @click.option(
     "--since",
@@ -56,6 +56,9 @@ def logs(
     on = NodeId(checked_name("node", node)) if node is not None else None
     if on is not None and rank:
         raise CallError("--rank and --node both say which ranks: leave one of them out.")
+    for flag, is_given in (("--json", is_json), ("--generation", generation is not None)):
+        if follow and is_given:
+            raise CallError(f"{flag} is for what stands there by now: leave it out with --follow.")
     with job_source(values, job) as (source, job_name):
         report = report_of(source, job_name)
         if on is not None:

@@ -97,6 +97,8 @@ def test_ranks_of_a_node_are_shown_together(
         (("--tail", "many"), "'many' is not a whole number"),
         (("--since", "yesterday"), "'yesterday' is no time: write 90s, 10m, 2h or 1d ago, or 2026"),
         (("--node", "../x"), "node"),
+        (("-f", "--json"), "--json is for what stands there by now"),
+        (("-f", "--generation", "1"), "--generation is for what stands there by now"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(
