@@ -29,6 +29,11 @@ class TimeSpent:
     """How long ago that was, on its own clock."""
     is_last: bool = False
     """It leaves the job in order: there is no time of its slots that nobody counted."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Of those slots, how many were held for which cause; empty where an older version wrote it."""
+    is_concluded: bool = False
+    """Another node wrote this, for an agent that is gone: what its slots did since its last write,
+    of which `seconds` are all. Should it be back, it puts what it counted itself in this place."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -1,9 +1,9 @@
 """For how long an agent has known each generation: what two agents compare, having no one clock."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from elasticd.records.ids import Generation
+from elasticd.records.ids import Generation, Life
 
 __all__ = ["Generations"]
 
@@ -17,21 +17,24 @@ class Generations:
     def __init__(self) -> None:
         self._seen_s: dict[Generation, float] = {}
         self._ended_s: dict[Generation, float] = {}
+        self._named: dict[Generation, frozenset[Life]] = {}
 
     @property
     def newest(self) -> Generation:
         """0 before any was seen."""
         return max(self._seen_s, default=Generation(0))
 
-    def see(self, generation: Generation, now_s: float) -> None:
-        """Take note that a world of this generation stands."""
+    def see(self, generation: Generation, now_s: float, named: Iterable[Life] = ()) -> None:
+        """Take note that a world of this generation stands, and of the agents in it."""
         if generation <= self.newest:
             return
         self._seen_s[generation] = now_s
+        self._named[generation] = frozenset(named)
         while len(self._seen_s) > KEPT:
             oldest = min(self._seen_s)
             del self._seen_s[oldest]
             self._ended_s.pop(oldest, None)
+            self._named.pop(oldest, None)
 
     def end(self, generation: Generation, now_s: float) -> None:
         """Take note that it is over, and that no other one stands."""
@@ -41,6 +44,16 @@ class Generations:
     def ages_s(self, now_s: float) -> Mapping[Generation, float]:
         """Return how long ago each was first seen."""
         return {each: now_s - at_s for each, at_s in self._seen_s.items()}
+
+    @property
+    def began_s(self) -> Mapping[Generation, float]:
+        """Return when each was first seen."""
+        return dict(self._seen_s)
+
+    @property
+    def named(self) -> Mapping[Generation, frozenset[Life]]:
+        """Return the agents in each."""
+        return dict(self._named)
 
     @property
     def lasted_s(self) -> Mapping[Generation, float]:

@@ -13,13 +13,14 @@ from operator import is_not
 from elasticd.channel.worker import Beat, Progressed
 from elasticd.goodput.account import Account, Held, Parts
 from elasticd.goodput.cause import TimeCause
-from elasticd.records.ids import Generation, Nonce, Slot
+from elasticd.records.ids import Generation, Nonce, Slot, life_of
 from elasticd.records.job import JobSpec, target_nodes
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import JobState
 from elasticd_agent.account.generations import Generations
 from elasticd_agent.account.record_writer import RecordWriter
 from elasticd_agent.account.slot_cause import cause_of, is_planned_end
+from elasticd_agent.account.slot_history import SlotHistory
 
 __all__ = ["JobAccount"]
 
@@ -103,7 +104,8 @@ class JobAccount:
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
-        self.account = Account()
+        self._account = Account()
+        self.history = SlotHistory()
         self.has_steps = False
         """Steps are seen; else `train` means that workers run."""
         self._tracks: dict[Slot, _Track] = {}
@@ -123,6 +125,15 @@ class JobAccount:
         self._wanted_since_s: float | None = None
         self.writer: RecordWriter | None = None
         """Who writes it down, once there is something; it goes on over memberships."""
+
+    @property
+    def account(self) -> Account:
+        return self._account
+
+    @account.setter
+    def account(self, account: Account) -> None:
+        self.history.take(self._account, account)
+        self._account = account
 
     def follow(self, event: ev.Event, state: JobState, now_s: float) -> None:
         """Take note of how things stand after a decision, before its effects are carried out."""
@@ -146,7 +157,8 @@ class JobAccount:
         self.has_steps |= state.is_in_process
         self._want(state, now_s)
         if state.world is not None:
-            self.generations.see(state.world.generation, now_s)
+            lives = (life_of(node.incarnation) for node in state.world.nodes)
+            self.generations.see(state.world.generation, now_s, lives)
             if state.is_world_ended:
                 self.generations.end(state.world.generation, now_s)
         if isinstance(event, ev.WorkerStepped):

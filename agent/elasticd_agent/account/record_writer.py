@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticd.errors import Fenced, Unavailable
-from elasticd.goodput.cause import TimeCause
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life
 from elasticd.records.keys import Keys
 from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, Store, Txn
+from elasticd_agent.account.gap import Known, gap_of
 
 __all__ = ["PROGRESS_BYTES", "Reading", "RecordWriter", "check_held", "fitted"]
 
@@ -28,8 +28,9 @@ TAKEN_AT_ONCE = 40
 """etcd takes 128 operations in one transaction; the next write takes the next ones over."""
 PROGRESS_BYTES = 1000
 NAME_LENGTH = 64
-LONGEST_GAP_S = 120.0
-"""Agents write more often than that: what is more is not due to the time since the last write."""
+CONCLUDED_KEPT = 2
+"""Generations for which what was concluded of an agent stands apart: should it be back by then, its
+own numbers take that place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,8 @@ class Reading:
     wanted_slots: int = 0
     ages_s: Mapping[Generation, float] = field(default_factory=dict)
     """Of the newest generations: how long ago each was first seen here."""
-    lasted_s: Mapping[Generation, float] = field(default_factory=dict)
-    """Of those that are over: how long after that the next one was seen."""
+    known: Known = field(default_factory=Known)
+    """By which is concluded what agents that are gone had not written yet."""
     present: frozenset[Life] = frozenset()
     """Agents that the job has, as far as is known here."""
 
@@ -66,7 +67,7 @@ class RecordWriter:
         self._gone: Mapping[str, float] = {}
         self._wanted_s = 0.0
         """Counted by others before us, less what we counted ourselves meanwhile."""
-        self._searched_in = Generation(0)
+        self._searched: tuple[Generation, frozenset[Life]] | None = None
 
     def write(self, reading: Reading) -> None:
         """Write the agent's account and, on the node of rank 0, the job's progress.
@@ -106,9 +107,12 @@ class RecordWriter:
             item = self._store.get(key)
             if item is None:
                 self._revision, self._taken = 0, self._acknowledged
+                continue
+            self._revision = item.mod_revision
+            found = decode(TimeSpent, item.value)
+            if found.is_concluded:  # We were thought to be gone: we know better what we did since.
+                self._taken = self._acknowledged
             else:  # Our own, of a write whose answer was lost.
-                self._revision = item.mod_revision
-                found = decode(TimeSpent, item.value)
                 self._acknowledged = _more(self._taken, found.seconds)
         raise Unavailable("Others change this agent's account at the same time.")
 
@@ -135,7 +139,7 @@ class RecordWriter:
             seconds = self._gone
             for _, record in gone:
                 if record is not None:
-                    seconds = _more(seconds, _with_gap(record, reading))
+                    seconds = _more(seconds, record.seconds)
             wanted_s = round(max(0.0, self._wanted_s + progress.wanted_s), 2)
             at_unix_s = round(time.time(), 3)
             new = replace(
@@ -144,13 +148,13 @@ class RecordWriter:
             revision = self._progress_revision or 0
             same = tuple(ModifiedAt(key=i.key, revision=i.mod_revision) for i, _ in gone)
             put = Put(key=key, value=encode(fitted(new)))
-            deletes = tuple(Delete(key=item.key) for item, _ in gone)
+            ends = tuple(_conclusion(item.key, record, reading) for item, record in gone)
             when = (ModifiedAt(key=key, revision=revision), *same)
-            done = self._store.commit(Txn(when=when, then=(put, *deletes)))
+            done = self._store.commit(Txn(when=when, then=(put, *ends)))
             if done.succeeded:
                 self._progress_revision, self._gone = done.revision, seconds
                 if len(gone) < TAKEN_AT_ONCE:
-                    self._searched_in = progress.generation
+                    self._searched = (progress.generation, reading.present)
                 return
             self._progress_revision = None
         raise Unavailable("Others write the job's progress at the same time.")
@@ -168,20 +172,22 @@ class RecordWriter:
         self._wanted_s = found.wanted_s + since_s * reading.wanted_slots - progress.wanted_s
 
     def _gone_agents(self, reading: Reading) -> list[tuple[KeyValue, TimeSpent | None]]:
-        """Find the records of agents that the job no longer has; once in each generation."""
+        """Find the records of agents that the job no longer has, whenever it may have lost one."""
         assert reading.progress is not None
-        if self._searched_in == reading.progress.generation:
+        generation = reading.progress.generation
+        if self._searched == (generation, reading.present):
             return []
         prefix = self._keys.times_spent(self._job)
         kept = reading.present | {self._life}
         keys = [key for key in self._store.keys(prefix) if key.rpartition("/")[2] not in kept]
         found: list[tuple[KeyValue, TimeSpent | None]] = []
-        for key in keys[:TAKEN_AT_ONCE]:
-            item = self._store.get(key)
+        for key in keys:
+            item = self._store.get(key) if len(found) < TAKEN_AT_ONCE else None
             if item is not None:
                 record = decode(TimeSpent, item.value)
                 is_ours = record.uid == reading.progress.uid
-                found.append((item, record if is_ours else None))
+                if not (is_ours and _is_fresh(record, generation)):
+                    found.append((item, record if is_ours else None))
         return found
 
 
@@ -210,13 +216,25 @@ def check_held(lease_deadline_s: float | None, now_s: float) -> None:
         raise Fenced("The lease of this node is not surely alive.")
 
 
-def _with_gap(record: TimeSpent, reading: Reading) -> Mapping[str, float]:
-    """Add what nobody counted: from the agent's last write to the end of its generation."""
-    lasted_s = reading.lasted_s.get(record.generation)
-    if record.is_last or lasted_s is None:
-        return record.seconds
-    gap_s = min(LONGEST_GAP_S, max(0.0, lasted_s - record.generation_s))
-    return _more(record.seconds, {TimeCause.UNEXPLAINED.value: gap_s * record.slots})
+def _conclusion(key: str, record: TimeSpent | None, reading: Reading) -> Put | Delete:
+    """Put in the record's place what its agent did since; nothing, where there is no such time."""
+    assert reading.progress is not None
+    gap = gap_of(record, Life(key.rpartition("/")[2]), reading.known) if record is not None else {}
+    if record is None or not _rounded(gap):
+        return Delete(key=key)
+    concluded = TimeSpent(
+        node=record.node,
+        uid=record.uid,
+        seconds=_rounded(gap),
+        generation=reading.progress.generation,
+        is_concluded=True,
+    )
+    return Put(key=key, value=encode(concluded))
+
+
+def _is_fresh(record: TimeSpent, generation: Generation) -> bool:
+    """True if it was concluded so lately that its agent may yet be back."""
+    return record.is_concluded and generation < record.generation + CONCLUDED_KEPT
 
 
 def _more(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:

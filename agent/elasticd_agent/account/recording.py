@@ -5,6 +5,7 @@ there are many nodes: etcd has better things to do. So a node that dies takes at
 account with it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from elasticd.errors import ElasticdError
@@ -15,6 +16,7 @@ from elasticd.rendezvous.member import my_node
 from elasticd.rendezvous.state import JobState
 from elasticd.store.api import Lease
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.account.gap import Known
 from elasticd_agent.account.job_account import JobAccount
 from elasticd_agent.account.record_writer import Reading, RecordWriter, check_held
 from elasticd_agent.clock import now_s
@@ -92,6 +94,7 @@ class Recording:
             generation=generation,
             generation_s=round(age_s, 3),
             is_last=is_last,
+            held=dict(Counter(held.cause.value for held in account.account.slots.values())),
         )
         progress = None
         if mine is not None and mine.first_rank == 0:
@@ -113,7 +116,12 @@ class Recording:
             progress=progress,
             wanted_slots=account.wanted_slots,
             ages_s=generations.ages_s(at_s),
-            lasted_s=generations.lasted_s,
+            known=Known(
+                began_s=generations.began_s,
+                lasted_s=generations.lasted_s,
+                named=generations.named,
+                spans=account.history.spans,
+            ),
             present=frozenset(lives),
         )
 

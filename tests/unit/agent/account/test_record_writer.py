@@ -8,18 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import Unavailable
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import Generation, JobName, Life, NodeId
+from elasticd.records.ids import Generation, JobName, Life, NodeId, Slot
 from elasticd.records.keys import Keys
 from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.store.api import KeyValue, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
+from elasticd_agent.account.gap import Known
 from elasticd_agent.account.record_writer import (
     PROGRESS_BYTES,
     Reading,
     RecordWriter,
     fitted,
 )
+from elasticd_agent.account.slot_history import Span
 
 KEYS, JOB, UID = Keys(), JobName("job"), "u1"
 A, B = Life("aaaa"), Life("bbbb")
@@ -145,7 +148,7 @@ def test_an_earlier_job_of_this_name_gives_nothing_to_the_next_one() -> None:
     assert total(store) == 2.0
 
 
-def test_what_nobody_counted_of_a_node_that_died_is_unexplained() -> None:
+def test_what_nobody_can_know_of_a_node_that_died_is_unexplained() -> None:
     """It wrote 4 s into a generation that stood for 9 s here: 5 s of two slots are missing."""
     store = Line()
     gone = reading(30.0, node="b")
@@ -153,18 +156,82 @@ def test_what_nobody_counted_of_a_node_that_died_is_unexplained() -> None:
         replace(gone, spent=replace(gone.spent, generation_s=4.0))
     )
     first = RecordWriter(store, KEYS, JOB, A)
-    lasted_s = {Generation(1): 9.0}
-    later = reading(10.0, is_first=True, generation=2, present=frozenset({A}), lasted_s=lasted_s)
+    known = Known(lasted_s={Generation(1): 9.0})
+    later = reading(10.0, is_first=True, generation=2, present=frozenset({A}), known=known)
     first.write(later)
-    assert progress(store).seconds == {"train": 30.0, "unexplained": 10.0}
+    assert progress(store).seconds == {"train": 30.0}
+    found = spent(store, B, "b")
+    assert found is not None and found.is_concluded
+    assert found.seconds == {"unexplained": 10.0}
+
+
+def after_death(store: MemoryStore, other: RecordWriter | None = None) -> Reading:
+    """b wrote 30 s of training 4 s into generation 1, in which a trained 8 of the 9 s."""
+    parts = {TimeCause.TRAIN: 8.0, TimeCause.NOTICE: 1.0}
+    span = Span(slot=Slot(0), since_s=100.0, seconds=parts)
+    known = Known(
+        began_s={Generation(1): 100.0},
+        lasted_s={Generation(1): 9.0},
+        named={Generation(1): frozenset({A, B})},
+        spans=(span,),
+    )
+    gone = reading(30.0, node="b")
+    spent = replace(gone.spent, generation_s=4.0, held={"train": 2})
+    (other or RecordWriter(store, KEYS, JOB, B)).write(replace(gone, spent=spent))
+    return reading(9.0, is_first=True, generation=2, present=frozenset({A}), known=known)
+
+
+def test_what_a_node_that_died_did_is_concluded_from_what_others_did_meanwhile() -> None:
+    store = Line()
+    RecordWriter(store, KEYS, JOB, A).write(after_death(store))
+    found = spent(store, B, "b")
+    assert found is not None and found.is_concluded
+    assert found.seconds == {"train": 8.0, "notice": 2.0}
+    assert progress(store).seconds == {"train": 30.0}, "what it wrote itself is taken over"
+
+
+def test_what_was_concluded_is_taken_over_when_its_agent_is_not_back() -> None:
+    store = Line()
+    first, after = RecordWriter(store, KEYS, JOB, A), after_death(store)
+    first.write(after)
+    first.write(reading(12.0, is_first=True, generation=3, present=frozenset({A})))
+    assert spent(store, B, "b") is not None, "it may be back yet"
+    first.write(reading(15.0, is_first=True, generation=4, present=frozenset({A})))
+    assert spent(store, B, "b") is None
+    assert progress(store).seconds == {"train": 38.0, "notice": 2.0}
+
+
+def test_an_agent_that_is_back_puts_what_it_knows_in_the_place_of_what_was_concluded() -> None:
+    """It had been stopped, and was thought to be dead: no second counts twice."""
+    store = Line()
+    other = RecordWriter(store, KEYS, JOB, B)
+    RecordWriter(store, KEYS, JOB, A).write(after_death(store, other))
+    other.write(reading(36.0, node="b", generation=3))
+    found = spent(store, B, "b")
+    assert found is not None and not found.is_concluded
+    assert found.seconds == {"train": 6.0}
+    other.write(reading(40.0, node="b", generation=3))
+    found = spent(store, B, "b")
+    assert found is not None and found.seconds == {"train": 10.0}
+
+
+def test_an_agent_whose_lease_ran_out_after_the_change_is_looked_for_again() -> None:
+    """In the generation that begins without it, its own record may stand for a while yet."""
+    store = Line()
+    after = after_death(store)
+    first = RecordWriter(store, KEYS, JOB, A)
+    first.write(replace(after, present=frozenset({A, B})))
+    assert progress(store).seconds == {}
+    first.write(after)
+    assert progress(store).seconds == {"train": 30.0}
 
 
 def test_of_a_node_that_left_in_order_nothing_is_missing() -> None:
     store = Line()
     gone = reading(30.0, node="b")
     RecordWriter(store, KEYS, JOB, B).write(replace(gone, spent=replace(gone.spent, is_last=True)))
-    lasted_s = {Generation(1): 9.0}
-    later = reading(1.0, is_first=True, generation=2, present=frozenset({A}), lasted_s=lasted_s)
+    known = Known(lasted_s={Generation(1): 9.0})
+    later = reading(1.0, is_first=True, generation=2, present=frozenset({A}), known=known)
     RecordWriter(store, KEYS, JOB, A).write(later)
     assert progress(store).seconds == {"train": 30.0}
 

@@ -1,0 +1,78 @@
+"""What the slots of an agent that died did since its last word, concluded by another node. Pure.
+
+An agent writes its account a few times a minute, so what it counted since then dies with it. But
+the ranks of a world make each step together. So the slots that it had in training did what a slot
+did that was in the same generation here: steps, then the one that was lost, then what nobody knew
+of yet. A slot that was spare, or whose next worker was on its way, was that until the generation
+ended. What remains is unexplained: where this node was not there, too.
+
+Two hosts' clocks are not compared: what is compared is for how long each has known a generation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.ids import Generation, Life
+from elasticd.records.time_spent import TimeSpent
+from elasticd_agent.account.slot_history import Span, spent_between
+
+__all__ = ["LONGEST_GAP_S", "Known", "gap_of"]
+
+LONGEST_GAP_S = 120.0
+"""Agents write more often than that: what is more is not due to the time since the last write."""
+_IN_STEP = frozenset({TimeCause.TRAIN.value, TimeCause.PAUSE.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What this node knows of the generations, by its own clock."""
+
+    began_s: Mapping[Generation, float] = field(default_factory=dict)
+    """When it first saw each of the newest ones."""
+    lasted_s: Mapping[Generation, float] = field(default_factory=dict)
+    """Of those that are over: until the next one was seen."""
+    named: Mapping[Generation, frozenset[Life]] = field(default_factory=dict)
+    """The agents in each."""
+    spans: tuple[Span, ...] = ()
+    """What the slots here did."""
+
+
+def gap_of(record: TimeSpent, life: Life, known: Known) -> Mapping[str, float]:
+    """Return slot-seconds by cause from the agent's last write to the end of its last world."""
+    gap_s = min(LONGEST_GAP_S, _gap_s(record, life, known))
+    if gap_s <= 0.0:
+        return {}
+    held = record.held or {TimeCause.TRAIN.value: record.slots}
+    stepped = _in_step(record, gap_s, life, known)
+    found: dict[str, float] = {}
+    for cause, slots in held.items():
+        parts = stepped if cause in _IN_STEP else {cause: gap_s}
+        rest_s = gap_s - sum(parts.values())
+        for name, seconds in (*parts.items(), (TimeCause.UNEXPLAINED.value, rest_s)):
+            if seconds > 0.0:
+                found[name] = found.get(name, 0.0) + seconds * slots
+    return found
+
+
+def _gap_s(record: TimeSpent, life: Life, known: Known) -> float:
+    lasted_s = known.lasted_s.get(record.generation)
+    if record.is_last or record.is_concluded or lasted_s is None:
+        return 0.0
+    gap_s = lasted_s - record.generation_s
+    later = Generation(record.generation + 1)
+    # It was in later ones too, and came to no commit, or to no write.
+    while life in known.named.get(later, ()) and later in known.lasted_s:
+        gap_s += known.lasted_s[later]
+        later = Generation(later + 1)
+    return gap_s
+
+
+def _in_step(record: TimeSpent, gap_s: float, life: Life, known: Known) -> Mapping[str, float]:
+    """Say what a slot did that trained in the record's generation, for as long as is known."""
+    began_s = known.began_s.get(record.generation)
+    if began_s is None or life not in known.named.get(record.generation, ()):
+        return {}
+    since_s = began_s + record.generation_s
+    spent = spent_between(known.spans, since_s, since_s + gap_s)
+    return {cause.value: seconds for cause, seconds in spent.items()}

@@ -1,0 +1,121 @@
+"""What the slots of this node spent their time on, moment by moment, of the last minutes.
+
+The account has sums only. Where another agent died, somebody must know what a slot that trained in
+the same world did between that agent's last word and the end of the generation: all ranks of a
+world make each step together, so it did what a slot here did.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from elasticd.goodput.account import Account
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.ids import Slot
+
+__all__ = ["SlotHistory", "Span", "spent_between"]
+
+KEPT_S = 150.0
+"""More than an agent's last word can be old that anybody concludes from."""
+MOST_SPANS = 4096
+MERGED_S = 1.0
+"""Heartbeats settle a fifth of a second each; within a second it does not matter when a batch was
+waited for."""
+_STEPS = (TimeCause.TRAIN, TimeCause.DATA, TimeCause.SAVE)
+_ORDER = (*_STEPS, TimeCause.REDONE, TimeCause.NOTICE)
+"""Within one span: first the steps, then the work that was lost, then what nobody knew of yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Time of a slot that was settled at once."""
+
+    slot: Slot
+    since_s: float
+    seconds: Mapping[TimeCause, float]
+    """By cause, in the order in which it went by; they add up to the whole span."""
+
+    @property
+    def until_s(self) -> float:
+        return self.since_s + sum(self.seconds.values())
+
+
+class SlotHistory:
+    """Of one job. All methods run on the owner's thread."""
+
+    def __init__(self) -> None:
+        self._spans: deque[Span] = deque(maxlen=MOST_SPANS)
+        self._newest: dict[Slot, Span] = {}
+        """Of each slot, which the next one may be merged with."""
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """All that is known, as it stands now."""
+        return (*self._spans, *self._newest.values())
+
+    def take(self, before: Account, after: Account) -> None:
+        """Take note of what one change of the account settled, which is time of one slot."""
+        seconds = {
+            cause: after.settled[cause] - before.settled.get(cause, 0.0)
+            for cause in sorted(after.settled, key=_place)
+            if after.settled[cause] > before.settled.get(cause, 0.0)
+        }
+        slot = next((each for each in before.slots if _is_moved(each, before, after)), None)
+        if not seconds or slot is None:
+            return
+        self._add(Span(slot=slot, since_s=before.slots[slot].since_s, seconds=seconds))
+
+    def _add(self, span: Span) -> None:
+        last = self._newest.get(span.slot)
+        if last is not None and _is_merged(last, span):
+            seconds = {
+                cause: last.seconds.get(cause, 0.0) + span.seconds.get(cause, 0.0)
+                for cause in _STEPS
+                if cause in last.seconds or cause in span.seconds
+            }
+            self._newest[span.slot] = replace(last, seconds=seconds)
+            return
+        if last is not None:
+            self._spans.append(last)
+        self._newest[span.slot] = span
+        while self._spans and self._spans[0].until_s < span.since_s - KEPT_S:
+            self._spans.popleft()
+
+
+def spent_between(
+    spans: Sequence[Span], since_s: float, until_s: float
+) -> Mapping[TimeCause, float]:
+    """Return what a slot that was in the world spent this time on, as far as is known here.
+
+    That is the slot which trained the most of it: one whose worker was lost meanwhile did not go
+    through what the others did.
+    """
+    by_slot: dict[Slot, dict[TimeCause, float]] = {}
+    for span in spans:
+        found = by_slot.setdefault(span.slot, {})
+        at_s = span.since_s
+        for cause, seconds in span.seconds.items():
+            inside_s = min(at_s + seconds, until_s) - max(at_s, since_s)
+            if inside_s > 0.0:
+                found[cause] = found.get(cause, 0.0) + inside_s
+            at_s += seconds
+    return max(by_slot.values(), key=_stepped_s, default={})
+
+
+def _stepped_s(seconds: Mapping[TimeCause, float]) -> tuple[float, float]:
+    return sum(seconds.get(cause, 0.0) for cause in _STEPS), sum(seconds.values())
+
+
+def _place(cause: TimeCause) -> int:
+    return _ORDER.index(cause) if cause in _ORDER else len(_ORDER)
+
+
+def _is_moved(slot: Slot, before: Account, after: Account) -> bool:
+    held = after.slots.get(slot)
+    return held is None or held.since_s != before.slots[slot].since_s
+
+
+def _is_merged(last: Span, span: Span) -> bool:
+    are_steps = last.seconds.keys() <= set(_STEPS) and span.seconds.keys() <= set(_STEPS)
+    is_short = span.until_s - last.since_s <= MERGED_S
+    return are_steps and is_short and abs(span.since_s - last.until_s) < 1e-6
