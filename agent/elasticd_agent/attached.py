@@ -164,7 +164,8 @@ class Attached:
                 known.progress = replace(known.progress, is_told=False)
                 undo(pid)
                 self._feed(ev.WorkerAttached(slot=slot, nonce=nonce))
-            case ch.Entered(generation=generation, committed_ago_s=ago_s):
+            case ch.Entered(generation=generation):
+                ago_s = _ago_s(message)
                 known.progress = replace(known.progress, generation=generation, has_stepped=False)
                 entered = ev.WorkerEntered(
                     slot=slot, nonce=nonce, generation=generation, committed_ago_s=ago_s
@@ -250,7 +251,7 @@ class Attached:
         self.progressed(known.slot, known.nonce, told)
 
     def _beat(self, known: _Known, beat: ch.Beat) -> None:
-        self.heard(known.slot, known.nonce, beat)
+        self.heard(known.slot, known.nonce, replace(beat, committed_ago_s=_ago_s(beat)))
         before, rank = known.progress, known.ranks.get(beat.generation)
         if beat.generation:
             known.progress = _further(known, beat)
@@ -285,6 +286,16 @@ class Attached:
                 is_paused=beat.is_paused,
             )
         )
+
+
+def _ago_s(message: ch.Beat | ch.Entered) -> float:
+    """Return how long ago the newest commit was by now, and not when the message was sent.
+
+    An agent that was stopped reads at once what its workers said all the while.
+    """
+    if not message.sent_s or not message.committed_ago_s:
+        return message.committed_ago_s
+    return message.committed_ago_s + max(0.0, now_s() - message.sent_s)
 
 
 def _further(known: _Known, beat: ch.Beat) -> Progress:

@@ -100,6 +100,8 @@ class Entered:
     generation: Generation
     committed_ago_s: float = 0.0
     """Age of the newest commit; 0: there was none, or an older version says nothing."""
+    sent_s: float = 0.0
+    """When this was sent, by CLOCK_BOOTTIME of this machine; 0: an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,9 @@ class Beat:
     """What the script last gave to `commit`, where it is a number by now."""
     committed_ago_s: float = 0.0
     """Age of the newest commit."""
+    sent_s: float = 0.0
+    """When this was sent, by CLOCK_BOOTTIME of this machine: an agent that was stopped for a while
+    reads it late. 0: an older version."""
     samples: int = 0
     """In applied steps of the whole job, of all ranks; 0: there is no loader."""
     data_s: float = 0.0

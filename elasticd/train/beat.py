@@ -137,6 +137,7 @@ class Beater:
             epoch_samples=far.epoch_samples,
             scalars=scalars,
             committed_ago_s=time.monotonic() - committed_at_s if committed_at_s else 0.0,
+            sent_s=time.clock_gettime(time.CLOCK_BOOTTIME),
             samples=far.samples,
             data_s=pulse.spent.data_s,
             save_s=pulse.spent.save_s,

@@ -169,7 +169,8 @@ class AgentSession:
                     break
             self._wire.send(Left(step=self.step) if parting is None else parting.left(self.step))
         ago_s = time.monotonic() - self.committed_at_s if self.committed_at_s else 0.0
-        self._wire.send(Entered(generation=wanted.generation, committed_ago_s=ago_s))
+        sent_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._wire.send(Entered(generation=wanted.generation, committed_ago_s=ago_s, sent_s=sent_s))
         # A planned change was known long before it was due, and a worker that waits loses nothing.
         begun_at_s = self._heard_at_s if wanted.at_step is None else left_at_s
         self._abort_s = 0.0 if is_new else time.monotonic() - begun_at_s

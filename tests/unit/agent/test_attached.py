@@ -42,6 +42,20 @@ def test_age_of_the_last_commit_is_that_of_the_last_step(monkeypatch: pytest.Mon
     assert (found.step, found.epoch, found.committed_at_s) == (3, 2, 11.0)
 
 
+def test_what_is_read_late_is_as_old_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent was stopped: its workers had ended seconds before it read of their last commit."""
+    monkeypatch.setattr("elasticd_agent.attached.now_s", lambda: 17.0)
+    node, heard = Node(), []
+    node.attached.heard = lambda slot, nonce, beat: heard.append(beat.committed_ago_s)
+    node.beat(3, committed_ago_s=0.5, sent_s=12.0)
+    node.beat(3, committed_ago_s=0.5, sent_s=17.1)
+    node.beat(3, committed_ago_s=0.5)
+    assert heard == [5.5, 0.5, 0.5]
+    node.hear(ch.Entered(generation=ONE, committed_ago_s=0.25, sent_s=16.0))
+    (entered,) = [event for event in node.fed if isinstance(event, ev.WorkerEntered)]
+    assert entered.committed_ago_s == 1.25
+
+
 def test_number_that_is_not_finite_is_kept_with_its_first_step() -> None:
     """It is shown as long as the job runs, and told in what stays of it."""
     node = Node()
