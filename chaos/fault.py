@@ -17,6 +17,8 @@ class Kind(StrEnum):
     WORKER_KILL = "worker-kill"  # P1
     WORKER_CRASH = "worker-crash"  # P2: SIGSEGV
     WORKER_RAISE = "worker-raise"  # P2: an exception inside the step
+    WORKER_TERM = "worker-term"  # P1: SIGTERM, as somebody's `kill` sends it
+    WORKER_EXIT = "worker-exit"  # P2: exits with a code, without a word
     WORKER_STOP = "worker-stop"  # P3: SIGSTOP, SIGCONT later
     WORKER_HANG = "worker-hang"  # P3: an endless wait, the GIL is free
     WORKER_GIL = "worker-gil"  # P4: an endless wait that holds the GIL
@@ -26,11 +28,13 @@ class Kind(StrEnum):
     NODE_KILL = "node-kill"  # K2, D9: agent, pool and workers at once
     NODE_STOP = "node-stop"  # P9, D10
     NODE_LEAVE = "node-leave"  # K1: SIGTERM of the agent
+    NODE_DRAIN = "node-drain"  # K1: `elasticd drain`, taken back later
     NODE_CUT = "node-cut"  # N1: no packet in or out
     NODE_MUTE = "node-mute"  # N2: no packet out
     NODE_DEAF = "node-deaf"  # N2: no packet in
     NODE_PART = "node-part"  # N3: it and the next node lose each other, and nobody else
     NODE_DELAY = "node-delay"  # N4: every packet late, both ways
+    JOB_SCALE = "job-scale"  # `elasticd scale` to a node less, and back later
     ETCD_KILL = "etcd-kill"  # a single member: E3 for a moment; of three: E1
     ETCD_STOP = "etcd-stop"
     ETCD_LEADER_KILL = "etcd-leader-kill"  # E2
@@ -44,6 +48,7 @@ class Scope(StrEnum):
     WORKER = "worker"
     NODE = "node"
     ETCD = "etcd"
+    JOB = "job"
 
 
 class Point(StrEnum):
@@ -90,6 +95,8 @@ TRAITS: dict[Kind, Traits] = {
     Kind.WORKER_KILL: Traits(scope=_W, for_s=0.0, recover_s=5.0),
     Kind.WORKER_CRASH: Traits(scope=_W, for_s=0.0, recover_s=5.0),
     Kind.WORKER_RAISE: Traits(scope=_W, for_s=0.0, recover_s=10.0),
+    Kind.WORKER_TERM: Traits(scope=_W, for_s=0.0, recover_s=5.0),
+    Kind.WORKER_EXIT: Traits(scope=_W, for_s=0.0, recover_s=5.0),
     # A frozen process is seen after about a second; the SIGCONT comes to a dead one then.
     Kind.WORKER_STOP: Traits(scope=_W, for_s=6.0, recover_s=10.0),
     # No progress is something else than frozen: the limit is a matter of the job's own setting.
@@ -102,6 +109,8 @@ TRAITS: dict[Kind, Traits] = {
     Kind.NODE_KILL: Traits(scope=_N, for_s=1.0, recover_s=10.0),
     Kind.NODE_STOP: Traits(scope=_N, for_s=6.0, recover_s=15.0),
     Kind.NODE_LEAVE: Traits(scope=_N, for_s=1.0, recover_s=5.0),
+    Kind.NODE_DRAIN: Traits(scope=_N, for_s=2.0, recover_s=5.0),
+    Kind.JOB_SCALE: Traits(scope=Scope.JOB, for_s=2.0, recover_s=5.0),
     Kind.NODE_CUT: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
     Kind.NODE_MUTE: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
     Kind.NODE_DEAF: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
@@ -122,6 +131,10 @@ TRAITS: dict[Kind, Traits] = {
         scope=_E, for_s=4.0, recover_s=5.0, least_etcds=3, changes_world=False
     ),
 }
+_ORDERED = frozenset(
+    {Kind.WORKER_RAISE, Kind.WORKER_EXIT, Kind.WORKER_HANG, Kind.WORKER_GIL, Kind.WORKER_SLOW}
+)
+"""What a worker can only do to itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +164,11 @@ class Fault:
     @property
     def is_own_deed(self) -> bool:
         """Whether the worker does it to itself, by order."""
-        orders = (Kind.WORKER_RAISE, Kind.WORKER_HANG, Kind.WORKER_GIL, Kind.WORKER_SLOW)
-        return self.kind in orders or self.point is not Point.ANYWHERE
+        return self.kind in _ORDERED or self.point is not Point.ANYWHERE
 
     def __str__(self) -> str:
-        where = f"node {self.node}" if TRAITS[self.kind].scope is not Scope.ETCD else ""
+        has_node = TRAITS[self.kind].scope in (Scope.WORKER, Scope.NODE)
+        where = f"node {self.node}" if has_node else ""
         if TRAITS[self.kind].scope is Scope.WORKER:
             where += f" worker {self.worker}"
         parts = [f"{self.kind:<16}", where, self.point.value]

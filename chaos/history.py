@@ -26,6 +26,7 @@ __all__ = [
     "Record",
     "Status",
     "Struck",
+    "Told",
     "Took",
     "Undone",
     "parse_line",
@@ -134,6 +135,37 @@ class Struck:
     recover_s: float
     """By then it should commit again, counted from the fault."""
     changes_world: bool
+    for_s: float = 0.0
+    """Until it was to be undone; 0: never, or by itself."""
+    node: str = ""
+    """Whom it struck, or whose worker; empty: none, or not known (an older history)."""
+    other_node: str = ""
+    """To which that node lost its way, where it did to a single one."""
+    pid: int = 0
+    """Of the worker that it struck; 0: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What `elasticd why` says of a change of world, from the moment at which it said so.
+
+    Written again whenever it says something else.
+    """
+
+    at_s: float
+    generation: int
+    """The one that began with the change."""
+    reason: str
+    node: str = ""
+    """Of the worker that was first; empty: it names no worker."""
+    rank: int = -1
+    of_generation: int = 0
+    """In which that worker had that rank."""
+    signal: str = ""
+    exit_code: int = -1
+    exception: str = ""
+    lost: tuple[str, ...] = ()
+    """Nodes that the world lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +238,7 @@ Record = (
     | Began
     | Struck
     | Undone
+    | Told
     | Outlived
     | Status
     | GaveUp
@@ -217,7 +250,7 @@ _KINDS: dict[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
         *(Entered, Took, Applied, LeftTrain, Acted, Began, Struck, Undone, Outlived, Status),
-        *(GaveUp, LeftBehind, Ended),
+        *(GaveUp, LeftBehind, Ended, Told),
     )
 }
 _NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in _KINDS.values()}
@@ -255,6 +288,7 @@ class History:
         self.acted: list[Acted] = []
         self.struck: list[Struck] = []
         self.undone: list[Undone] = []
+        self.told: list[Told] = []
         self.outlived: list[Outlived] = []
         self.statuses: list[Status] = []
         self.gave_up: list[GaveUp] = []
@@ -290,6 +324,7 @@ class History:
             Acted: self.acted,  # type: ignore[dict-item]
             Struck: self.struck,  # type: ignore[dict-item]
             Undone: self.undone,  # type: ignore[dict-item]
+            Told: self.told,  # type: ignore[dict-item]
             Outlived: self.outlived,  # type: ignore[dict-item]
             Status: self.statuses,  # type: ignore[dict-item]
             GaveUp: self.gave_up,  # type: ignore[dict-item]

@@ -26,6 +26,10 @@ class Blow:
     """Of the worker that has an order: it does the deed itself, at its next step, and says so."""
     is_undone: Callable[[], bool] = lambda: True
     """Whether `undo` may be done yet."""
+    node: str = ""
+    other_node: str = ""
+    struck_pid: int = 0
+    """Of the worker that it is about; 0: none."""
 
 
 class Injection:
@@ -41,6 +45,8 @@ class Injection:
                 return self._node(fault)
             case Scope.ETCD:
                 return self._etcd(fault)
+            case Scope.JOB:
+                return self._scale()
 
     # --- workers
 
@@ -57,15 +63,29 @@ class Injection:
                 undo = _nothing  # It ends by itself; what counts is when.
             elif fault.kind is not Kind.WORKER_STOP:
                 undo = None
-            return Blow(victim=victim, strike=lambda: self._order(pid, fault), undo=undo, pid=pid)
+            return Blow(
+                victim=victim,
+                strike=lambda: self._order(pid, fault),
+                undo=undo,
+                pid=pid,
+                node=self._site.nodes[fault.node].name,
+                struck_pid=pid,
+            )
         number = {
             Kind.WORKER_KILL: signal.SIGKILL,
+            Kind.WORKER_TERM: signal.SIGTERM,
             Kind.WORKER_CRASH: signal.SIGSEGV,
             Kind.WORKER_STOP: signal.SIGSTOP,
         }[fault.kind]
         if fault.kind is not Kind.WORKER_STOP:
             undo = None
-        return Blow(victim=victim, strike=lambda: _none(send([pid], number)), undo=undo)
+        return Blow(
+            victim=victim,
+            strike=lambda: _none(send([pid], number)),
+            undo=undo,
+            node=self._site.nodes[fault.node].name,
+            struck_pid=pid,
+        )
 
     def _serving(self, node: Node) -> list[Process]:
         """List the workers of a node that take part in the newest generation."""
@@ -108,6 +128,14 @@ class Injection:
                     victim=f"agent of {node.name}",
                     strike=lambda: node.send(signal.SIGSTOP),
                     undo=lambda: node.send(signal.SIGCONT),
+                    node=node.name,
+                )
+            case Kind.NODE_DRAIN:
+                return Blow(
+                    victim=node.name,
+                    strike=lambda: self._site.operator.drain(node.name),
+                    undo=lambda: self._site.operator.undrain(node.name),
+                    node=node.name,
                 )
             case Kind.NODE_STOP:
                 pids = [process.pid for process in node.processes()]
@@ -115,6 +143,7 @@ class Injection:
                     victim=f"{node.name}, {len(pids)} processes",
                     strike=lambda: _none(send(pids, signal.SIGSTOP)),
                     undo=lambda: _none(send(pids, signal.SIGCONT)),
+                    node=node.name,
                 )
             case _:
                 return self._network(fault, node)
@@ -129,6 +158,7 @@ class Injection:
             strike=end,
             undo=node.start,
             is_undone=lambda: node.exit_code is not None,
+            node=node.name,
         )
 
     @staticmethod
@@ -140,22 +170,34 @@ class Injection:
     def _network(self, fault: Fault, node: Node) -> Blow:
         network = self._site.network
         assert network is not None
-        name = node.name
+        name, other = node.name, self._site.nodes[self._after(fault)].name
         strikes: dict[Kind, Deed] = {
             Kind.NODE_CUT: lambda: network.cut(name),
             Kind.NODE_MUTE: lambda: network.cut(name, is_deaf=False),
             Kind.NODE_DEAF: lambda: network.cut(name, is_mute=False),
-            Kind.NODE_PART: lambda: network.part(name, self._site.nodes[self._after(fault)].name),
+            Kind.NODE_PART: lambda: network.part(name, other),
             Kind.NODE_DELAY: lambda: network.delay(name, fault.amount_s),
         }
         return Blow(
             victim=f"network of {name}",
             strike=strikes[fault.kind],
             undo=lambda: network.repair(name),
+            node=name,
+            other_node=other if fault.kind is Kind.NODE_PART else "",
         )
 
     def _after(self, fault: Fault) -> int:
         return (fault.node + 1) % len(self._site.nodes)
+
+    # --- the job
+
+    def _scale(self) -> Blow:
+        nodes = len(self._site.nodes)
+        return Blow(
+            victim=f"the job, to {nodes - 1} of {nodes} nodes",
+            strike=lambda: self._site.operator.scale(nodes - 1),
+            undo=lambda: self._site.operator.scale(nodes),
+        )
 
     # --- etcd
 

@@ -27,11 +27,14 @@ from chaos.scenario import Scenario, parse
 from chaos.schedule import draw
 from chaos.site import Site
 from chaos.verdict import judge
+from chaos.why.goodput import judged_goodput
+from chaos.why.rule import judged_causes
+from chaos.why.watch import WHY_FILE
 
 __all__ = ["rejudge", "run"]
 
 PLAN_FILE = "plan.json"
-KEPT = ("runs", RUNNER_FILE, PLAN_FILE, SAVED_FILE, "records", "reference")
+KEPT = ("runs", RUNNER_FILE, PLAN_FILE, SAVED_FILE, WHY_FILE, "records", "reference")
 """Of a run's folder; and the agents' logs. etcd's data is of no use to anybody."""
 
 
@@ -80,8 +83,14 @@ def rejudge(folder: Path) -> dict[str, Any]:
     path = folder / "reference" / RANKS_FILE
     losses = _losses(path) if path.exists() else None
     judgement = judge(history, scenario.verdict, losses)
-    found, slots = commits(trace(history).rounds), scenario.site.workers
-    told = (*judged(folder), *judged_account(folder, found, slots, scenario.verdict.account_within))
+    lineage, want = trace(history), scenario.verdict
+    found, slots = commits(lineage.rounds), scenario.site.workers
+    told = (
+        *judged(folder),
+        *judged_account(folder, found, slots, want.account_within),
+        *judged_causes(history, found, want.named_share, want.named_within_s),
+        *judged_goodput(folder / WHY_FILE, lineage, found, want),
+    )
     judgement = replace(judgement, findings=(*judgement.findings, *told))
     return to_json(scenario, history, judgement, seed=plan["seed"], machine=_machine())
 

@@ -33,6 +33,9 @@ from chaos.process import boottime_s
 from chaos.scenario import Scenario
 from chaos.site import FINAL, Node, Site, StatusWatch
 from chaos.tail import Tail
+from chaos.why.watch import WhyWatch, keep_why
+from elasticd.store.api import StoreSettings
+from elasticd.store.etcd import EtcdStore
 
 __all__ = ["RUNNER_FILE", "Runner"]
 
@@ -83,6 +86,7 @@ class Runner:
         self._seen_dead: set[tuple[str, int]] = set()
         self._began_s = boottime_s()
         self._watch: StatusWatch | None = None
+        self._why: WhyWatch | None = None
 
     def run(self) -> None:
         """Start everything, play the schedule, end everything but the servers."""
@@ -91,12 +95,16 @@ class Runner:
             self._watch = StatusWatch(self._site.etcd.urls, self._scenario, self._note)
             self._site.submit()
             self._watch.start()
+            store = EtcdStore(StoreSettings(endpoints=tuple(self._site.etcd.urls)))
+            self._why = WhyWatch(store, self._note)
+            self._why.start()
             with suppress(JobOver, InVain):
                 self._play()
             self._end()
         finally:
-            if self._watch is not None:
-                self._watch.stop()
+            for watch in (self._watch, self._why):
+                if watch is not None:
+                    watch.stop()
             self._file.close()
 
     # --- the schedule
@@ -160,6 +168,10 @@ class Runner:
                 is_overlap=fault.is_overlap,
                 recover_s=fault.recover_s,
                 changes_world=TRAITS[fault.kind].changes_world,
+                for_s=fault.for_s,
+                node=blow.node,
+                other_node=blow.other_node,
+                pid=blow.struck_pid,
             )
         )
         self._say(f"{at_s - self._began_s:8.2f} s  {fault.number:4d} {fault.kind}: {blow.victim}")
@@ -232,6 +244,7 @@ class Runner:
                 )
             )
         self._look_at_lives(is_last=True)
+        keep_why(self._site.folder, self._site.etcd.urls, self._site.environ())
 
     # --- the tick
 

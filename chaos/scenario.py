@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from chaos.error import WrongInput
-from chaos.fault import TRAITS, After, Kind, Point
+from chaos.fault import TRAITS, After, Kind, Point, Scope
 
 __all__ = [
     "Entry",
@@ -113,6 +113,12 @@ class Verdict:
     account_within: float = 0.01
     """What elasticd's account of the time may differ from the history, as a share of the run's
     time, or else 50 ms a change; 0: it is told and not judged."""
+    named_share: float = 0.98
+    """Of the faults those whose cause and culprit `elasticd why` names right, at least."""
+    named_within_s: float = 2.0
+    """After the first commit of the generation that a fault brought about, `why` has it."""
+    most_unexplained: float = 0.01
+    """Share of the slots' time for which the account has no cause."""
     parity: float = 1e-9
     """Relative difference of losses at equal steps; 0: not compared."""
 
@@ -236,6 +242,8 @@ def _check(scenario: Scenario) -> None:
             raise WrongInput(f"{name}: {kind} needs has_network = true in [site].")
         if traits.least_etcds > site.etcds:
             raise WrongInput(f"{name}: {kind} needs etcds = {traits.least_etcds} in [site].")
+        if traits.scope is Scope.JOB and job.min_nodes >= site.nodes:
+            raise WrongInput(f"{name}: {kind} needs min_nodes below nodes in [job].")
     for entry in scenario.faults:
         if entry.times < 1:
             raise WrongInput(f"{name}: {entry.kind} times = {entry.times} is not above 0.")

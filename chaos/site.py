@@ -13,6 +13,7 @@ from chaos.error import ChaosError
 from chaos.etcd import Etcd
 from chaos.history import Status
 from chaos.network import Network
+from chaos.operator import Operator
 from chaos.process import Mark, Process, boottime_s, send
 from chaos.saved import SAVED_FOLDER
 from chaos.scenario import Scenario
@@ -126,6 +127,10 @@ class Site:
             self.close_network()
             raise
         self.nodes = [Node(self, name) for name in names]
+        self.operator = Operator(self._open_store, JOB)
+
+    def _open_store(self) -> EtcdStore:
+        return EtcdStore(StoreSettings(endpoints=tuple(self.etcd.urls)))
 
     def environ(self, *, node: str = "", life: int = 0) -> dict[str, str]:
         """Environment of what we start: the jobs import this package from the source tree."""
@@ -212,6 +217,7 @@ class Site:
 
     def close(self) -> None:
         """Kill everything that runs and remove the networks."""
+        self.operator.close()
         try:
             self.etcd.end()
             self.mark.kill_all()

@@ -17,9 +17,11 @@ CHECKPOINT_EVERY = "1s"
 """Far more often than anybody would, so that most faults fall into a save."""
 SHARES: dict[Kind, float] = {
     # Back at full size after one or two seconds: these are the thousand.
-    Kind.WORKER_KILL: 0.54,
+    Kind.WORKER_KILL: 0.48,
     Kind.WORKER_CRASH: 0.10,
     Kind.WORKER_RAISE: 0.16,
+    Kind.WORKER_TERM: 0.02,
+    Kind.WORKER_EXIT: 0.02,
     Kind.WORKER_SLOW: 0.01,
     Kind.ETCD_KILL: 0.02,
     Kind.ETCD_STOP: 0.01,
@@ -27,6 +29,8 @@ SHARES: dict[Kind, float] = {
     Kind.AGENT_KILL: 0.04,
     Kind.NODE_KILL: 0.04,
     Kind.NODE_LEAVE: 0.02,
+    Kind.NODE_DRAIN: 0.01,
+    Kind.JOB_SCALE: 0.01,
     # Up to fifteen: something must run out before anybody may act, or they stand still that long.
     Kind.WORKER_STOP: 0.02,
     Kind.WORKER_GIL: 0.02,

@@ -20,6 +20,7 @@ from chaos.history import Acted, Applied, Entered, LeftTrain, Record, Took, to_l
 __all__ = ["Ordered", "Recorder", "digest_of"]
 
 FOREVER_S = 3600
+EXIT_CODE = 3
 RECORDS = "ranks.jsonl"
 END = "end"
 ORDERS = "orders"
@@ -138,6 +139,8 @@ class Recorder:
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "worker-raise":
                 raise Ordered("the runner wants an exception here")
+            case "worker-exit":
+                os._exit(EXIT_CODE)
             case "worker-hang":
                 time.sleep(FOREVER_S)
             case "worker-gil":

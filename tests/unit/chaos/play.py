@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from chaos.history import Applied, Began, Ended, Entered, History, Record, Struck, Took
+from chaos.history import Applied, Began, Ended, Entered, History, Record, Struck, Told, Took
 
 __all__ = ["Play", "losses"]
 
@@ -84,7 +85,7 @@ class Play:
                 )
             )
 
-    def fault(self, kind: str = "worker-kill", **more: bool) -> None:
+    def fault(self, kind: str = "worker-kill", *, is_overlap: bool = False, **more: Any) -> None:
         """Strike between two steps."""
         self.now_s += STEP_S / 2
         self.records.append(
@@ -93,12 +94,18 @@ class Play:
                 number=self.faults,
                 kind=kind,
                 victim="rank 1",
-                is_overlap=more.get("is_overlap", False),
+                is_overlap=is_overlap,
                 recover_s=1.0,
                 changes_world=True,
+                **more,
             )
         )
         self.faults += 1
+
+    def told(self, generation: int, reason: str, *, after_s: float = 0.0, **more: Any) -> None:
+        """Have `why` say it, some time after the last step."""
+        at_s = self.now_s + after_s
+        self.records.append(Told(at_s=at_s, generation=generation, reason=reason, **more))
 
     def change(self, old: type[Record], values: dict[str, object], **where: object) -> None:
         """Put other values into the records that fit."""

@@ -1,0 +1,61 @@
+"""Compares the goodput that `elasticd why` shows in the end with what the ranks wrote down. Pure.
+
+elasticd's goodput is a share of the *slots'* time. So of the history it is, for each generation,
+the time from its first commit to the last one that stands, for each of its ranks; what goes before
+is recovery. Steps that waited for data or for a copy of the state are in that time: elasticd counts
+them apart, the history cannot tell them. Of what all this is a share, elasticd alone knows: for how
+long each agent held its slots.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chaos.lineage import Lineage
+from chaos.recovery import Commit
+from chaos.scenario import Verdict
+from chaos.verdict import Finding, finding_of
+
+__all__ = ["judged_goodput", "trained_s"]
+
+STEPS = ("train", "data", "save")
+POINT = 0.01
+
+
+def judged_goodput(
+    path: Path, lineage: Lineage, found: Sequence[Commit], want: Verdict
+) -> tuple[Finding, ...]:
+    """Judge the account that `path` has; nothing where nobody asked `why`, or it has none."""
+    account: Mapping[str, Any] | None = None
+    if path.exists():
+        account = json.loads(path.read_text()).get("account")
+    if not account or not account["total_s"]:
+        return ()
+    seconds: Mapping[str, float] = account["seconds"]
+    total_s = float(account["total_s"])
+    unexplained = seconds["unexplained"] / total_s
+    wrong = [f"{seconds['unexplained']:.1f} of {total_s:.1f} slot-seconds have no cause"]
+    claim = f"{unexplained:.1%} of the slots' time has no cause, at most {want.most_unexplained:g}"
+    is_explained = unexplained <= want.most_unexplained
+    rest = finding_of("no cause", claim, 1, [] if is_explained else wrong)
+    used_s = total_s - seconds["spare"]
+    if not account["has_steps"] or used_s <= 0 or not found:
+        return (rest,)
+    told = sum(seconds[cause] for cause in STEPS) / used_s
+    seen = trained_s(lineage, found) / used_s
+    sentence = f"{told:.1%} of the slots' time went to steps by the account, {seen:.1%} by commits"
+    wrong = [sentence] if want.account_within and abs(told - seen) > POINT else []
+    return (finding_of("slots", sentence, 1, wrong), rest)
+
+
+def trained_s(lineage: Lineage, found: Sequence[Commit]) -> float:
+    """Return the slot-seconds between commits of one generation, as far as they stand."""
+    ends: dict[int, list[float]] = {}
+    sizes: dict[int, int] = {}
+    for commit in found:
+        maker = lineage.steps.get(commit.step)
+        if maker is not None and maker.generation == commit.generation:
+            ends.setdefault(commit.generation, []).append(commit.at_s)
+            sizes[commit.generation] = commit.size
+    return sum((max(each) - min(each)) * sizes[number] for number, each in ends.items())

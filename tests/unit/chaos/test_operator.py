@@ -1,0 +1,85 @@
+"""What an operator wishes, also while etcd is away for a moment."""
+
+import pytest
+
+from chaos import operator
+from chaos.error import ChaosError
+from chaos.operator import Operator
+from elasticd.errors import NotFound, Unavailable
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import Incarnation, JobName, NodeId
+from elasticd.records.job import EntryKind, JobSpec, Want
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.store.api import Put, Txn, TxnResult
+from elasticd.store.memory import MemoryStore
+
+KEYS, JOB = Keys(), JobName("job")
+
+
+class Line(MemoryStore):
+    """A store that does not answer for some calls."""
+
+    away = 0
+
+    def commit(self, txn: Txn) -> TxnResult:
+        if self.away:
+            self.away -= 1
+            raise Unavailable("nobody answers")
+        return super().commit(txn)
+
+
+@pytest.fixture
+def line() -> Line:
+    store = Line()
+    spec = JobSpec(name=JOB, uid="u", entry_kind=EntryKind.SCRIPT, entry="t.py", max_nodes=3)
+    node = Node(
+        node=NodeId("n1"),
+        incarnation=Incarnation("i.1"),
+        host="h",
+        address="127.0.0.1",
+        port=1,
+        slots=1,
+    )
+    puts = (
+        Put(key=KEYS.spec(JOB), value=encode(spec)),
+        Put(key=KEYS.active_job(JOB), value=b"u"),
+        Put(key=KEYS.node(NodeId("n1")), value=encode(node)),
+    )
+    store.commit(Txn(then=puts))
+    return store
+
+
+def test_a_job_is_scaled_when_etcd_is_back(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "AGAIN_S", 0.0)
+    line.away = 3
+    Operator(lambda: line, JOB).scale(2)
+    (item,) = line.list(KEYS.wants(JOB)).items
+    assert decode(Want, item.value).nodes == 2
+
+
+def test_a_node_is_drained_and_taken_back_and_that_twice_does_no_harm(line: Line) -> None:
+    someone = Operator(lambda: line, JOB)
+    someone.drain("n1")
+    assert line.get(KEYS.drain(NodeId("n1"))) is not None
+    someone.undrain("n1")
+    someone.undrain("n1")
+    assert line.get(KEYS.drain(NodeId("n1"))) is None
+
+
+def test_a_job_that_is_over_is_left_alone() -> None:
+    """Its scaling is taken back in the end, whatever came of it."""
+    Operator(MemoryStore, JOB).scale(3)
+
+
+def test_what_is_not_there_and_who_does_not_answer_is_told(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "LIMIT_S", 0.0)
+    monkeypatch.setattr(operator, "AGAIN_S", 0.0)
+    someone = Operator(lambda: line, JOB)
+    with pytest.raises(NotFound):
+        someone.drain("n9")
+    line.away = 1000
+    with pytest.raises(ChaosError, match="nobody answers"):
+        someone.drain("n1")
