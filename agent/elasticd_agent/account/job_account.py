@@ -182,10 +182,12 @@ class JobAccount:
             track.nonce, track.measured = nonce, {}  # Another process, which counts from 0.
         track.has_returned = beat.has_returned
         sums = {TimeCause.DATA: beat.data_s, TimeCause.SAVE: beat.save_s}
-        if held.cause is not TimeCause.TRAIN:
+        until_s = now_s - max(0.0, beat.committed_ago_s)
+        if track.fault_s is not None:
+            until_s = min(until_s, track.fault_s)  # Read late: it was sent before anybody knew.
+        elif held.cause is not TimeCause.TRAIN:
             track.measured = sums  # Of a time that goes to something else.
             return
-        until_s = now_s - max(0.0, beat.committed_ago_s)
         if beat.generation and beat.step > track.step and until_s > held.since_s:
             self._settle_steps(slot, track, sums, step=beat.step, until_s=until_s)
 
@@ -291,6 +293,7 @@ class JobAccount:
         known_s = sum(max(0.0, seconds) for _, seconds in parts)
         left_s = max(0.0, until_s - self.account.slots[slot].since_s - known_s)
         parts.append((TimeCause.REDONE, self._redone_share(track.step, step) * left_s))
+        parts.append((TimeCause.TRAIN, math.inf))
         self._settle(slot, until_s, parts)
         track.measured, track.step = sums, step
         self._furthest = max(self._furthest, step)

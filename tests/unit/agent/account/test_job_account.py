@@ -89,6 +89,29 @@ def test_from_a_fault_to_its_notice_nobody_trains() -> None:
     adds_up(told)
 
 
+def test_steps_that_are_heard_of_after_a_fault_were_made_before_it() -> None:
+    """An agent that was stopped sees that it is shut out, and then reads what its workers said."""
+    told = training_job(1)
+    told.now_s += 1.0
+    beat(told, 6)
+    told.now_s += 5.0
+    told.world(kept(2, 0, reason=Reason.NODE_LOST))
+    for step, ago_s in ((7, 4.5), (8, 2.5), (8, 2.5)):
+        beat(told, step, ago_s=ago_s)
+    told.now_s += 1.5
+    entered(told, 2)
+    told.now_s += 0.5
+    stepped(told, 2, 8)
+    assert told.spent() == {
+        T.START: 10.0,
+        T.TRAIN: 3.5,
+        T.REDONE: 1.0,
+        T.NOTICE: 1.5,
+        T.RECOVER: 2.0,
+    }
+    adds_up(told)
+
+
 def test_a_fault_is_known_where_it_happened_before_there_is_another_world() -> None:
     told = training_job(1)
     told.now_s += 1.0
