@@ -294,7 +294,9 @@ class Runner:
 
     def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
         if self.account.told(slot, nonce, told, now_s()):
-            self._incidents.tell_way()
+            way = self._incidents.tell_way()
+            if way is not None:
+                self._meter.count_way(way)
         worker = self.state.workers.get(slot)
         if worker is not None and worker.nonce == nonce:
             self._meter.tell(worker.rank, worker.generation, told)

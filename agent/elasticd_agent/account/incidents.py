@@ -36,11 +36,14 @@ class Incidents:
         self._last = incident if incident.step is None else None
         self._write(incident)
 
-    def tell_way(self) -> None:
-        """Tell once more of the change whose workers have all made a step by now."""
+    def tell_way(self) -> Incident | None:
+        """Tell once more of the change whose workers have all made a step by now, and return it.
+
+        None: it was told of, or another change has come.
+        """
         incident, self._last = self._last, None
         if incident is None or incident.generation != self._account.generations.newest:
-            return
+            return None
         phases_s = {**incident.phases_s, "step": round(self._account.way_s, 4)}
         spent_s = dict(incident.spent_s)
         for cause, seconds in plain(self._account.change_s(incident.generation)).items():
@@ -53,6 +56,7 @@ class Incidents:
             lost_steps=self._account.repeated_steps,
         )
         self._write(incident)
+        return incident
 
     def _write(self, incident: Incident) -> None:
         self.file.add(incident)

@@ -180,6 +180,12 @@ class JobMeter:
         )
         self._name(self._beat)
 
+    def count_way(self, incident: Incident) -> None:
+        """Count what was not known yet when the change was told of: restart mode's first step."""
+        if incident.generation == self._led and incident.generation > 1:
+            self._counts.change_seconds["step"] += incident.phases_s.get("step", 0.0)
+            self._counts.lost_steps += incident.lost_steps
+
     def _name(self, beat: Beat) -> None:
         """Give a series to each number that is new, as long as there are few."""
         for name in beat.scalars:

@@ -182,8 +182,12 @@ def test_in_restart_mode_the_way_to_the_first_step_is_told_when_it_is_known(
         generation=one, node=name(0), host="h", reason=Reason.NODE_LOST, phases_s={"start": 0.5}
     )
     scene.runner._perform(fx.WriteIncident(incident=incident))
-    scene.runner._incidents.tell_way()
-    scene.runner._incidents.tell_way()
+    counted: list[Incident] = []
+    monkeypatch.setattr(scene.runner._meter, "count_way", counted.append)
+    monkeypatch.setattr(account, "told", lambda *_: True)
+    for _ in range(2):
+        scene.runner._progressed(Slot(0), Nonce(1), Progressed(step=1))
+    assert [each.phases_s for each in counted] == [{"start": 0.5, "step": 2.5}]
     scene.done()
     item = scene.store.get(KEYS.incident(JOB, one, name(0)))
     assert item is not None

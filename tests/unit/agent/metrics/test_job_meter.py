@@ -87,6 +87,27 @@ def test_change_is_counted_by_the_node_of_rank_0_alone(me: int) -> None:
     assert node.value("changes_total", "node_lost") == (me == 1)
 
 
+@pytest.mark.parametrize("me", [0, 1])
+def test_way_of_a_script_to_its_first_step_is_counted_when_it_is_known(me: int) -> None:
+    """In restart mode, after the change was told of; what it does again is lost as well."""
+    node = Node(me)
+    node.enters(a_world(1, 0, 1, reason=Reason.FIRST_WORLD))
+    way = Incident(
+        generation=Generation(1),
+        node=name(me),
+        host="h",
+        reason=Reason.NODE_LOST,
+        phases_s={"start": 9.0, "step": 4.0},
+        lost_steps=7,
+    )
+    node.meter.count_way(way)
+    node.enters(a_world(2, 0, 1))
+    node.meter.count_way(replace(way, generation=Generation(2)))
+    assert node.value("lost_steps_total") == (0 if me else 7)
+    assert node.value("change_seconds_total", "step") == (0.0 if me else 4.0)
+    assert node.value("change_seconds_total", "start") == 0.0, "it was counted before"
+
+
 def test_world_that_is_seen_again_is_the_same_change() -> None:
     """Records are read anew every minute, and a node comes back as a new incarnation."""
     node = Node()
