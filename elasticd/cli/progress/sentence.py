@@ -1,6 +1,7 @@
 """A run's progress in words, the most wanted first, so that a narrow terminal shows those. Pure."""
 
 from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
 
 from elasticd.cli import words
 from elasticd.cli.progress.pace import Speed
@@ -55,14 +56,28 @@ def progress_parts(
 
 
 def fitted(parts: Sequence[str], width: int) -> str:
-    """Join as many of them as fit into the width, at least the first, which is cut if need be."""
+    """Join as many of them as fit into the width, at least the first, which is cut if need be.
+
+    It is one line of so many columns, whatever a script calls things: a line that wraps could not
+    be erased.
+    """
     text = ""
     for part in parts:
-        longer = text + BETWEEN + part if text else part
-        if text and len(longer) > width:
+        plain = "".join(each if each.isprintable() else " " for each in part)
+        longer = text + BETWEEN + plain if text else plain
+        if text and _columns(longer) > width:
             break
         text = longer
-    return text[: max(0, width)]
+    while text and _columns(text) > width:
+        text = text[:-1]
+    return text
+
+
+def _columns(text: str) -> int:
+    """Count those that a terminal needs: two for a Chinese character, none for an accent."""
+    return sum(
+        2 if east_asian_width(each) in "WF" else 0 if combining(each) else 1 for each in text
+    )
 
 
 def _checkpoint(rank: RankProgress) -> list[str]:

@@ -68,3 +68,12 @@ def test_what_is_not_there_yet_is_said() -> None:
 def test_a_narrow_terminal_shows_the_first_parts_whole(width: int, text: str) -> None:
     """One line that wraps could not be erased."""
     assert fitted(["step 1240", "epoch 3/10", "8.3 steps/s"], width) == text
+
+
+def test_line_is_one_whatever_a_script_calls_things() -> None:
+    """One that wraps could not be erased any more, nor one with a line feed."""
+    assert fitted(["step 7", "paused: 评估模型"], 24) == "step 7"
+    assert fitted(["step 7", "paused: 评估模型"], 25) == "step 7 | paused: 评估模型"
+    assert fitted(["评估模型"], 5) == "评估"
+    assert fitted(["step 7", "e\u0301 1"], 12) == "step 7 | e\u0301 1"
+    assert fitted(["step 7", "a\nb\x1b[2J 1"], 80) == "step 7 | a b [2J 1"
