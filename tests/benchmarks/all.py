@@ -33,6 +33,7 @@ QUICK = {
     "inprocess_recovery": 4,
     "planned_leave": 1,
     "hang": 2,
+    "late_node": 2,
     "overhead": 500,
     "storm": 20,
     "healing": 2,

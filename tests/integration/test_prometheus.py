@@ -109,11 +109,17 @@ def test_sum_over_nodes_counts_each_event_once(
 def test_alerts_arrive_of_real_faults(
     cluster: Cluster, alertmanager: Alertmanager, prometheus: Prometheus, job: Job
 ) -> None:
-    """Storage that is away, a loss that is NaN, workers that die, an etcd that is full, a node that
-    is lost and a job that waits for it: each is told, with the page that says what to do."""
+    """Storage that is away, a node that all others wait for, a loss that is NaN, workers that die,
+    an etcd that is full, a node that is lost and a job that waits for it: each is told, with the
+    page that says what to do."""
     saved, away = cluster.folder / "saved", cluster.folder / "away"
     saved.rename(away)
     saved.touch()  # No folder: nothing can be saved.
+    slow = job.end_file.with_name(f"{job.end_file.name}.slow-1")
+    slow.touch()
+    alertmanager.wait_for("ElasticdLateNode")
+    assert alertmanager.arrived["ElasticdLateNode"]["labels"]["job_name"] == NAME
+    slow.unlink()
     play(job, 0, "nan")
     # Only then: the step in whose middle a worker dies is undone, and the NaN with it.
     alertmanager.wait_for("ElasticdNumberNotFinite")
