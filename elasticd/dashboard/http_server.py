@@ -144,6 +144,9 @@ class _Handler(Handler):
                 sentence = act(read_action(body))
             except ElasticdError as exc:
                 self._tell(_status(exc), str(exc))
+            except Exception as exc:  # Else the page would say that the network is at fault.
+                told = f"This is a bug of elasticd: {type(exc).__name__}: {exc}"
+                self._tell(HTTPStatus.INTERNAL_SERVER_ERROR, told)
             else:
                 self._tell(HTTPStatus.OK, sentence)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from elasticd.dashboard.action import Action, Scale, Stop
+from elasticd.dashboard.action import Action, Scale, Stop, Undrain
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import EnvironmentProblem, NotFound
@@ -160,6 +160,8 @@ def test_action_is_carried_out_for_who_has_the_token() -> None:
         acted.append(action)
         if isinstance(action, Stop):
             raise NotFound("There is no job 'x'.")
+        if isinstance(action, Undrain):
+            raise ValueError("ouch")
         return "job j is wanted on 3 nodes"
 
     body = b'{"action": "scale", "job": "j", "nodes": 3}'
@@ -172,6 +174,10 @@ def test_action_is_carried_out_for_who_has_the_token() -> None:
         assert post(server, b'{"action": "stop", "job": "x"}') == (
             404,
             {"message": "There is no job 'x'."},
+        )
+        assert post(server, b'{"action": "undrain", "node": "a"}') == (
+            500,
+            {"message": "This is a bug of elasticd: ValueError: ouch"},
         )
         del acted[:]
         assert post(server, body, path="/api/other")[0] == 404
