@@ -1,0 +1,76 @@
+"""The events of TensorBoard's format that a job's numbers need. Pure.
+
+Field numbers are those of `Event`, `Summary`, `HistogramProto` and `SessionLog`, as TensorBoard's
+documentation of its data format gives them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticd.tensorboard.protobuf import double, field_bytes, float32, varint_field
+from elasticd.tensorboard.record import framed
+
+__all__ = ["Histogram", "first_event", "restart_event", "scalar_event"]
+
+VERSION = b"brain.Event:2"
+"""With it, a restart makes steps from there on void."""
+_START = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """How many values lie up to each limit, and above the one before."""
+
+    least: float
+    greatest: float
+    count: float
+    total: float
+    total_of_squares: float
+    limits: Sequence[float]
+    """Upper ones, ascending."""
+    counts: Sequence[float]
+    """As many."""
+
+
+def first_event(at_unix_s: float) -> bytes:
+    """Return the record with which each file begins."""
+    return framed(double(1, at_unix_s) + field_bytes(3, VERSION))
+
+
+def restart_event(at_unix_s: float, step: int) -> bytes:
+    """Return a record that makes all steps from `step` on void that came before it."""
+    start = varint_field(1, _START)
+    return framed(double(1, at_unix_s) + varint_field(2, step) + field_bytes(7, start))
+
+
+def scalar_event(
+    at_unix_s: float,
+    step: int,
+    scalars: Mapping[str, float],
+    histograms: Mapping[str, Histogram] | None = None,
+) -> bytes:
+    """Return the record of one step's numbers; one that is not finite is kept as it is."""
+    values = [
+        field_bytes(1, field_bytes(1, name.encode("utf-8", "replace")) + float32(2, value))
+        for name, value in scalars.items()
+    ]
+    values += [
+        field_bytes(1, field_bytes(1, name.encode("utf-8", "replace")) + field_bytes(5, _packed(h)))
+        for name, h in (histograms or {}).items()
+    ]
+    summary = field_bytes(5, b"".join(values))
+    return framed(double(1, at_unix_s) + varint_field(2, step) + summary)
+
+
+def _packed(histogram: Histogram) -> bytes:
+    plain = (
+        histogram.least,
+        histogram.greatest,
+        histogram.count,
+        histogram.total,
+        histogram.total_of_squares,
+    )
+    packed = b"".join(double(number, value) for number, value in enumerate(plain, 1))
+    for number, values in ((6, histogram.limits), (7, histogram.counts)):
+        packed += b"".join(double(number, value) for value in values)
+    return packed
