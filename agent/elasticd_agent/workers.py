@@ -21,7 +21,7 @@ from elasticd_agent.ending import Told
 from elasticd_agent.examiner import Examiner, is_final, output_limits
 from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.gpus import visible_gpus
-from elasticd_agent.keeper_process import KeeperProcess
+from elasticd_agent.job.side_processes import SideProcesses
 from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
 from elasticd_agent.lookout import Lookout
@@ -105,7 +105,7 @@ class Workers:
         self._is_pool_ready = self._is_pool_listening = self._was_ready = False
         self._trouble: PoolTrouble | None = None
         self._until_s: float | None = None
-        self._keeper = KeeperProcess(spec, node, run_folder / spec.name, children, address=address)
+        self._beside = SideProcesses(spec, node, run_folder, children, address=address)
         self._pool = self._new_pool()
 
     def serve(
@@ -204,7 +204,7 @@ class Workers:
 
     def _launch(self, name: str, process: Process, env: dict[str, str], niceness: int = 0) -> None:
         spec, files = self._spec, process.files
-        env.update(self._keeper.env, ELASTICD_AGENT=self._lookout.name)
+        env.update(self._beside.env, ELASTICD_AGENT=self._lookout.name)
         self._processes[name] = process
         self._pool.tell(start_order(name, spec, files, env, cwd=self._cwd, niceness=niceness))
 
@@ -252,7 +252,7 @@ class Workers:
                 process,
                 self.attached.shown_progress(process.pid),
                 now_s(),
-                self._keeper.metrics_path,
+                self._beside.metrics_path,
             )
             for process in self._processes.values()
             if process.pid is not None and process.generation
@@ -271,7 +271,7 @@ class Workers:
     def end(self) -> None:
         """Kill what is left and end the pool; what is being saved may still end. Any thread."""
         self._examiner.outputs.close()
-        self._keeper.close()
+        self._beside.close()
         self._pool.close()
 
     # --- reports ------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class Workers:
     def _prepare_folder(self) -> None:
         """Called by the pool's thread, which may wait for a disk: whatever needs the folder."""
         claim(self._run_folder / self._spec.name, self._spec.uid)
-        self._keeper.open()
+        self._beside.open()
 
     def _overhear(self, message: ch.FromPool | PoolNotStarted | None) -> None:
         """Called by the pool's thread."""

@@ -104,7 +104,8 @@ class Folder:
     def _beside(self, name: str, data: Data) -> Iterator[Path]:
         """Write a hidden file in the folder of `name`, durably; gone afterwards, in any case."""
         final = self._root / name
-        path = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
+        # Not by the final name: whoever looks for files like it should not take this for one.
+        path = final.with_name(f".{secrets.token_hex(8)}.tmp")
         line = self._opened(path)
         try:
             try:

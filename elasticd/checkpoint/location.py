@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fsspec.registry import known_implementations
@@ -20,7 +20,17 @@ from elasticd.checkpoint.retry import Policy, Retrying
 from elasticd.checkpoint.trial import Tried
 from elasticd.errors import CallError
 
-__all__ = ["checked_options", "checked_url", "open_bucket", "open_once"]
+if TYPE_CHECKING:
+    from elasticd.checkpoint.remote import Remote
+
+__all__ = [
+    "checked_options",
+    "checked_url",
+    "open_bucket",
+    "open_once",
+    "open_untried",
+    "resolved",
+]
 
 _SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connection_string",
            "account_key", "access_key", "private_key")  # fmt: skip
@@ -29,15 +39,16 @@ _IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
 """A user and a password, as in http://user:password@proxy."""
 
 
-def checked_url(url: str, here: str = "") -> str:
-    """Return the URL in full; a plain path is one below `here`.
+def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
+    """Return the URL in full; a plain path is one below `here`. `flag` is what it was given to.
 
     Raises:
         CallError: it is no URL of a known kind, or holds credentials.
     """
     if not url or "\0" in url:
+        what = "checkpoints" if flag == "--checkpoint" else flag
         raise CallError(
-            "The URL of the checkpoints names nothing: give a folder, or s3://BUCKET/FOLDER."
+            f"The URL of the {what} names nothing: give a folder, or s3://BUCKET/FOLDER."
         )
     if "://" not in url:
         return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
@@ -46,24 +57,24 @@ def checked_url(url: str, here: str = "") -> str:
         protocol = "file"  # fsspec's driver for it does not write whole or not at all; ours does.
     if protocol not in known_implementations:
         raise CallError(
-            f"--checkpoint {protocol}:// is no kind of storage that fsspec knows: take file://, "
+            f"{flag} {protocol}:// is no kind of storage that fsspec knows: take file://, "
             "s3://, gs:// or abfs://."
         )
     if protocol == "file":
         if not rest.startswith("/"):
-            raise CallError(f"--checkpoint {url}: a file URL has three slashes, file:///{rest}.")
+            raise CallError(f"{flag} {url}: a file URL has three slashes, file:///{rest}.")
         return f"file://{os.path.normpath(rest)}"
     if not rest.split("/")[0]:
-        raise CallError(f"--checkpoint {url} names no bucket: give {protocol}://BUCKET/FOLDER.")
+        raise CallError(f"{flag} {url} names no bucket: give {protocol}://BUCKET/FOLDER.")
     try:
         parts = urlsplit(url)
     except ValueError as exc:
-        raise CallError(f"--checkpoint {url} is no URL ({exc}).") from exc
+        raise CallError(f"{flag} {url} is no URL ({exc}).") from exc
     # abfs://CONTAINER@ACCOUNT is a place; a user with a password is not.
     is_user = parts.username and protocol not in ("abfs", "abfss", "az")
     if parts.password or parts.query or is_user:
         raise CallError(
-            "--checkpoint: leave credentials and parameters out of the URL, which everybody can "
+            f"{flag}: leave credentials and parameters out of the URL, which everybody can "
             "see; put them into the environment of the nodes, or name them in --storage-options."
         )
     return url.rstrip("/")
@@ -122,18 +133,37 @@ def open_once(
     Raises:
         CallError, EnvironmentProblem: what is missing here to use it.
     """
+    inner = _opened(url, options, environ)
+    return inner if isinstance(inner, Folder) else Tried(inner)
+
+
+def open_untried(
+    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> Bucket:
+    """Return the same for small objects that only one process writes: nothing need be tried.
+
+    Raises:
+        CallError, EnvironmentProblem: what is missing here to use it.
+    """
+    inner = _opened(url, options, environ)
+    if not isinstance(inner, Folder):
+        inner.send_plain()  # What a server does with chunks need not be known.
+    return inner
+
+
+def _opened(
+    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None
+) -> "Folder | Remote":
     given = resolved(options, os.environ if environ is None else environ)
     if url.startswith("file://"):
         if given:
             raise CallError(
                 f"--storage-options: a folder takes none, and {', '.join(given)} stands there."
             )
-        inner: Bucket = Folder(url.removeprefix("file://"))
-    else:
-        from elasticd.checkpoint.remote import Remote  # costs the import of a driver
+        return Folder(url.removeprefix("file://"))
+    from elasticd.checkpoint.remote import Remote  # costs the import of a driver
 
-        inner = Tried(Remote(url, given))
-    return inner
+    return Remote(url, given)
 
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:

@@ -148,6 +148,12 @@ FLAGS: tuple[Flag, ...] = (
     _own("checkpoint-keep-every", "Keep one for each so many steps too.", "STEPS"),
     _own("checkpoint-timeout", "How long a request that fails is tried again.  [120]", "S"),
     _own("checkpoint-copy", "How memory is copied.  [auto]", "auto|blocking|overlapped"),
+    _own(
+        "tensorboard",
+        "Write what `commit` and `elasticd.progress` are given to event files in this folder or "
+        "URL (s3://, gs://, abfs://); --storage-options are for it too.",
+        "URL",
+    ),
     _own("join-window", "Joins this close together become one change.  [0.2]", "S"),
     Flag(
         name="shutdown-timeout",

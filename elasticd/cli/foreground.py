@@ -18,6 +18,7 @@ from elasticd.control.archive import archive, last_records
 from elasticd.control.etcd_guard import EtcdGuard
 from elasticd.control.folder import JobFolder
 from elasticd.control.last_checkpoint import wait_for_keepers
+from elasticd.control.last_events import wait_for_event_writers
 from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants
 from elasticd.control.output import HttpFetch, Tail
 from elasticd.control.progress import AskRanks, read_goodput
@@ -244,8 +245,15 @@ class Foreground:
             self._screen.line(why)
 
     def _end_rest(self) -> None:
-        """Let the last checkpoint become durable, then end whatever is left below us."""
+        """Let the last checkpoint and events be written, then end whatever is left below us."""
         try:
+            if self._spec.tensorboard is not None and not wait_for_event_writers(
+                lambda: self._interrupt.count > 1
+            ):
+                self._screen.line(
+                    "the last steps were not written for TensorBoard; agents/*.tensorboard.log in "
+                    "the run folder says why"
+                )
             if self._awaits_checkpoint:
                 wait_for_keepers(
                     keeper_progress, self._screen.tell, lambda: self._interrupt.count > 1

@@ -14,13 +14,14 @@ from elasticd.cli import number
 from elasticd.cli.connect import cluster_of, log_dir_of
 from elasticd.cli.flags import layered, parse_known
 from elasticd.cli.hosts import RDZV_ETCD, Mode, nodes, rdzv_conf, where
-from elasticd.cli.saving import checkpoint_of, owner_of
+from elasticd.cli.saving import checkpoint_of, owner_of, tensorboard_of
 from elasticd.control.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.job import EntryKind, JobSpec, Limits
 from elasticd.records.late import OnLate
+from elasticd.records.tensorboard import TensorBoardSpec
 from elasticd.store.api import StoreSettings
 
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
@@ -68,6 +69,7 @@ class RunRequest:
     compare_every: int | None = None
     """None: after the first commits, and then ever more seldom; 0: never."""
     checkpoint: CheckpointSpec | None = None
+    tensorboard: TensorBoardSpec | None = None
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
     is_detached: bool = False
@@ -114,6 +116,7 @@ class RunRequest:
             compare_every=self.compare_every or 0,
             compares_seldom=self.compare_every != 0,
             checkpoint=self.checkpoint,
+            tensorboard=self.tensorboard,
             is_local=self.mode is not Mode.SUBMIT,
             submitted_by=submitter,
             submitted_at_unix_s=at_unix_s,
@@ -207,6 +210,7 @@ def read_request(
             else number.whole("--compare-every", values["compare_every"], 0, least=0)
         ),
         checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
+        tensorboard=tensorboard_of(values, owner_of(job, str(values["script"]))),
         signals=_signals(values["signals_to_handle"]),
         console=ConsoleChoice(
             redirects=parse_streams("--redirects", values["redirects"] or "0"),

@@ -13,6 +13,7 @@ from elasticd.cli.agent import make_folder
 from elasticd.cli.flags import CONTEXT, parameters
 from elasticd.cli.place import cpu_count, gpu_count, submitter
 from elasticd.cli.request import Mode, read_request
+from elasticd.cli.saving import check_event_folder
 from elasticd.cli.script import check_entry, default_job_name
 from elasticd.records.codec import to_plain
 
@@ -59,6 +60,7 @@ def _run(**values: Any) -> int:
     if request.mode is Mode.SUBMIT:
         return foreground.submit()
     make_folder(folder, "run folder", "--log-dir")
+    check_event_folder(request.tensorboard)
     return foreground.local() if request.mode is Mode.LOCAL else foreground.join()
 
 

@@ -22,7 +22,15 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.store.api import StoreSettings
 from elasticd.telemetry.log import open_log
 
-__all__ = ["AgentCall", "Agents", "adopt_orphans", "end_descendants", "is_dead", "keepers"]
+__all__ = [
+    "AgentCall",
+    "Agents",
+    "adopt_orphans",
+    "end_descendants",
+    "event_writers",
+    "is_dead",
+    "keepers",
+]
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
@@ -180,12 +188,21 @@ def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
 
 def keepers() -> dict[int, str]:
     """Find the keepers of checkpoints below us: process number and name of socket."""
+    return _running("elasticd.checkpoint.keeper")
+
+
+def event_writers() -> dict[int, str]:
+    """Find the writers of event files below us: process number and name of socket."""
+    return _running("elasticd.tensorboard.writer")
+
+
+def _running(module: str) -> dict[int, str]:
     found = {}
     for pid in _descendants():
         with suppress(OSError):
             call = Path("/proc", str(pid), "cmdline").read_bytes().decode().split("\0")
-            if "elasticd.checkpoint.keeper" in call[:-2]:
-                found[pid] = call[call.index("elasticd.checkpoint.keeper") + 1]
+            if module in call[:-2]:
+                found[pid] = call[call.index(module) + 1]
     return found
 
 

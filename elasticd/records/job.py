@@ -9,6 +9,7 @@ from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.late import OnLate
 from elasticd.records.reason import Cause, Phase, Reason
+from elasticd.records.tensorboard import TensorBoardSpec
 
 __all__ = [
     "Active",
@@ -103,6 +104,8 @@ class JobSpec:
     """What becomes of a node that all others wait for (in-process mode)."""
     checkpoint: CheckpointSpec | None = None
     """None: nothing is saved."""
+    tensorboard: TensorBoardSpec | None = None
+    """None: no event files are written."""
     is_local: bool = False
     """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
     submitted_by: str = ""

@@ -14,6 +14,7 @@ import atexit
 import operator
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,6 +24,8 @@ from typing import Any, SupportsIndex
 from elasticd.channel.wire import pack
 from elasticd.channel.worker import Progressed
 from elasticd.errors import CallError
+from elasticd.script.events import StepEvents
+from elasticd.tensorboard.sender import Sender
 
 __all__ = ["Reporter", "ignore_progress", "progress", "saved"]
 
@@ -188,6 +191,9 @@ def progress(step: SupportsIndex, samples: SupportsIndex = 0, **scalars: Any) ->
     reporter = _reporter()
     if reporter is not None:
         reporter.tell(number, count, scalars)
+        if _EVENTS is not None:
+            for sentence in _EVENTS.tell(number, scalars):
+                sys.stderr.write(f"elasticd: TensorBoard: {sentence}\n")
 
 
 def saved(step: int, seconds: float) -> None:
@@ -199,9 +205,11 @@ def saved(step: int, seconds: float) -> None:
 
 def ignore_progress() -> None:
     """Have `progress` do nothing from now on: the heartbeats of `elasticd.run` say it."""
-    global _REPORTER
-    reporter = _REPORTER
-    _REPORTER = None
+    global _REPORTER, _EVENTS
+    reporter, events = _REPORTER, _EVENTS
+    _REPORTER = _EVENTS = None
+    if events is not None:
+        events.flush()
     if isinstance(reporter, Reporter):
         reporter.stop()
 
@@ -258,13 +266,18 @@ def _connected(agent: str) -> socket.socket:
 _UNKNOWN = object()
 _REPORTER: "Reporter | object | None" = _UNKNOWN
 """None: there is nobody to tell."""
+_EVENTS: StepEvents | None = None
+"""None: this is not rank 0, or the job has no event files."""
 
 
 def _reporter() -> Reporter | None:
-    global _REPORTER
+    global _REPORTER, _EVENTS
     if _REPORTER is _UNKNOWN:
         agent = os.environ.get("ELASTICD_AGENT", "")
         _REPORTER = Reporter(agent) if agent else None
+        writer = os.environ.get("ELASTICD_EVENT_WRITER", "")
+        if agent and writer and os.environ.get("RANK") == "0":
+            _EVENTS = StepEvents(Sender(writer), int(os.environ["ELASTICD_GENERATION"]))
         if agent:
             atexit.register(_flush)
             # What a data loader forks is no worker, and must not speak on the worker's connection.
@@ -276,8 +289,11 @@ def _flush() -> None:
     if isinstance(_REPORTER, Reporter):
         with suppress(Exception):  # The interpreter ends: a tensor may be gone by now.
             _REPORTER.flush()
+    if _EVENTS is not None:
+        with suppress(Exception):
+            _EVENTS.flush()
 
 
 def _forget() -> None:
-    global _REPORTER
-    _REPORTER = None
+    global _REPORTER, _EVENTS
+    _REPORTER = _EVENTS = None

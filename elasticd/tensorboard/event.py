@@ -4,13 +4,13 @@ Field numbers are those of `Event`, `Summary`, `HistogramProto` and `SessionLog`
 documentation of its data format gives them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticd.tensorboard.protobuf import double, field_bytes, float32, varint_field
 from elasticd.tensorboard.record import framed
 
-__all__ = ["Histogram", "first_event", "restart_event", "scalar_event"]
+__all__ = ["Histogram", "event", "first_event", "restart_event", "tag"]
 
 VERSION = b"brain.Event:2"
 """With it, a restart makes steps from there on void."""
@@ -43,23 +43,25 @@ def restart_event(at_unix_s: float, step: int) -> bytes:
     return framed(double(1, at_unix_s) + varint_field(2, step) + field_bytes(7, start))
 
 
-def scalar_event(
-    at_unix_s: float,
-    step: int,
-    scalars: Mapping[str, float],
-    histograms: Mapping[str, Histogram] | None = None,
-) -> bytes:
-    """Return the record of one step's numbers; one that is not finite is kept as it is."""
-    values = [
-        field_bytes(1, field_bytes(1, name.encode("utf-8", "replace")) + float32(2, value))
-        for name, value in scalars.items()
-    ]
-    values += [
-        field_bytes(1, field_bytes(1, name.encode("utf-8", "replace")) + field_bytes(5, _packed(h)))
-        for name, h in (histograms or {}).items()
-    ]
-    summary = field_bytes(5, b"".join(values))
-    return framed(double(1, at_unix_s) + varint_field(2, step) + summary)
+def event(at_unix_s: float, step: int, values: Sequence[tuple[bytes, float | Histogram]]) -> bytes:
+    """Return the record of one step; a tag is what `tag` returns.
+
+    A number that is not finite stays what it is.
+    """
+    return framed(
+        double(1, at_unix_s)
+        + varint_field(2, step)
+        + field_bytes(5, b"".join(field_bytes(1, name + _value(value)) for name, value in values))
+    )
+
+
+def tag(name: str) -> bytes:
+    """Return a name as a value in `event` has it; what is no Unicode becomes a question mark."""
+    return field_bytes(1, name.encode("utf-8", "replace"))
+
+
+def _value(value: float | Histogram) -> bytes:
+    return field_bytes(5, _packed(value)) if isinstance(value, Histogram) else float32(2, value)
 
 
 def _packed(histogram: Histogram) -> bytes:

@@ -24,6 +24,7 @@ from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.errors import CallError, ElasticdError
 from elasticd.script.progress import ignore_progress
 from elasticd.telemetry.process_title import rename, worker_title
+from elasticd.tensorboard.sender import Sender
 from elasticd.train import nccl
 from elasticd.train.agree import Decision, Report, agree
 from elasticd.train.calling import check_call, check_device
@@ -45,6 +46,7 @@ from elasticd.train.setting import Setting
 from elasticd.train.solo import Solo
 from elasticd.train.state import State
 from elasticd.train.step_wait import step_wait
+from elasticd.train.tensorboard.feed import EventFeed
 from elasticd.train.watch import Session
 from elasticd.train.world import World
 
@@ -98,6 +100,8 @@ class _Run:
         """In the world before this one."""
         self._held: weakref.ref[object] | None = None
         self._persistence = Persistence(setting, state, session)
+        self._feed = EventFeed(Sender(setting.tensorboard)) if setting.tensorboard else None
+        state._given.feed = self._feed
 
     def go(self) -> None:
         """Go from world to world."""
@@ -139,6 +143,7 @@ class _Run:
             group.abort()
             self._session.use(None)
             self._persistence.end(is_agreed=is_agreed)
+            self._end_feed()
             self._state._leave()
             if is_own:
                 # With an agent the process ends now, and whether it had a group is reported. In a
@@ -150,6 +155,7 @@ class _Run:
         self._session.use(None)
         self._session.on_commit = None
         self._persistence.end()
+        self._end_feed()
         self._state._leave()
         group.close()
         self._bury()
@@ -201,6 +207,8 @@ class _Run:
         state._enter(world, self._session)
         group.arrival.watch(state._guard.optimizers)
         step_wait.begin_generation()
+        if self._feed is not None:
+            self._feed.begin(enter.generation, enter.rank, state.step)
         entered_s = time.monotonic()
         self._watch_commits(group, world, decision, is_opened=restored is not None)
         phases_s = {
@@ -222,6 +230,10 @@ class _Run:
         if note and enter.rank == 0:
             sys.stderr.write(f"elasticd: {note}\n")
         return world, formed, note
+
+    def _end_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.end()
 
     def _bury(self) -> None:
         """Collect what only cycles keep of the old generation, if anything does.

@@ -2,19 +2,36 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from elasticd.errors import CallError
 from elasticd.train import cuda
+from elasticd.train.tensorboard.histogram import check_histograms
 
-__all__ = ["Scalars"]
+__all__ = ["Feed", "Scalars", "Tensors"]
 
 COPY_EVERY_S = 0.2
 """How often a number is fetched from a GPU: as often as a heartbeat carries it."""
 
+
+class Feed(Protocol):
+    """What takes in each commit's numbers, and not only the newest; `train.tensorboard.feed`."""
+
+    def commit(
+        self,
+        step: int,
+        given: Mapping[str, float | torch.Tensor],
+        histograms: "Tensors",
+    ) -> None: ...
+
+    def poll(self) -> None:
+        """Do what is due without waiting; five times a second, from another thread."""
+
+
 _Given = dict[str, float | torch.Tensor]
+Tensors = Mapping[str, torch.Tensor]
 
 
 class Scalars:
@@ -26,9 +43,14 @@ class Scalars:
         """Pinned copies of those on a GPU; on their way until these events, one for each device."""
         self._last: dict[str, float] = {}
         self._next_copy_s = 0.0
+        self.feed: Feed | None = None
 
-    def checked(self, scalars: Mapping[str, float | torch.Tensor]) -> _Given:
-        """Return them without their graphs; refuse what is not a number."""
+    def checked(
+        self, scalars: Mapping[str, float | torch.Tensor], hist: Tensors | None = None
+    ) -> _Given:
+        """Return them without their graphs; refuse what is not a number, or no histogram."""
+        if hist is not None:
+            check_histograms(hist)
         given: _Given = {}
         for name, value in scalars.items():
             if type(value) is float:
@@ -39,6 +61,11 @@ class Scalars:
                     raise CallError(
                         f"commit({name}=...) got a tensor of shape {list(value.shape)}: give one "
                         "number, for example its mean()."
+                    )
+                if value.is_complex() or value.is_meta:
+                    raise CallError(
+                        f"commit({name}=...) got a tensor that is no real number: give its abs(), "
+                        "or one that has a value."
                     )
                 given[name] = _local(name, value.detach())
                 continue
@@ -53,9 +80,11 @@ class Scalars:
                 ) from None
         return given
 
-    def set(self, given: _Given) -> None:
-        """Take note of what a commit was given."""
+    def set(self, given: _Given, step: int, histograms: Tensors | None) -> None:
+        """Take note of what the commit of this step was given."""
         self._given = given
+        if self.feed is not None and (given or histograms):
+            self.feed.commit(step, given, histograms or {})
         if time.monotonic() >= self._next_copy_s:
             on_gpu = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.is_cuda}
             if on_gpu:
@@ -65,6 +94,8 @@ class Scalars:
 
     def known(self) -> dict[str, float]:
         """Return those whose values are here; one on a GPU may be of an earlier commit."""
+        if self.feed is not None:
+            self.feed.poll()
         arrivals, fetched = self._fetched
         if fetched and all(each.query() for each in arrivals):
             self._last = {name: float(value) for name, value in fetched.items()}

@@ -25,6 +25,8 @@ class Setting:
     """How often to save (ELASTICD_CHECKPOINT_EVERY)."""
     copy: str
     """auto, blocking or overlapped (ELASTICD_CHECKPOINT_COPY)."""
+    tensorboard: str
+    """Name of the socket of the writer of event files (ELASTICD_EVENT_WRITER); empty: none."""
     is_torchrun: bool
     """Another launcher has given this process a rank."""
 
@@ -60,5 +62,6 @@ class Setting:
             keeper=env.get("ELASTICD_KEEPER", ""),
             every=read_every("ELASTICD_CHECKPOINT_EVERY", env.get("ELASTICD_CHECKPOINT_EVERY")),
             copy=env.get("ELASTICD_CHECKPOINT_COPY") or "auto",
+            tensorboard=env.get("ELASTICD_EVENT_WRITER", ""),
             is_torchrun="TORCHELASTIC_RUN_ID" in env or "RANK" in env,
         )

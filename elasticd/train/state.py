@@ -21,7 +21,7 @@ from elasticd.train.guard import Guard
 from elasticd.train.keep import Keep
 from elasticd.train.loaders import Loaders
 from elasticd.train.ownership import Ownership
-from elasticd.train.scalar import Scalars
+from elasticd.train.scalar import Scalars, Tensors
 from elasticd.train.sharding import any_rank, is_sharded, make_room, meeting
 from elasticd.train.totals import Totals, summary
 from elasticd.train.transfer import described, load, saved
@@ -101,20 +101,20 @@ class State:
     def seed(self) -> int:
         return self._seed
 
-    def commit(self, **scalars: float | torch.Tensor) -> None:
+    def commit(self, *, hist: Tensors | None = None, **scalars: float | torch.Tensor) -> None:
         """End a step: what was done since the last commit counts from here on.
 
         To be called after `optimizer.step()`, once for each step, by every rank. `scalars` are
-        shown by `elasticd status`; a tensor is read later, without waiting for the device. When
-        the world changes, `train` is left here at the latest.
+        shown by `elasticd status` and TensorBoard, the values of the tensors in `hist` by the
+        latter; all are read later, without waiting for the device. Here `train` may be left.
 
         Raises:
             CallError: called from another thread, or outside of `train`.
         """
         watch = self._inside("commit()")
-        given = self._given.checked(scalars)
+        given = self._given.checked(scalars, hist)
         self._take(self._step + 1, self._epoch)
-        self._given.set(given)
+        self._given.set(given, self._step, hist)
         watch.committed((self._step, self._epoch))
         watch.check(self._step)
 

@@ -53,7 +53,7 @@ def test_number_on_the_gpu_is_known_later_and_not_waited_for() -> None:
     """As `commit(loss=loss)` gives it."""
     scalars = Scalars()
     spin(SPIN_S)
-    scalars.set({"loss": torch.full((), 0.5, device=CARD)})
+    scalars.set({"loss": torch.full((), 0.5, device=CARD)}, 1, None)
     assert scalars.known() == {}
     torch.cuda.synchronize(CARD)
     assert scalars.known() == {"loss": 0.5}

@@ -3,16 +3,13 @@
 import math
 from pathlib import Path
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-from elasticd.tensorboard.event import Histogram, first_event, restart_event, scalar_event
+from elasticd.tensorboard.event import Histogram, event, first_event, restart_event, tag
 from elasticd.tensorboard.record import crc32c
+from tests.fixtures.event_reader import shown
 
 
-def _read(folder: Path) -> EventAccumulator:
-    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0})
-    accumulator.Reload()
-    return accumulator
+def write(folder: Path, name: str, *records: bytes) -> None:
+    (folder / f"events.out.tfevents.{name}").write_bytes(b"".join((first_event(1.0), *records)))
 
 
 def test_checksum_is_that_of_the_standard() -> None:
@@ -22,30 +19,29 @@ def test_checksum_is_that_of_the_standard() -> None:
 
 
 def test_scalars_are_read_back(tmp_path: Path) -> None:
-    """Numbers that are not finite too."""
-    records = [first_event(1.0)]
-    records += [scalar_event(1.0 + step, step, {"loss": 1.0 / step}) for step in (1, 2, 3)]
-    records.append(scalar_event(5.0, 4, {"loss": math.nan, "größe": 1e300}))
-    (tmp_path / "events.out.tfevents.1.host").write_bytes(b"".join(records))
-    found = _read(tmp_path)
-    assert sorted(found.Tags()["scalars"]) == ["größe", "loss"]
-    assert [each.step for each in found.Scalars("loss")] == [1, 2, 3, 4]
-    assert math.isnan(found.Scalars("loss")[-1].value)
-    assert found.Scalars("größe")[0].value == math.inf
+    """Numbers that are not finite or too large for the format too, and names of all kinds."""
+    names = ("loss", "größe", "a/b c", "", "\ud800", "x" * 500)
+    tags = [tag(name) for name in names]
+    records = [event(1.0 + step, step, [(tags[0], 1.0 / step)]) for step in (1, 2, 3)]
+    records.append(event(5.0, 4, [(tags[0], math.nan), *((each, 1e300) for each in tags[1:])]))
+    write(tmp_path, "1", *records)
+    found = shown(tmp_path)["."]
+    assert [step for step, _ in found["loss"]] == [1, 2, 3, 4]
+    assert math.isnan(found["loss"][-1][1])
+    assert found["größe"] == found["a/b c"] == found["?"] == found["x" * 500] == [(4, math.inf)]
 
 
-def test_after_a_restart_each_step_shows_once(tmp_path: Path) -> None:
-    """Files are read in the order of their names; what was done again counts."""
+def test_what_is_void_after_a_restart_is_not_shown(tmp_path: Path) -> None:
+    """TensorBoard takes the first restart for the beginning: so there must be one."""
     for number in range(3):
         begin = 10 * number
-        records = [first_event(float(number))]
-        if number:
-            records.append(restart_event(float(number), begin))
-        records += [scalar_event(1.0, step, {"loss": number}) for step in range(begin, begin + 15)]
-        (tmp_path / f"events.out.tfevents.{number:010d}.host").write_bytes(b"".join(records))
-    scalars = _read(tmp_path).Scalars("loss")
-    assert [each.step for each in scalars] == list(range(35))
-    assert [each.value for each in scalars] == [0.0] * 10 + [1.0] * 10 + [2.0] * 15
+        records = [
+            event(1.0, step, [(tag("loss"), float(number))]) for step in range(begin, begin + 15)
+        ]
+        write(tmp_path, f"{number:010d}", restart_event(float(number), begin), *records)
+    steps = shown(tmp_path)["."]["loss"]
+    assert [step for step, _ in steps] == list(range(35))
+    assert [value for _, value in steps] == [0.0] * 10 + [1.0] * 10 + [2.0] * 15
 
 
 def test_histogram_is_read_back(tmp_path: Path) -> None:
@@ -59,9 +55,7 @@ def test_histogram_is_read_back(tmp_path: Path) -> None:
         limits=(1.0, 2.0),
         counts=(1.0, 2.0),
     )
-    records = [first_event(1.0), scalar_event(1.0, 7, {}, {"w": made})]
-    (tmp_path / "events.out.tfevents.1.host").write_bytes(b"".join(records))
-    (found,) = _read(tmp_path).Histograms("w")
-    assert found.step == 7
-    assert found.histogram_value.bucket_limit == [1.0, 2.0]
-    assert found.histogram_value.bucket == [1.0, 2.0]
+    write(tmp_path, "1", event(1.0, 7, [(tag("w"), made)]))
+    ((step, rows),) = shown(tmp_path)["."]["w"]
+    assert step == 7
+    assert rows.tolist() == [[0.0, 1.0, 1.0], [1.0, 2.0, 2.0]]

@@ -40,7 +40,7 @@ def test_a_number_is_known_when_its_copy_has_come(monkeypatch: pytest.MonkeyPatc
     scalars = Scalars()
     gpu.compute.is_done = False
     given: Any = {"loss": Fetched(gpu, 0.5)}
-    scalars.set(given)
+    scalars.set(given, 1, None)
     assert gpu.calls == [("copy", True), ("record", "compute 2")]
     assert scalars.known() == {}
     gpu.compute.is_done = True

@@ -1,0 +1,244 @@
+"""A worker's connection to the writer of event files on its node.
+
+To send costs a few microseconds a step and never waits: a frame goes into the socket's buffer,
+where it outlives the process; what finds no room there stays here for the next time. All ranks
+keep their last steps, and rank 0 alone is connected. A new rank 0, and one whose writer was started
+anew, sends all that it kept, of which the writer takes what stands in no file yet.
+"""
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock
+
+from elasticd.tensorboard.message import (
+    Begin,
+    Histograms,
+    Scalars,
+    name_block,
+    pack,
+)
+
+__all__ = ["NAMES_LIMIT", "Sender"]
+
+KEPT_BYTES = 4 << 20
+"""Some 40,000 steps of one number: a writer flushes after two minutes at the latest."""
+NAMES_LIMIT = 1000
+"""Different names of one job: TensorBoard draws a chart for each."""
+NAME_LIMIT = 500
+RETRY_S = 1.0
+CHUNK_BYTES = 1 << 16
+SEND_BUFFER_BYTES = 1 << 20
+_BLOCKS_LIMIT = 256
+_TOLD_BYTES = 4096
+
+
+class Sender:
+    """`scalars`, `histograms`, `poll`, `end` of any thread; none waits for the writer."""
+
+    def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`name` is that of the writer's abstract socket (ELASTICD_EVENT_WRITER)."""
+        self._name, self._clock = name, clock
+        self._lock = Lock()
+        self._kept: deque[tuple[int, bytes]] = deque()
+        """(step, frame); the last `_unsent` of them are not sent yet."""
+        self._kept_bytes = self._unsent = 0
+        self._rest = b""
+        """The end of a frame whose beginning was sent."""
+        self._begin: Begin | None = None
+        self._socket: socket.socket | None = None
+        self._retry_s = 0.0
+        self._heard = b""
+        self._known: set[str] = set()
+        self._blocks: dict[tuple[str, ...], tuple[bytes, tuple[int, ...] | None]] = {}
+        self._warnings: list[str] = []
+        self._told: set[str] = set()
+        self.dropped = 0
+        """Steps that were given up before they were sent."""
+        # What a data loader forks must not hold the connection open: its end is a flush.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def begin(self, generation: int, step: int, *, is_writer: bool) -> None:
+        """Be a rank of this generation, of which `step` steps count; rank 0 is the writer.
+
+        `step` -1: not known; the first that is sent tells.
+        """
+        with self._lock:
+            self._close()
+            while step >= 0 and self._kept and self._kept[-1][0] > step:
+                self._kept_bytes -= len(self._kept.pop()[1])
+            self._begin = Begin(generation=generation, step=step) if is_writer else None
+            self._unsent, self._retry_s = len(self._kept), 0.0
+            self._push()
+
+    def scalars(
+        self, step: int, at_unix_s: float, names: tuple[str, ...], values: Sequence[float]
+    ) -> None:
+        """Keep a step's numbers, and send them if this is rank 0."""
+        with self._lock:
+            block, chosen = self._block(names)
+            if chosen is not None:
+                values = [values[index] for index in chosen]
+            if not values:
+                return
+            self._add(
+                step, pack(Scalars(at_unix_s=at_unix_s, step=step, names=block, values=values))
+            )
+
+    def histograms(
+        self, step: int, at_unix_s: float, names: tuple[str, ...], values: Sequence[float]
+    ) -> None:
+        """Send a step's histograms."""
+        message = Histograms(at_unix_s=at_unix_s, step=step, names=name_block(names), values=values)
+        with self._lock:
+            self._add(step, pack(message))
+
+    def poll(self) -> list[str]:
+        """Send what could not be sent before; return what a person should be told now."""
+        with self._lock:
+            self._push()
+            self._listen()
+            told, self._warnings = self._warnings, []
+        return told
+
+    def end(self) -> None:
+        """Be no rank any more: the end of the connection has the writer flush."""
+        with self._lock:
+            self._push()
+            self._close()
+            self._begin = None
+
+    # --- the lock is held -------------------------------------------------------------------------
+
+    def _add(self, step: int, frame: bytes) -> None:
+        self._kept.append((step, frame))
+        self._kept_bytes += len(frame)
+        self._unsent += 1
+        while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
+            self._kept_bytes -= len(self._kept.popleft()[1])
+        if self._unsent > len(self._kept):
+            if self._begin is not None:
+                self.dropped += self._unsent - len(self._kept)
+                self._warn_once(
+                    "the writer of event files does not read what it is sent: steps are left out."
+                )
+            self._unsent = len(self._kept)
+        self._push()
+
+    def _push(self) -> None:
+        """Send as much as there is room for."""
+        if self._begin is None or not (self._socket is not None or self._connect()):
+            return
+        assert self._socket is not None
+        while self._rest or self._unsent:
+            if not self._rest:
+                self._rest = self._next_chunk()
+            try:
+                sent = self._socket.send(self._rest, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._close()
+                self._retry_s = self._clock() + RETRY_S
+                return
+            self._rest = self._rest[sent:]
+
+    def _next_chunk(self) -> bytes:
+        kept, count, size = self._kept, 0, 0
+        if self._unsent == 1:
+            self._unsent = 0
+            return kept[-1][1]
+        frames = []
+        for index in range(len(kept) - self._unsent, len(kept)):
+            frames.append(kept[index][1])
+            count, size = count + 1, size + len(kept[index][1])
+            if size >= CHUNK_BYTES:
+                break
+        self._unsent -= count
+        return b"".join(frames)
+
+    def _connect(self) -> bool:
+        assert self._begin is not None
+        now_s = self._clock()
+        if now_s < self._retry_s or (self._begin.step < 0 and not self._kept):
+            return False
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            made.setblocking(False)  # A full backlog is not waited for either.
+            made.connect("\0" + self._name)
+        except OSError:
+            made.close()
+            self._retry_s = now_s + RETRY_S
+            return False
+        self._socket, self._heard = made, b""
+        step = self._begin.step if self._begin.step >= 0 else self._kept[0][0] - 1
+        self._begin = Begin(generation=self._begin.generation, step=step)
+        self._rest, self._unsent = pack(self._begin), len(self._kept)
+        return True
+
+    def _listen(self) -> None:
+        """Take in sentences for people; one a line."""
+        if self._socket is None:
+            return
+        try:
+            heard = self._socket.recv(_TOLD_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self._close()
+            self._retry_s = self._clock() + RETRY_S
+            return
+        *lines, self._heard = (self._heard + heard).split(b"\n")
+        self._warnings += [line.decode("utf-8", "replace") for line in lines]
+
+    def _block(self, names: tuple[str, ...]) -> tuple[bytes, tuple[int, ...] | None]:
+        """Return the block of these names, and the places of those in it; None: all are."""
+        found = self._blocks.get(names)
+        if found is None:
+            chosen = tuple(index for index, name in enumerate(names) if self._is_shown(name))
+            if len(chosen) < len(names):
+                self._warn_once(
+                    f"the first {NAMES_LIMIT} names of a job are written, of up to {NAME_LIMIT} "
+                    "letters; others that commit was given are left out."
+                )
+            if len(self._blocks) >= _BLOCKS_LIMIT:
+                self._blocks.clear()
+            found = (
+                name_block([names[index] for index in chosen]),
+                None if len(chosen) == len(names) else chosen,
+            )
+            self._blocks[names] = found
+        return found
+
+    def _is_shown(self, name: str) -> bool:
+        if len(name) > NAME_LIMIT:
+            return False
+        if name not in self._known and len(self._known) < NAMES_LIMIT:
+            self._known.add(name)
+        return name in self._known
+
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._warnings.append(sentence)
+
+    def _close(self) -> None:
+        self._rest = b""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _forget(self) -> None:
+        """In a forked child: this connection is the parent's."""
+        self._lock = Lock()
+        self._begin = None
+        if self._socket is not None:
+            with suppress(OSError):
+                os.close(self._socket.detach())
+            self._socket = None

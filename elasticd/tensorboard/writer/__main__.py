@@ -1,0 +1,88 @@
+"""`python -m elasticd.tensorboard.writer NAME`: settings as JSON on stdin, then until its end.
+
+NAME, that of its socket, is for whoever looks for writers among processes (`control/launch.py`).
+The end of stdin is the end of the agent or of the job: what was sent is still written.
+"""
+
+import gc
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+from elasticd.checkpoint.bucket import Bucket
+from elasticd.checkpoint.location import open_untried
+from elasticd.records.codec import from_plain
+from elasticd.telemetry.log import configure
+from elasticd.tensorboard.writer.buffer import Buffer
+from elasticd.tensorboard.writer.connections import Connections
+from elasticd.tensorboard.writer.file_writer import LOOK_S, FileWriter
+
+NOT_WRITTEN = 3
+"""The exit code that says that steps were lost."""
+NICENESS = 5
+"""It must not take processor time from training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    url: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    """For the file system; secrets are named, not given."""
+    folder: str
+    """Of the job, below the URL."""
+    job: str
+    uid: str
+    node: str
+    listener: int
+    """Descriptor of the socket that workers connect to."""
+    linger_s: float = 60.0
+    """How long to go on when the agent has gone."""
+
+
+def main() -> None:
+    settings = from_plain(Settings, json.loads(sys.stdin.buffer.readline()))
+    configure()
+    os.nice(NICENESS)
+    buffer = Buffer(time.monotonic)
+    connections = Connections(socket.socket(fileno=settings.listener), buffer)
+
+    def opened() -> Bucket:
+        return open_untried(settings.url, settings.options)
+
+    writer = FileWriter(
+        buffer,
+        opened,
+        folder=settings.folder,
+        uid=settings.uid,
+        node=settings.node,
+        job=settings.job,
+        tell=connections.tell,
+    )
+    connections.start()
+    ended = Event()
+
+    def wait_for_end() -> None:
+        sys.stdin.buffer.read()
+        ended.set()
+
+    Thread(target=wait_for_end, name="stdin", daemon=True).start()
+    gc.freeze()
+    while not ended.is_set():
+        if not writer.turn():
+            ended.wait(LOOK_S)
+    connections.close()
+    until_s = time.monotonic() + settings.linger_s
+    while buffer.steps and time.monotonic() < until_s:
+        if not writer.turn(is_over=True):
+            time.sleep(LOOK_S)
+    # Threads that hang in a request are not waited for.
+    os._exit(NOT_WRITTEN if buffer.steps or buffer.dropped else 0)
+
+
+if __name__ == "__main__":
+    main()

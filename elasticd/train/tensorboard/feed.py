@@ -1,0 +1,209 @@
+"""Each commit's numbers on their way to the writer of event files.
+
+What is a number, or on the CPU, is read in the commit. What is on a device is gathered there and
+fetched five times a second, in one copy that nobody waits for; steps keep their order meanwhile.
+"""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import torch
+
+from elasticd.tensorboard.sender import Sender
+from elasticd.train import cuda
+from elasticd.train.tensorboard.histogram import counted
+
+__all__ = ["EventFeed"]
+
+FETCH_EVERY_S = 0.2
+WAITING_LIMIT = 4096
+"""Steps whose numbers are not here yet. A device that is so far behind stands still."""
+END_S = 1.0
+"""How long the numbers of the last steps are waited for when a generation is left."""
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """A commit; `values` is None until what is on a device has arrived."""
+
+    step: int
+    at_unix_s: float
+    names: tuple[str, ...]
+    parts: list[float | torch.Tensor]
+    """In the order of the names: numbers, or tensors on a device."""
+    is_histogram: bool = False
+    values: list[float] | None = None
+
+
+class _Fetch:
+    """One copy from devices, of all numbers of some steps."""
+
+    def __init__(self, steps: list[_Step]) -> None:
+        self._steps = steps
+        tensors: dict[torch.device, list[torch.Tensor]] = {}
+        for step in steps:
+            for part in step.parts:
+                if isinstance(part, torch.Tensor):
+                    tensors.setdefault(part.device, []).append(part)
+        self._copies: dict[torch.device, torch.Tensor] = {}
+        self._arrivals: list[Any] = []
+        for device, parts in tensors.items():
+            wide = torch.float32 if device.type == "mps" else torch.float64
+            row = torch.cat([part.reshape(-1).to(wide) for part in parts])
+            if device.type == "cuda":
+                place = torch.empty(row.shape, dtype=wide, pin_memory=True)
+                self._copies[device] = place.copy_(row, non_blocking=True)
+                self._arrivals.append(cuda.mark(device))
+            else:
+                self._copies[device] = row.cpu()
+
+    def is_here(self) -> bool:
+        return all(each.query() for each in self._arrivals)
+
+    def take(self) -> None:
+        """Give the steps their values."""
+        rows = {device: copy.tolist() for device, copy in self._copies.items()}
+        places = dict.fromkeys(rows, 0)
+        for step in self._steps:
+            step.values = []
+            for part in step.parts:
+                if isinstance(part, torch.Tensor):
+                    start = places[part.device]
+                    places[part.device] = start + part.numel()
+                    step.values += rows[part.device][start : start + part.numel()]
+                else:
+                    step.values.append(part)
+            step.parts = []
+
+
+class EventFeed:
+    """`commit` of the training thread, `poll` of another."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        say: Callable[[str], object] = sys.stderr.write,
+    ) -> None:
+        self._sender, self._say = sender, say
+        self._clock, self._wall_clock = clock, wall_clock
+        self._lock = Lock()
+        self._waiting: deque[_Step] = deque()
+        """In the order of the commits; those in `_fetch` first."""
+        self._fetch: _Fetch | None = None
+        self._fetch_s = 0.0
+        self._is_writer = self._has_failed = False
+
+    def begin(self, generation: int, rank: int, step: int) -> None:
+        """Be this rank of a generation, of which so many steps count."""
+        self._is_writer = rank == 0
+        self._sender.begin(generation, step, is_writer=self._is_writer)
+
+    def commit(
+        self,
+        step: int,
+        given: Mapping[str, float | torch.Tensor],
+        histograms: Mapping[str, torch.Tensor],
+    ) -> None:
+        """Take the numbers of a step; waits for no device."""
+        at_s = self._wall_clock()
+        if given:
+            parts = [_read(value) for value in given.values()]
+            self._take(_Step(step, at_s, tuple(given), parts))
+        if histograms and self._is_writer:
+            self._take_histograms(step, at_s, histograms)
+        if self._waiting and self._clock() >= self._fetch_s:
+            self._begin_fetch()
+
+    def poll(self) -> None:
+        """Send what has arrived, and say what the writer has to say."""
+        self._send_arrived()
+        for sentence in self._sender.poll():
+            if self._is_writer:
+                self._say(f"elasticd: TensorBoard: {sentence}\n")
+
+    def end(self) -> None:
+        """Leave the generation; the numbers of its last steps are waited for a little."""
+        until_s = self._clock() + END_S
+        if self._waiting:
+            self._begin_fetch()
+        while self._waiting and self._clock() < until_s:
+            self._send_arrived()
+            self._begin_fetch()
+            if self._waiting:
+                time.sleep(0.001)
+        with self._lock:
+            self._waiting.clear()
+            self._fetch = None
+        self._sender.end()
+
+    def _take(self, step: _Step) -> None:
+        """Send a step, or have it wait for its numbers and for the steps before it."""
+        parts = step.parts
+        if not self._waiting:
+            numbers = [part for part in parts if not isinstance(part, torch.Tensor)]
+            if len(numbers) == len(parts):
+                self._send(step, numbers)
+                return
+        with self._lock:
+            self._waiting.append(step)
+            if len(self._waiting) > WAITING_LIMIT and self._fetch is None:
+                self._waiting.popleft()
+
+    def _take_histograms(
+        self, step: int, at_s: float, histograms: Mapping[str, torch.Tensor]
+    ) -> None:
+        parts: list[float | torch.Tensor] = []
+        try:
+            for tensor in histograms.values():
+                row = counted(tensor)
+                parts += row.tolist() if row.device.type == "cpu" else [row]
+        except RuntimeError as exc:  # No memory on the device for what is only looked at.
+            if not self._has_failed:
+                self._has_failed = True
+                self._say(f"elasticd: TensorBoard: a histogram was left out: {exc}\n")
+            return
+        self._take(_Step(step, at_s, tuple(histograms), parts, is_histogram=True))
+
+    def _send(self, step: _Step, values: list[float]) -> None:
+        send = self._sender.histograms if step.is_histogram else self._sender.scalars
+        send(step.step, step.at_unix_s, step.names, values)
+
+    def _begin_fetch(self) -> None:
+        """Have all that waits copied; the training thread."""
+        with self._lock:
+            if self._fetch is None and self._waiting:
+                self._fetch = _Fetch(list(self._waiting))
+                self._fetch_s = self._clock() + FETCH_EVERY_S
+        self._send_arrived()
+
+    def _send_arrived(self) -> None:
+        with self._lock:
+            fetch = self._fetch
+            if fetch is None or not fetch.is_here():
+                return
+            fetch.take()
+            self._fetch = None
+            while self._waiting and (values := self._waiting[0].values) is not None:
+                self._send(self._waiting.popleft(), values)
+
+
+def _is_here(value: torch.Tensor) -> bool:
+    return value.device.type == "cpu"
+
+
+def _read(value: float | torch.Tensor) -> float | torch.Tensor:
+    """Read a number that is here; of one on a device return a copy."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if _is_here(value):
+        return float(value)
+    # A captured graph writes the next loss into the same place.
+    return value.detach().clone()
