@@ -9,10 +9,22 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Begin", "Histograms", "Message", "Scalars", "name_block", "names_of", "pack", "unpack"]
+__all__ = [
+    "Begin",
+    "Histograms",
+    "Message",
+    "Scalars",
+    "name_block",
+    "names_of",
+    "pack",
+    "pack_histograms",
+    "pack_scalars",
+    "unpack",
+]
 
 _HEAD = struct.Struct("<IB")
 _STEP = struct.Struct("<dqI")
+_STEP_HEAD = struct.Struct("<IBdqI")
 _BEGIN, _SCALARS, _HISTOGRAMS = 1, 2, 3
 LIMIT_BYTES = 64 << 20
 """A frame that says to be longer is none."""
@@ -66,16 +78,22 @@ def pack(message: Message) -> bytes:
     if isinstance(message, Begin):
         body = struct.pack("<qq", message.generation, message.step)
         return _HEAD.pack(len(body), _BEGIN) + body
-    kind = _SCALARS if isinstance(message, Scalars) else _HISTOGRAMS
-    values, names = message.values, message.names
-    body = b"".join(
-        (
-            _STEP.pack(message.at_unix_s, message.step, len(names)),
-            names,
-            struct.pack(f"<{len(values)}d", *values),
-        )
-    )
-    return _HEAD.pack(len(body), kind) + body
+    kind = pack_scalars if isinstance(message, Scalars) else pack_histograms
+    return kind(message.at_unix_s, message.step, message.names, message.values)
+
+
+def pack_scalars(at_unix_s: float, step: int, names: bytes, values: Sequence[float]) -> bytes:
+    """Return the frame of a `Scalars`; on the way of every step."""
+    size = _STEP.size + len(names) + 8 * len(values)
+    head = _STEP_HEAD.pack(size, _SCALARS, at_unix_s, step, len(names))
+    return head + names + struct.pack(f"<{len(values)}d", *values)
+
+
+def pack_histograms(at_unix_s: float, step: int, names: bytes, values: Sequence[float]) -> bytes:
+    """Return the frame of a `Histograms`."""
+    size = _STEP.size + len(names) + 8 * len(values)
+    head = _STEP_HEAD.pack(size, _HISTOGRAMS, at_unix_s, step, len(names))
+    return head + names + struct.pack(f"<{len(values)}d", *values)
 
 
 def unpack(heard: bytearray) -> list[Message]:

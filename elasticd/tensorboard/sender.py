@@ -16,10 +16,10 @@ from threading import Lock
 
 from elasticd.tensorboard.message import (
     Begin,
-    Histograms,
-    Scalars,
     name_block,
     pack,
+    pack_histograms,
+    pack_scalars,
 )
 
 __all__ = ["NAMES_LIMIT", "Sender"]
@@ -84,17 +84,15 @@ class Sender:
                 values = [values[index] for index in chosen]
             if not values:
                 return
-            self._add(
-                step, pack(Scalars(at_unix_s=at_unix_s, step=step, names=block, values=values))
-            )
+            self._add(step, pack_scalars(at_unix_s, step, block, values))
 
     def histograms(
         self, step: int, at_unix_s: float, names: tuple[str, ...], values: Sequence[float]
     ) -> None:
         """Send a step's histograms."""
-        message = Histograms(at_unix_s=at_unix_s, step=step, names=name_block(names), values=values)
+        frame = pack_histograms(at_unix_s, step, name_block(names), values)
         with self._lock:
-            self._add(step, pack(message))
+            self._add(step, frame)
 
     def poll(self) -> list[str]:
         """Send what could not be sent before; return what a person should be told now."""

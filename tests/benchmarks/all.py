@@ -29,6 +29,7 @@ QUICK = {
     "agent_cost": 1,
     "scrape": 50,
     "dashboard": 3,
+    "event_files": 200,
     "growth": 1,
     "inprocess_recovery": 4,
     "planned_leave": 1,

@@ -214,7 +214,7 @@ def _inner(training: Training) -> dict[str, Callable[[], object]]:
             "loader and ledger": loader,
             "end_commit of the guard": guard.end_commit,
             "reseed": state._reseed,
-            "scalars": lambda: given.set(given.checked({"loss": training.loss})),
+            "scalars": lambda: given.set(given.checked({"loss": training.loss}), 1, None),
             "session": tell,
         }
         if (kept := keep.collect())

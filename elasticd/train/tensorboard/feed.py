@@ -112,15 +112,15 @@ class EventFeed:
         given: Mapping[str, float | torch.Tensor],
         histograms: Mapping[str, torch.Tensor],
     ) -> None:
-        """Take the numbers of a step; waits for no device."""
-        at_s = self._wall_clock()
-        if given:
-            parts = [_read(value) for value in given.values()]
-            self._take(_Step(step, at_s, tuple(given), parts))
-        if histograms and self._is_writer:
-            self._take_histograms(step, at_s, histograms)
-        if self._waiting and self._clock() >= self._fetch_s:
-            self._begin_fetch()
+        """Take the numbers of a step; waits for no device, and fails no training."""
+        try:
+            self._take_numbers(step, given)
+            if histograms and self._is_writer:
+                self._take_histograms(step, histograms)
+            if self._waiting and self._clock() >= self._fetch_s:
+                self._begin_fetch()
+        except (RuntimeError, TypeError, ValueError) as exc:
+            self._fail(exc)  # No memory on the device for what is only looked at, for one.
 
     def poll(self) -> None:
         """Send what has arrived, and say what the writer has to say."""
@@ -144,33 +144,49 @@ class EventFeed:
             self._fetch = None
         self._sender.end()
 
-    def _take(self, step: _Step) -> None:
-        """Send a step, or have it wait for its numbers and for the steps before it."""
-        parts = step.parts
+    def _take_numbers(self, step: int, given: Mapping[str, float | torch.Tensor]) -> None:
+        if not given:
+            return
+        at_s, numbers = self._wall_clock(), []
         if not self._waiting:
-            numbers = [part for part in parts if not isinstance(part, torch.Tensor)]
-            if len(numbers) == len(parts):
-                self._send(step, numbers)
-                return
+            for value in given.values():
+                if isinstance(value, torch.Tensor):
+                    if not _is_here(value):
+                        break
+                    value = float(value)
+                numbers.append(value)
+        if len(numbers) == len(given):
+            self._sender.scalars(step, at_s, tuple(given), numbers)
+        else:
+            parts = [_read(value) for value in given.values()]
+            self._wait(_Step(step, at_s, tuple(given), parts))
+
+    def _take_histograms(self, step: int, histograms: Mapping[str, torch.Tensor]) -> None:
+        parts: list[float | torch.Tensor] = []
+        for tensor in histograms.values():
+            row = counted(tensor)
+            parts += row.tolist() if row.device.type == "cpu" else [row]
+        one = _Step(step, self._wall_clock(), tuple(histograms), parts, is_histogram=True)
+        numbers = [part for part in parts if not isinstance(part, torch.Tensor)]
+        if len(numbers) == len(parts) and not self._waiting:
+            self._send(one, numbers)
+        else:
+            self._wait(one)
+
+    def _wait(self, step: _Step) -> None:
+        """Have a step wait for its numbers, or for the steps before it."""
         with self._lock:
             self._waiting.append(step)
             if len(self._waiting) > WAITING_LIMIT and self._fetch is None:
                 self._waiting.popleft()
 
-    def _take_histograms(
-        self, step: int, at_s: float, histograms: Mapping[str, torch.Tensor]
-    ) -> None:
-        parts: list[float | torch.Tensor] = []
-        try:
-            for tensor in histograms.values():
-                row = counted(tensor)
-                parts += row.tolist() if row.device.type == "cpu" else [row]
-        except RuntimeError as exc:  # No memory on the device for what is only looked at.
-            if not self._has_failed:
-                self._has_failed = True
-                self._say(f"elasticd: TensorBoard: a histogram was left out: {exc}\n")
-            return
-        self._take(_Step(step, at_s, tuple(histograms), parts, is_histogram=True))
+    def _fail(self, exc: Exception) -> None:
+        with self._lock:
+            self._waiting.clear()
+            self._fetch = None
+        if not self._has_failed:
+            self._has_failed = True
+            self._say(f"elasticd: TensorBoard: numbers of a step were left out: {exc}\n")
 
     def _send(self, step: _Step, values: list[float]) -> None:
         send = self._sender.histograms if step.is_histogram else self._sender.scalars
@@ -196,7 +212,7 @@ class EventFeed:
 
 
 def _is_here(value: torch.Tensor) -> bool:
-    return value.device.type == "cpu"
+    return value.is_cpu
 
 
 def _read(value: float | torch.Tensor) -> float | torch.Tensor:
@@ -205,5 +221,7 @@ def _read(value: float | torch.Tensor) -> float | torch.Tensor:
         return value
     if _is_here(value):
         return float(value)
+    to_local = None if type(value) is torch.Tensor else getattr(value, "to_local", None)
+    local: torch.Tensor = value if to_local is None else to_local()  # Of a DTensor.
     # A captured graph writes the next loss into the same place.
-    return value.detach().clone()
+    return local.detach().clone()

@@ -165,7 +165,7 @@ def test_histograms_are_of_rank_zero_alone(feed: EventFeed, sent: Sent) -> None:
 def test_histogram_without_memory_is_left_out(
     feed: EventFeed, sent: Sent, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one sentence; the step and its numbers stay."""
+    """With one sentence; the step's numbers stay."""
 
     def fail(tensor: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("no memory")
@@ -174,7 +174,7 @@ def test_histogram_without_memory_is_left_out(
     for step in (1, 2):
         feed.commit(step, {"loss": 1.0}, {"w": torch.ones(2)})
     assert [each[0] for each in sent.sent] == [1, 2]
-    assert said == ["elasticd: TensorBoard: a histogram was left out: no memory\n"]
+    assert said == ["elasticd: TensorBoard: numbers of a step were left out: no memory\n"]
 
 
 def test_what_the_writer_says_is_said_by_rank_zero(
