@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.checkpoint.location import open_untried
+from elasticd.tensorboard.message import Scalars, name_block
+from elasticd.tensorboard.writer.buffer import Buffer
+from elasticd.tensorboard.writer.file_writer import FileWriter
 from tests.fixtures.cluster import SCRIPTS
 from tests.fixtures.event_reader import shown
 from tests.fixtures.local_run import LocalRun
+from tests.fixtures.s3 import moto_server, new_bucket
 
 STEPS = 24
 """Of three epochs of `tiny_elastic`."""
@@ -46,3 +51,35 @@ def test_restart_mode_shows_what_progress_was_told(local: LocalRun) -> None:
     ended = local.run(*flags, str(SCRIPTS / "told.py"), str(local.folder))
     assert ended.code == 0, ended.err
     assert steps(local, "told/1") == [*range(11, 21), *range(21, 31)]
+
+
+def test_bucket_is_read_by_tensorboard_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From S3, in which nothing is renamed and nothing grows."""
+    with moto_server() as endpoint_url:
+        place = new_bucket(endpoint_url, "events", monkeypatch)
+        told: list[str] = []
+        step = 0
+        for generation in (1, 2, 3):
+            buffer = Buffer(lambda: 0.0)
+            writer = FileWriter(
+                buffer,
+                lambda: open_untried(place.url, place.options),
+                folder="job",
+                uid="0123456789abcdef",
+                node=f"node-{generation}",
+                job="job",
+                tell=told.append,
+            )
+            part = buffer.begin(generation, step)
+            for each in range(step + 1, step + 11):
+                names, values = name_block(["loss"]), [float(generation)]
+                message = Scalars(at_unix_s=1.0, step=each, names=names, values=values)
+                buffer.take(part, message)
+            buffer.end(part)
+            assert writer.turn(), told
+            step += 8
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint_url)
+        found = shown(place.url)["job/1"]["loss"]
+    assert told == []
+    assert [each for each, _ in found] == list(range(1, 27))
+    assert [value for _, value in found] == [1.0] * 8 + [2.0] * 8 + [3.0] * 10

@@ -1,4 +1,4 @@
-"""The metrics of a job's keeper on this node, from the file that it writes.
+"""The metrics of a job's keeper on this node, and of its event writer, from the files they write.
 
 The file is in the job's run folder, which may be on a file system that hangs. So one thread of its
 own reads it, for which a scrape waits a moment: the rest of the metrics come all the same, and
@@ -21,7 +21,7 @@ __all__ = ["KeeperFiles", "Reading", "keeper_samples"]
 
 READ_TIMEOUT_S = 0.5
 SIZE_LIMIT = 1 << 16
-_KEEPERS = {m.name: m for m in CATALOG if m.exporter is Exporter.KEEPER}
+_KEEPERS = {m.name: m for m in CATALOG if m.exporter in (Exporter.KEEPER, Exporter.WRITER)}
 
 
 class Reading:
@@ -46,7 +46,7 @@ class KeeperFiles:
         self._reader: Thread | None = None
         self._last: Reading | None = None
         self._lock = Lock()
-        self._known: dict[JobName, tuple[str, tuple[Sample, ...]]] = {}
+        self._known: dict[Path, tuple[str, tuple[Sample, ...]]] = {}
 
     def begin(self) -> Reading | None:
         """Read the files of last time already: who asks is about to wait for something else."""
@@ -77,13 +77,13 @@ class KeeperFiles:
         while True:
             reading = self._asked.get()
             found: list[Sample] = []
-            lines: dict[JobName, tuple[str, tuple[Sample, ...]]] = {}
+            lines: dict[Path, tuple[str, tuple[Sample, ...]]] = {}
             for job, path in reading.files:
                 text = _text(path)
-                known = self._known.get(job)
+                known = self._known.get(path)
                 if known is None or known[0] != text:
                     known = (text, tuple(keeper_samples(job, text)))
-                lines[job] = known
+                lines[path] = known
                 found += known[1]
             self._known = lines
             reading.found = tuple(found)

@@ -37,8 +37,12 @@ class Scrape:
         samples: list[Sample] = [*node_samples(self._node(), readings), *process_samples()]
         for job in readings.jobs:
             samples += job_samples(job)
-        kept = [job.spec for job in readings.jobs if job.spec.checkpoint is not None]
-        samples += self._keepers.samples([(s.name, self._keeper_path(s)) for s in kept], begun)
+        specs = [job.spec for job in readings.jobs]
+        files = [(s.name, self._path(s, "keeper")) for s in specs if s.checkpoint is not None]
+        files += [
+            (s.name, self._path(s, "tensorboard")) for s in specs if s.tensorboard is not None
+        ]
+        samples += self._keepers.samples(files, begun)
         return Answer(body=exposition(samples), content_type=CONTENT_TYPE)
 
     def _node(self) -> NodeReading:
@@ -53,7 +57,7 @@ class Scrape:
             requests=Histogram(*requests.read()) if requests is not None else None,
         )
 
-    def _keeper_path(self, spec: JobSpec) -> Path:
+    def _path(self, spec: JobSpec, process: str) -> Path:
         settings = self._sources.settings
         folder = self._sources.log_folders.get(spec.name, settings.run_folder)
-        return folder / spec.name / "agents" / f"{settings.node}.keeper.prom"
+        return folder / spec.name / "agents" / f"{settings.node}.{process}.prom"

@@ -132,7 +132,8 @@ class WriterProcess:
         """Start it; the lock is held."""
         wanted, listener = self._spec.tensorboard, self._listener
         assert wanted is not None and listener is not None
-        with open_log(self._folder / "agents" / f"{self._node}.tensorboard.log") as out:
+        log_path = self._folder / "agents" / f"{self._node}.tensorboard.log"
+        with open_log(log_path) as out:
             process = self._children.start(
                 lambda: subprocess.Popen(
                     [sys.executable, "-m", "elasticd.tensorboard.writer", self._name],
@@ -153,6 +154,7 @@ class WriterProcess:
             "uid": self._spec.uid,
             "node": self._node,
             "listener": listener.fileno(),
+            "metrics_path": str(log_path.with_suffix(".prom")),
             "linger_s": AWAITED_LINGER_S if self._spec.is_local else LINGER_S,
         }
         assert process.stdin is not None

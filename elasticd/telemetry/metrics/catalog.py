@@ -93,6 +93,10 @@ def _of_keeper(name: str, kind: Kind, help: str, *, unit: Unit = Unit.NONE) -> M
     return _metric(Exporter.KEEPER, name, kind, help, _JOB, unit=unit)
 
 
+def _of_writer(name: str, kind: Kind, help: str) -> Metric:
+    return _metric(Exporter.WRITER, f"elasticd_tensorboard_{name}", kind, help, _JOB)
+
+
 CATALOG: tuple[Metric, ...] = (
     # --- a node -------------------------------------------------------------------------------
     _of_node("elasticd_build_info", _GAUGE, "Always 1; says which version runs.", _VERSION),
@@ -249,6 +253,14 @@ CATALOG: tuple[Metric, ...] = (
         _COUNTER,
         "Tries to send a share to the next node that failed.",
     ),
+    # --- its event files ----------------------------------------------------------------------
+    _of_writer("files_total", _COUNTER, "Event files that this writer wrote."),
+    _of_writer(
+        "dropped_steps_total",
+        _COUNTER,
+        "Steps that were left out: there was no room for more while the storage was away.",
+    ),
+    _of_writer("unwritten_steps", _GAUGE, "Steps that this writer keeps, and that are in no file."),
 )
 
 _BY_NAME = {metric.name: metric for metric in CATALOG}

@@ -19,6 +19,7 @@ _TITLES = {
     Exporter.SERVING: "Of a job, as it goes",
     Exporter.HOLDING: "Where the time of a job's slots went",
     Exporter.KEEPER: "Of a job's checkpoints",
+    Exporter.WRITER: "Of a job's event files",
 }
 
 

@@ -21,6 +21,7 @@ from elasticd.telemetry.log import configure
 from elasticd.tensorboard.writer.buffer import Buffer
 from elasticd.tensorboard.writer.connections import Connections
 from elasticd.tensorboard.writer.file_writer import LOOK_S, FileWriter
+from elasticd.tensorboard.writer.metrics import MetricsFile
 
 NOT_WRITTEN = 3
 """The exit code that says that steps were lost."""
@@ -40,6 +41,8 @@ class Settings:
     node: str
     listener: int
     """Descriptor of the socket that workers connect to."""
+    metrics_path: str = ""
+    """A file for Prometheus' textfile collector, `*.prom`; empty: none."""
     linger_s: float = 60.0
     """How long to go on when the agent has gone."""
 
@@ -63,6 +66,7 @@ def main() -> None:
         job=settings.job,
         tell=connections.tell,
     )
+    MetricsFile(settings.job, settings.metrics_path, buffer, writer).start()
     connections.start()
     ended = Event()
 

@@ -221,7 +221,5 @@ def _read(value: float | torch.Tensor) -> float | torch.Tensor:
         return value
     if _is_here(value):
         return float(value)
-    to_local = None if type(value) is torch.Tensor else getattr(value, "to_local", None)
-    local: torch.Tensor = value if to_local is None else to_local()  # Of a DTensor.
     # A captured graph writes the next loss into the same place.
-    return local.detach().clone()
+    return value.detach().clone()

@@ -10,6 +10,7 @@ from elasticd.checkpoint.bucket import Bucket, Data
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.forwarding_bucket import ForwardingBucket
 from elasticd.errors import Refused, Unavailable
+from elasticd.telemetry.metrics.exposition import parsed
 from elasticd.tensorboard.message import Scalars, name_block
 from elasticd.tensorboard.writer import buffer as buffer_module
 from elasticd.tensorboard.writer.buffer import Buffer, Part
@@ -20,6 +21,7 @@ from elasticd.tensorboard.writer.file_writer import (
     FileWriter,
     interval_s,
 )
+from elasticd.tensorboard.writer.metrics import MetricsFile
 from tests.fixtures.event_reader import Shown, multiplexer, shown, shown_by_server
 
 LOSS = name_block(["loss"])
@@ -242,6 +244,14 @@ def test_what_has_no_room_is_dropped_and_counted(
     there = one.buffer.steps
     assert one.buffer.dropped == 2000 - there > 0
     assert len(one.told) == 2
+    path = tmp_path / "node.tensorboard.prom"
+    MetricsFile("job", str(path), one.buffer, one.writer).write()
+    said = {name: value for name, _, value in parsed(path.read_text())}
+    assert said == {
+        "elasticd_tensorboard_files_total": 0.0,
+        "elasticd_tensorboard_dropped_steps_total": 2000.0 - there,
+        "elasticd_tensorboard_unwritten_steps": there,
+    }
     storage.is_away = False
     one.flush()
     one.take(part, 3000)

@@ -10,6 +10,7 @@ from typing import Any
 import elasticd
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, NodeId, Slot
+from elasticd.records.tensorboard import TensorBoardSpec
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import StoreSettings
 from elasticd.store.request_times import RequestTimes
@@ -39,7 +40,9 @@ class Scene:
         self.answers = True
         self.refused = 0
         checkpoint = CheckpointSpec(url="s3://b/x", owner="o")
-        self.spec = replace(spec_of(name=JobName("own")), checkpoint=checkpoint)
+        events = TensorBoardSpec(url="s3://b/y", folder="own")
+        own = spec_of(name=JobName("own"))
+        self.spec = replace(own, checkpoint=checkpoint, tensorboard=events)
         meter = self.meters.open(self.spec)
         told = Told()
         told.tell(ev.SlotsGranted(slots=(Slot(0),)))
@@ -102,6 +105,17 @@ def test_keepers_metrics_come_with_it(tmp_path: Path) -> None:
     path = scene.run_folder / "own" / "agents" / "a.keeper.prom"
     path.parent.mkdir(parents=True)
     path.write_text('elasticd_checkpoint_saved_total{job_name="own"} 4\n')
+    assert scene.value("checkpoint_saved_total", "own") == 4
+
+
+def test_event_writers_metrics_come_with_it(tmp_path: Path) -> None:
+    """Beside those of the keeper."""
+    scene = Scene(tmp_path)
+    folder = scene.run_folder / "own" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "a.keeper.prom").write_text("elasticd_checkpoint_saved_total 4\n")
+    (folder / "a.tensorboard.prom").write_text("elasticd_tensorboard_dropped_steps_total 7\n")
+    assert scene.value("tensorboard_dropped_steps_total", "own") == 7
     assert scene.value("checkpoint_saved_total", "own") == 4
 
 
