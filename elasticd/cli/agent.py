@@ -27,6 +27,8 @@ __all__ = ["agent", "agent_settings", "default_node_id"]
 LEAST_LEASE_TTL_S = 2.0
 """What etcd grants at least, with its default election timeout."""
 DAY_S = 86400.0
+LOG_LINES_KEPT = 2_000
+"""Of the agent's own log, in memory for `elasticd bundle`: half a megabyte."""
 LAST_PORT = 65535
 PR_SET_PDEATHSIG = 1
 
@@ -73,7 +75,7 @@ def agent(**values: Any) -> int:
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
-    log.configure(_is_log_json(values, environ), level, has_thread=True)
+    log.configure(_is_log_json(values, environ), level, has_thread=True, lines_kept=LOG_LINES_KEPT)
     if settings.store.password:
         hide_from_user()
     from elasticd_agent.main import run

@@ -176,6 +176,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag(name="redirects", short="r", metavar="0-3|R:0-3,...", help="Streams to files only."),
     Flag(name="tee", short="t", metavar="0-3|R:0-3,...", help="Streams of all ranks to show too."),
     Flag(name="local-ranks-filter", metavar="R,...", help="Show these local ranks of each node."),
+    _own(
+        "bundle",
+        "When the job fails, pack into this folder or file what shows why (`elasticd bundle`).",
+        "URL",
+    ),
     _own("json", "State changes and summary as JSON lines.", is_switch=True),
     _own("quiet", "No state changes, only the workers' output and a failure.", is_switch=True),
     _own("dry-run", "Print the JobSpec and start nothing.", is_switch=True),

@@ -2,8 +2,8 @@
 
 import signal
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from elasticd.cli.progress.reporter import Reporter
 from elasticd.cli.request import RunRequest
 from elasticd.cli.screen import Screen
 from elasticd.cli.secrecy import hide_from_user
+from elasticd.cli.source import Source, open_run
 from elasticd.control import jobs
 from elasticd.control.archive import archive, last_records
 from elasticd.control.etcd_guard import EtcdGuard
@@ -31,6 +32,7 @@ from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
+from elasticd.records.reason import Phase
 from elasticd.store.api import KeyValue, Store, StoreSettings
 from elasticd.store.embedded import EmbeddedEtcd
 from elasticd.store.private_folder import private_folder
@@ -91,6 +93,7 @@ class Foreground:
             jobs.submit(store, self._keys, self._spec)
             status, report = self._follow(store, folder=folder, etcd=etcd)
         self._conclude(status, report, str(folder.path))
+        self._bundle(status, lambda: open_run(folder))
         return exit_code(status, self._interrupt.number)
 
     def join(self) -> int:
@@ -115,6 +118,7 @@ class Foreground:
             self._agents.start([self._call(node, self._request.store, self._own_environ())])
             status, report = self._follow(store)
         self._conclude(status, report, str(folder.path))
+        self._bundle(status, self._cluster, host=node)
         return exit_code(status, self._interrupt.number)
 
     def submit(self) -> int:
@@ -134,6 +138,7 @@ class Foreground:
             fetch = HttpFetch(self._request.store)
             status, report = self._follow(store, fetch=fetch)
         self._conclude(status, report, f"on the nodes; `elasticd logs {name}` reads them")
+        self._bundle(status, self._cluster)
         return exit_code(status, self._interrupt.number)
 
     # --- private ------------------------------------------------------------------------------
@@ -265,6 +270,34 @@ class Foreground:
         if report is not None:
             self._screen.summary(replace(report, status=status), logs)
         self._screen.failure(status)
+
+    def _bundle(
+        self,
+        status: JobStatus,
+        opened: Callable[[], AbstractContextManager[Source]],
+        *,
+        host: str = "",
+    ) -> None:
+        """Pack what shows why the job failed, if it did and that was wished for."""
+        place = self._request.bundle
+        if place is None or status.phase is not Phase.FAILED:
+            return
+        from elasticd.cli.bundle.failed_run import bundle_failed
+
+        for name in self._request.signals:
+            # The job is over: who is tired of waiting gives up the bundle alone.
+            if signal.getsignal(signal.Signals[name]) is not signal.SIG_IGN:
+                signal.signal(signal.Signals[name], signal.default_int_handler)
+        bundle_failed(opened, self._spec, place, self._screen, self._environ, host=host)
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Source]:
+        settings = self._request.store
+        assert settings is not None
+        with closing(open_store(settings, self._keys)) as store:
+            yield Source(
+                store=store, keys=self._keys, run_folder=self._run_folder, settings=settings
+            )
 
     def _local_calls(self, settings: StoreSettings) -> list[AgentCall]:
         count, slots = self._request.local_agents, self._request.slots

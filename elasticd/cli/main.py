@@ -29,6 +29,10 @@ COMMANDS = {
     "top": ("elasticd.cli.views.top:top", "Watch jobs and nodes in the terminal."),
     "dashboard": ("elasticd.cli.views.dashboard:dashboard", "Show all of that in the browser."),
     "why": ("elasticd.cli.why.command:why", "Tell what changed in a job, why, and what it cost."),
+    "bundle": (
+        "elasticd.cli.bundle.command:bundle",
+        "Pack what a colleague needs to find the cause.",
+    ),
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),
     "attach": ("elasticd.cli.jobs.attach:attach", "Follow a job that runs already."),
     "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elasticd.bundle.destination import Destination, destination_of
 from elasticd.cli import number
 from elasticd.cli.connect import cluster_of, log_dir_of
 from elasticd.cli.flags import layered, parse_known
@@ -72,6 +73,8 @@ class RunRequest:
     tensorboard: TensorBoardSpec | None = None
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
+    bundle: Destination | None = None
+    """Where a bundle goes when the job fails; None: there is none."""
     is_detached: bool = False
     is_json: bool = False
     is_quiet: bool = False
@@ -219,6 +222,7 @@ def read_request(
                 parse_filter(values["local_ranks_filter"]) if values["local_ranks_filter"] else None
             ),
         ),
+        bundle=_bundle(values),
         is_detached=_detached(values, mode),
         is_json=values["json"],
         is_quiet=values["quiet"],
@@ -327,6 +331,17 @@ def _detached(values: Mapping[str, Any], mode: Mode) -> bool:
     if values["detach"] and mode is not Mode.SUBMIT:
         raise CallError("--detach needs daemons to run the job: give --etcd, without --join.")
     return bool(values["detach"])
+
+
+def _bundle(values: Mapping[str, Any]) -> Destination | None:
+    if not values["bundle"]:
+        return None
+    if values["detach"]:
+        raise CallError(
+            "--bundle is for a call that waits for the job's end: leave --detach out, or call "
+            "`elasticd bundle` when it has failed."
+        )
+    return destination_of(values["bundle"], "--bundle")
 
 
 def _notes(values: Mapping[str, Any], conf: Mapping[str, str], mode: Mode) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from elasticd.bundle.destination import check_writable
 from elasticd.cli.agent import make_folder
 from elasticd.cli.flags import CONTEXT, parameters
 from elasticd.cli.place import cpu_count, gpu_count, submitter
@@ -53,6 +54,8 @@ def _run(**values: Any) -> int:
         for note in request.notes:
             click.echo(f"note: {note}", err=True)
         return 0
+    if request.bundle is not None:
+        check_writable(request.bundle, "--bundle")
     # Only now what costs: grpc, the processes, the terminal.
     from elasticd.cli.foreground import Foreground
 

@@ -8,6 +8,7 @@ workers wrote stands in their files anyway.
 import json
 import select
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -104,6 +105,14 @@ class Screen:
         if status.failure is not None:
             for text in words.failure_lines(status.failure):
                 self.line(text)
+
+    def bundled(self, lines: Sequence[str], plain: Mapping[str, object]) -> None:
+        """Tell of the bundle of a job that failed, or why there is none; with --quiet too."""
+        if self._is_json:
+            self._json("run.bundled", plain)
+            return
+        for text in lines:
+            self.line(text)
 
     def _json(self, event: str, plain: object) -> None:
         self._put(sys.stderr, json.dumps({"event": event, "data": plain}).encode() + b"\n")

@@ -15,7 +15,7 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Store, StoreSettings
 from elasticd.store.memory import MemoryStore
 
-__all__ = ["Source", "job_source", "sources"]
+__all__ = ["Source", "job_source", "open_run", "sources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def job_source(values: Values, job: str | None) -> Iterator[tuple[Source, JobNam
             (f"There is no local run {name!r} in {run_folder}" if name else _nothing(run_folder))
             + f" (there are: {known}); for a cluster's jobs give --etcd, for others --log-dir."
         )
-    with _open(found) as source:
+    with open_run(found) as source:
         yield source, found.job
 
 
@@ -89,7 +89,13 @@ def sources(values: Values) -> Iterator[list[Source]]:
 
 
 @contextmanager
-def _open(folder: JobFolder) -> Iterator[Source]:
+def open_run(folder: JobFolder) -> Iterator[Source]:
+    """Open the records of a local run, that goes on or is over.
+
+    Raises:
+        NotFound: it kept none.
+        Unavailable: its etcd does not answer.
+    """
     source = _connect(folder)
     try:
         yield source

@@ -11,7 +11,7 @@ from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import KeyValue, Put, Store, Txn
 
-__all__ = ["archive", "last_records", "load", "records_of"]
+__all__ = ["archive", "archive_text", "last_records", "load", "records_of"]
 
 SCHEMA = 1
 LAST_TRIES = 2
@@ -48,12 +48,18 @@ def archive(items: Iterable[KeyValue], path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    records = {item.key: json.loads(decompressed(item.value, item.key)) for item in items}
+    text = archive_text(items)
     partial = path.with_suffix(".partial")
     # It holds the values of --env.
     with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        json.dump({"schema": SCHEMA, "records": records}, file, indent=1)
+        file.write(text)
     partial.rename(path)
+
+
+def archive_text(items: Iterable[KeyValue]) -> str:
+    """Return what such a file has in it."""
+    records = {item.key: json.loads(decompressed(item.value, item.key)) for item in items}
+    return json.dumps({"schema": SCHEMA, "records": records}, indent=1)
 
 
 def load(path: Path, store: Store) -> None:

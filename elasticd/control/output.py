@@ -123,7 +123,19 @@ class HttpFetch:
         answer = self._ask(node, path, limit_bytes)
         return answer[0] if answer is not None else None
 
+    def answer(self, node: Node, path: str, limit_bytes: int) -> tuple[int, bytes] | None:
+        """Give the status and the body of an answer, whatever it is; None: no answer."""
+        found = self._reply(node, path, limit_bytes)
+        return found[:2] if found is not None else None
+
     def _ask(self, node: Node, path: str, limit_bytes: int) -> tuple[bytes, Message] | None:
+        found = self._reply(node, path, limit_bytes)
+        if found is None:
+            return None
+        status, body, headers = found
+        return (body, headers) if status == http.client.OK else (b"", Message())
+
+    def _reply(self, node: Node, path: str, limit_bytes: int) -> tuple[int, bytes, Message] | None:
         where = (node.address, node.http_port)
         if not node.http_port:
             return None
@@ -136,7 +148,7 @@ class HttpFetch:
         except (OSError, http.client.HTTPException):
             connection.close()
             return None
-        return (body, answer.headers) if answer.status == http.client.OK else (b"", Message())
+        return answer.status, body, answer.headers
 
     def close(self) -> None:
         for connection in self._connections.values():

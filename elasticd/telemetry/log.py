@@ -22,9 +22,13 @@ finally:
     if _RICH is None:
         del sys.modules["rich"]
 
-from elasticd.telemetry.log_thread import LogThread  # noqa: E402 - after the import without rich
+from elasticd.telemetry.log_ring import LogRing  # noqa: E402 - after the import without rich
+from elasticd.telemetry.log_thread import LogThread  # noqa: E402
 
-__all__ = ["bind", "configure", "get_logger", "open_log"]
+__all__ = ["bind", "configure", "get_logger", "open_log", "recent_lines"]
+
+_ring = LogRing(0)
+"""Of what was configured last."""
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -35,12 +39,16 @@ def configure(
     stream: TextIO | None = None,
     *,
     has_thread: bool = False,
+    lines_kept: int = 0,
 ) -> None:
     """Send the log to stderr; `is_json` None: as JSON unless stderr is a terminal.
 
     `has_thread`: whoever logs never waits for stderr, since another thread writes. What was logged
-    just before the process is killed may be missing then.
+    just before the process is killed may be missing then. `lines_kept`: so many of the newest lines
+    stay in memory for `recent_lines`.
     """
+    global _ring
+    _ring = ring = LogRing(lines_kept)
     target = stream if stream is not None else sys.stderr
     if target is None:  # It was closed when this process began.
         target = open(os.devnull, "w")  # noqa: SIM115  # As long as the process, like stderr.
@@ -65,9 +73,17 @@ def configure(
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=_Lines(target, is_json=is_json, has_thread=has_thread),
+        logger_factory=_Lines(target, ring, is_json=is_json, has_thread=has_thread),
         cache_logger_on_first_use=False,
     )
+
+
+def recent_lines() -> list[str]:
+    """Return the newest lines that were logged, the oldest of them first; any thread.
+
+    They are there also where stderr takes none of them.
+    """
+    return _ring.lines()
 
 
 def open_log(path: Path) -> BinaryIO:
@@ -90,8 +106,8 @@ class _Lines:
     lines are missing is said as soon as one can be written again.
     """
 
-    def __init__(self, target: TextIO, *, is_json: bool, has_thread: bool) -> None:
-        self._target, self._is_json = target, is_json
+    def __init__(self, target: TextIO, ring: LogRing, *, is_json: bool, has_thread: bool) -> None:
+        self._target, self._ring, self._is_json = target, ring, is_json
         self._lock = Lock()
         self._lost = 0
         self._thread = LogThread(self._write) if has_thread else None
@@ -101,6 +117,7 @@ class _Lines:
         return self
 
     def write(self, line: str) -> None:
+        self._ring.add(line)
         if self._thread is not None:
             self._thread.put(line)
         else:

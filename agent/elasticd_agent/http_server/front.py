@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from elasticd.records.ids import JobName
 from elasticd.store.api import Store
 from elasticd.store.request_times import RequestTimes
+from elasticd.telemetry.log import recent_lines
 from elasticd_agent.courier import Courier
 from elasticd_agent.http_server.answer import ANSWER_TIMEOUT_S, Answer, Route
 from elasticd_agent.http_server.discovery import Discovery
@@ -24,6 +25,7 @@ from elasticd_agent.registration import Registration
 from elasticd_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
+    from elasticd_agent.http_server.bundle import BundleFiles
     from elasticd_agent.metrics.job_meters import Readings
     from elasticd_agent.metrics.scrape import Scrape
 
@@ -62,6 +64,8 @@ class HttpFront:
             requests=requests,
         )
         self._scrape: Scrape | None = None
+        self._settings, self._log_folders = settings, log_folders
+        self._bundle: BundleFiles | None = None
         probes = Probes(
             busy_s=lambda: inbox.busy_s,
             is_ready=lambda: not registration.is_fenced,
@@ -74,6 +78,7 @@ class HttpFront:
             ProgressAnswers(progress),
             probes,
             self._scraped,
+            self._bundled,
             Discovery(store.list, settings.cluster, is_tls=has_tls),
         )
         self._servers = [HttpServer(listener, routes)]
@@ -93,3 +98,17 @@ class HttpFront:
 
             self._scrape = Scrape(self._sources)
         return self._scrape.answer()
+
+    def _bundled(self, path: str, query: str) -> Answer | None:
+        if not path.startswith("/v1/bundle/"):
+            return None
+        if self._bundle is None:
+            from elasticd_agent.http_server.bundle import BundleFiles
+
+            self._bundle = BundleFiles(
+                self._settings.run_folder,
+                self._log_folders,
+                log_lines=recent_lines,
+                password=self._settings.store.password,
+            )
+        return self._bundle(path, query)

@@ -21,7 +21,7 @@ from elasticd.records.member import Node
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 
-__all__ = ["status"]
+__all__ = ["show_job", "status", "status_plain"]
 
 PROPOSERS = 3
 TROUBLE_TIMEOUT_S = 1.0
@@ -68,7 +68,7 @@ def _show_list(
     if is_running:
         found = [report for report in found if not report.status.phase.is_final]
     if is_json:
-        click.echo(json.dumps([_plain(report) for report in found], indent=indent))
+        click.echo(json.dumps([status_plain(report) for report in found], indent=indent))
     elif not found:
         click.echo("No job is running." if is_running else "There are no jobs.")
     else:
@@ -87,9 +87,9 @@ def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | 
         trouble = _trouble(source, report)
     if is_json:
         more = {"progress": to_plain(ranks), "trouble": trouble}
-        click.echo(json.dumps({**_plain(report), **more}, indent=indent))
+        click.echo(json.dumps({**status_plain(report), **more}, indent=indent))
     else:
-        _show_job(report, ranks)
+        show_job(report, ranks)
         if trouble:
             click.echo(trouble)
     return not report.status.phase.is_final
@@ -109,7 +109,8 @@ def _trouble(source: Source, report: JobReport) -> str:
     return ""
 
 
-def _plain(report: JobReport) -> dict[str, object]:
+def status_plain(report: JobReport) -> dict[str, object]:
+    """Return a job for JSON."""
     return {
         "job": report.spec.name,
         "spec": to_plain(report.spec),
@@ -140,7 +141,8 @@ def _job_row(report: JobReport) -> tuple[str, ...]:
     )
 
 
-def _show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
+def show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
+    """Print where one job stands."""
     spec, current = report.spec, report.status
     command = " ".join((spec.entry, *spec.args))
     click.echo(f"job {spec.name}: {current.phase}, generation {current.generation}")

@@ -21,7 +21,7 @@ from elasticd.errors import CallError
 from elasticd.records.codec import to_plain
 from elasticd.records.progress import RankProgress
 
-__all__ = ["why"]
+__all__ = ["change_plain", "tell_why", "why"]
 
 
 @click.command()
@@ -58,18 +58,19 @@ def why(
         plain = {
             "job": name,
             "status": to_plain(report.status),
-            "changes": [_change_plain(change) for change in report.changes],
+            "changes": [change_plain(change) for change in report.changes],
             "late": to_plain(report.late),
             "progress": to_plain(ranks),
             "account": report.time.plain if report.time is not None else None,
         }
         click.echo(json.dumps(plain, indent=2))
     else:
-        _tell(report, ranks)
+        tell_why(report, ranks)
     return 0
 
 
-def _tell(report: JobReport, ranks: Sequence[RankProgress]) -> None:
+def tell_why(report: JobReport, ranks: Sequence[RankProgress]) -> None:
+    """Print it."""
     for line in words.unkept_lines(report):
         click.echo(line)
     for change in report.changes:
@@ -114,7 +115,8 @@ def _write(text: str, path: str, what: str, flag: str) -> None:
         ) from exc
 
 
-def _change_plain(change: Change) -> object:
+def change_plain(change: Change) -> object:
+    """Return a change for JSON, with its sums."""
     plain = to_plain(change)
     assert isinstance(plain, dict)
     return {**plain, "total_s": change.total_s, "slot_s": round(change.slot_s, 2)}

@@ -1,0 +1,70 @@
+"""Asks one node's agent for what a bundle needs of it.
+
+An agent that does not answer is asked once: what stands in front of a person who waits is at most
+one time-out for each node, whatever the number of questions.
+"""
+
+import json
+from contextlib import suppress
+from urllib.parse import quote
+
+from elasticd.bundle.job_files import JobFile
+from elasticd.control.output import HttpFetch
+from elasticd.records.codec import from_plain
+from elasticd.records.ids import JobName
+from elasticd.records.member import Node
+from elasticd.store.api import StoreSettings
+
+__all__ = ["AgentClient"]
+
+TIMEOUT_S = 4.0
+ANSWER_LIMIT_BYTES = 8 << 20
+"""What an agent gives in one answer is less: the rest would be nonsense."""
+
+
+class AgentClient:
+    """Of one node and job; used by one thread."""
+
+    def __init__(self, node: Node, job: JobName, settings: StoreSettings | None) -> None:
+        self._node, self._job = node, job
+        self._fetch = HttpFetch(settings, TIMEOUT_S)
+        self.is_silent = False
+        """It did not answer, and is not asked again."""
+
+    def list(self) -> list[JobFile] | None:
+        """Return the job's files there; None: it does not give them, or does not answer."""
+        body = self._get(f"/v1/bundle/jobs/{self._job}")
+        if not body:
+            return None
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            found: tuple[JobFile, ...] = from_plain(tuple[JobFile, ...], json.loads(body))
+            return list(found)
+        return None
+
+    def end(self, name: str, limit_bytes: int) -> bytes | None:
+        """Return the end of one of them; None: it is not there any more, or nobody answers."""
+        return self._get(f"/v1/bundle/jobs/{self._job}/{quote(name)}?bytes={limit_bytes}")
+
+    def log(self) -> bytes | None:
+        """Return the newest lines of the agent's own log; None: it does not give them."""
+        return self._get("/v1/bundle/agent.log")
+
+    def versions(self) -> bytes | None:
+        """Return what is installed there, as JSON; None: it does not say."""
+        return self._get("/v1/bundle/versions")
+
+    def metrics(self) -> bytes | None:
+        """Return its metrics in Prometheus' text format; None: it does not give them."""
+        return self._get("/metrics")
+
+    def close(self) -> None:
+        self._fetch.close()
+
+    def _get(self, path: str) -> bytes | None:
+        if self.is_silent:
+            return None
+        body = self._fetch.answer(self._node, path, ANSWER_LIMIT_BYTES)
+        if body is None:
+            self.is_silent = True
+            return None
+        return body[1] if body[0] == 200 else None

@@ -1,0 +1,101 @@
+"""Where a bundle goes: a folder or a file, here or anywhere that fsspec reaches."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticd.checkpoint.bucket import Missing
+from elasticd.checkpoint.location import checked_url, open_untried
+from elasticd.checkpoint.retry import Policy, Retrying
+from elasticd.errors import CallError, ElasticdError
+
+__all__ = ["Destination", "check_writable", "destination_of", "write"]
+
+SUFFIXES = (".tar.gz", ".tgz")
+PATIENCE = Policy(limit_s=20.0)
+"""A person waits, and may call again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    folder: str
+    """URL of the folder."""
+    name: str = ""
+    """Of the file; empty: it is given one."""
+
+    def named(self, name: str) -> "Destination":
+        """Return the same with a name for the file, if it has none."""
+        return self if self.name else Destination(folder=self.folder, name=name)
+
+    @property
+    def url(self) -> str:
+        """For people: a path where it is one."""
+        between = "" if self.folder.endswith("/") else "/"
+        return f"{self.folder}{between}{self.name}".removeprefix("file://")
+
+
+def destination_of(text: str, flag: str) -> Destination:
+    """Read a URL or a path: one that ends with .tar.gz or .tgz is the file, others are folders.
+
+    Raises:
+        CallError: it names nothing, is of no known kind, or holds credentials.
+    """
+    is_file = text.endswith(SUFFIXES)
+    url = checked_url(text, flag=flag)
+    if not is_file:
+        return Destination(folder=url)
+    folder, _, name = url.rpartition("/")
+    if folder == "file://":
+        folder = "file:///"
+    elif folder.endswith(":/"):
+        raise CallError(f"{flag} {text} names no bucket: give {folder}/BUCKET/{name}.")
+    return Destination(folder=folder, name=name)
+
+
+def check_writable(place: Destination, flag: str) -> None:
+    """See that a folder of this machine can be written; what is elsewhere is not asked.
+
+    Raises:
+        CallError: it cannot; says why.
+    """
+    if not place.folder.startswith("file://"):
+        return
+    folder = Path(place.folder.removeprefix("file://") or "/")
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "no permission to write there" if there.is_dir() else f"{there} is a file"
+        raise CallError(f"{flag} {folder} cannot be written ({why}): choose another place.")
+
+
+def write(
+    place: Destination, data: bytes, options: Mapping[str, Any], environ: Mapping[str, str]
+) -> None:
+    """Write it, over an older one of the name, whole or not at all.
+
+    Raises:
+        CallError, Unavailable: it cannot be; says why.
+    """
+    try:
+        bucket = Retrying(open_untried(place.folder, options, environ), PATIENCE)
+        with _private(place):
+            bucket.replace(place.name, data)
+    except Missing as exc:
+        raise CallError(f"No bundle was written: {exc}") from exc
+    except ElasticdError as exc:
+        raise type(exc)(f"No bundle was written: {exc}") from exc
+
+
+@contextmanager
+def _private(place: Destination) -> Iterator[None]:
+    """Have what is written on this machine be its owner's alone: it holds logs."""
+    if not place.folder.startswith("file://"):
+        yield
+        return
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,191 @@
+"""Takes secrets out of what is written down: those that are known, and what has their form. Pure.
+
+A known secret is looked for as it is and in the spellings in which programs print text (JSON, URL,
+HTML, `repr`). What is not known is found by its form alone: a password in a URL, a token that
+follows `Bearer`, a private key. A value that a script prints in a form of its own is found by
+neither, which no program can promise.
+"""
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import quote, quote_plus
+
+__all__ = ["MARK", "OVERLAP_BYTES", "Mask", "Secret"]
+
+MARK = "***"
+"""What stands in the place of a value."""
+OVERLAP_BYTES = 8192
+"""So much more is read before a piece of a text, so that no secret is cut at its begin."""
+LINE_LEAST = 12
+"""Characters; the lines of a secret that has several are secrets too, if they are this long."""
+
+BLOCK_BYTES = 16 << 10
+"""A search in one holds up other threads: an agent renews its lease beside it."""
+_KEY_BEGIN, _KEY_HEAD_BYTES = b"-----BEGIN ", 64
+
+_WORDS = (
+    rb"(?:api[_-]?key|secret|passwo?r?d|access[_-]?key|private[_-]?key|account[_-]?key|"
+    rb"(?:auth|access|api|hf|hub|bot|session|refresh|security)[_-]?token)"
+)
+_FORMS: tuple[tuple[tuple[bytes, ...], bytes, bytes], ...] = (
+    # What must stand in a text in small letters, the form, and what stays before the mark. The
+    # first spares most texts the search; every search has a bound and begins at a mark, so that a
+    # line of a megabyte takes no longer for it.
+    ((b"://",), rb"(?<=://)[^\s/@:'\"]{0,256}:[^\s/@'\"]{1,512}(?=@)", b""),
+    (
+        (b"bearer ", b"basic "),
+        rb"(?i)(\b(?:bearer|basic) {1,3})[a-z0-9._~+/=-]{12,4096}",
+        rb"\1",
+    ),
+    (
+        (b"sig", b"token=", b"key=", b"password=", b"secret=", b"x-amz-"),
+        (
+            rb"(?i)([?&](?:x-amz-(?:signature|credential|security-token)|sig|signature|token|"
+            rb"access_token|api_?key|password|secret)=)[^&\s'\"]{1,4096}"
+        ),
+        rb"\1",
+    ),
+    (
+        (b"key", b"secret", b"passw", b"token"),
+        (
+            rb"(?i)(" + _WORDS + rb"[a-z0-9_]{0,24}[\"']? {0,3}[=:] {0,3}[\"']?)"
+            rb"(?!\*\*\*)[^\s\"',;]{6,4096}"
+        ),
+        rb"\1",
+    ),
+    (
+        (b"--",),
+        rb"(?i)((?<!-)--(?!-)[a-z0-9_.-]{0,32}" + _WORDS + rb" {1,3})(?!--)[^\s\"',;]{4,4096}",
+        rb"\1",
+    ),
+    (
+        (b"token", b"_pat", b"_pass"),
+        rb"((?:TOKEN|_PAT|_PASS)[\"']?(?:=|: {0,3})[\"']?)[^\s\"',;*]{6,4096}",
+        rb"\1",
+    ),
+    (
+        (b"akia", b"asia", b"hf_", b"gh", b"glpat-", b"sk-", b"xox", b"eyj"),
+        (
+            rb"\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|hf_[A-Za-z0-9]{20,64}|gh[pousr]_[A-Za-z0-9]{30,255}|"
+            rb"glpat-[A-Za-z0-9_-]{16,64}|sk-[A-Za-z0-9_-]{20,256}|xox[abprs]-[A-Za-z0-9-]{10,256}|"
+            rb"eyJ[A-Za-z0-9_-]{10,1024}\.[A-Za-z0-9_-]{10,4096}\.[A-Za-z0-9_-]{10,1024})"
+        ),
+        b"",
+    ),
+)
+_PATTERNS = tuple((marks, re.compile(form), head + MARK.encode()) for marks, form, head in _FORMS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A value that nobody else may see, and the name by which its place is marked."""
+
+    name: str
+    value: str
+
+
+class Mask:
+    """Replaces all of some secrets, and what looks like one."""
+
+    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+        found: dict[bytes, bytes] = {}
+        for secret in secrets:
+            name = re.sub(r"[^A-Za-z0-9_.-]", "_", secret.name)
+            label = f"{MARK}{name}{MARK}".encode()
+            for value in _parts(secret.value):
+                for spelled in _spellings(value):
+                    found.setdefault(spelled, label)
+        # The longest first: one secret may be a part of another.
+        self._known = sorted(found.items(), key=lambda each: -len(each[0]))
+
+    def data(self, data: bytes) -> bytes:
+        """Return the text without secrets."""
+        for value, label in self._known:
+            if value in data:  # Faster than `replace` by far where it is not there.
+                data = data.replace(value, label)
+        return b"".join(_without_forms(block) for block in _blocks(_without_keys(data)))
+
+    def text(self, text: str) -> str:
+        """Return the text without secrets."""
+        data = self.data(text.encode("utf-8", "surrogatepass"))
+        try:
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # A form ended within a letter.
+            return data.decode("utf-8", "replace")
+
+    def plain(self, value: object, kept: frozenset[str] = frozenset()) -> object:
+        """Return what JSON has without secrets in its strings; those of the fields `kept` stay."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {
+                name: item if name in kept else self.plain(item, kept)
+                for name, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.plain(item, kept) for item in value]
+        return value
+
+
+def _without_forms(data: bytes) -> bytes:
+    small = data.lower()
+    for needed, pattern, mark in _PATTERNS:
+        if any(each in small for each in needed):
+            data = pattern.sub(mark, data)
+    return data
+
+
+def _without_keys(data: bytes) -> bytes:
+    """Take out what stands between the two lines of a private key, or up to the end."""
+    parts, done = [], 0
+    while (begin := data.find(_KEY_BEGIN, done)) >= 0:
+        head = data.find(b"-----", begin + len(_KEY_BEGIN), begin + _KEY_HEAD_BYTES)
+        if head < 0 or b"PRIVATE KEY" not in data[begin:head]:
+            parts.append(data[done : begin + len(_KEY_BEGIN)])
+            done = begin + len(_KEY_BEGIN)
+            continue
+        end = data.find(b"-----END", head)
+        parts += [data[done : head + 5], MARK.encode()]
+        done = len(data) if end < 0 else end
+    return b"".join([*parts, data[done:]])
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    """Cut at ends of lines, where there are any: other threads have their turn in between."""
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at + BLOCK_BYTES, at + 2 * BLOCK_BYTES)
+        end = at + 2 * BLOCK_BYTES if end < 0 else end + 1
+        yield data[at:end]
+        at = end
+
+
+def _parts(value: str) -> Iterable[str]:
+    yield value
+    lines = [line.strip() for line in value.splitlines()]
+    if len(lines) > 1:
+        yield from (line for line in lines if len(line) >= LINE_LEAST)
+
+
+def _spellings(value: str) -> Iterable[bytes]:
+    texts = (
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        quote(value, errors="surrogatepass"),
+        quote(value, safe="", errors="surrogatepass"),
+        quote_plus(value, errors="surrogatepass"),
+        html.escape(value),
+        base64.b64encode(value.encode("utf-8", "surrogatepass")).decode(),
+    )
+    for text in texts:
+        yield text.encode("utf-8", "surrogatepass")
+        # What is no text in UTF-8 is printed as the bytes that it was.
+        with suppress(UnicodeEncodeError):
+            yield text.encode("utf-8", "surrogateescape")

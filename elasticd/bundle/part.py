@@ -1,0 +1,46 @@
+"""What a bundle is made of: files, and what could not be had."""
+
+from dataclasses import dataclass, field
+
+__all__ = ["Missing", "Part", "Parts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One file of a bundle, without secrets."""
+
+    path: str
+    """Below the bundle's own folder."""
+    data: bytes
+    size: int = 0
+    """Bytes that it has where it comes from, if the bundle has its end alone; 0: this is all."""
+    node: str = ""
+    """Where it comes from; empty: put together here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Something that the bundle does not have, and why."""
+
+    what: str
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What was found, in the order of its worth, and what was not."""
+
+    found: list[Part] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+
+    def add(self, path: str, data: bytes | str, *, size: int = 0, node: str = "") -> None:
+        text = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
+        whole = size if size > len(text) else 0
+        self.found.append(Part(path=path, data=text, size=whole, node=node))
+
+    def lack(self, what: str, why: str) -> None:
+        self.missing.append(Missing(what=what, why=why.rstrip(".")))

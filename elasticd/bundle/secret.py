@@ -1,0 +1,181 @@
+"""Which values are secrets: those that a job was given, and those that the environment names so.
+
+All that a job gets by `--env` counts, and all strings of `--storage-options`, whatever their names
+are: only who gave them knows. What stays readable in running text are variables that everybody
+knows (NCCL_DEBUG, CUDA_VISIBLE_DEVICES), and folders in variables that say that they are one: a log
+without its paths helps nobody. In the job's own record no value is left, not even those.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from elasticd.bundle.mask import MARK, Secret
+from elasticd.records.job import JobSpec
+
+__all__ = [
+    "is_secret_name",
+    "masked_args",
+    "masked_options",
+    "secrets_of_environ",
+    "secrets_of_options",
+    "secrets_of_spec",
+]
+
+VALUE_LEAST = 6
+"""Characters; what is shorter would be found in every other word."""
+NAMED_LEAST = 4
+"""The same of a value whose name says that it is a secret."""
+NUMBER_LEAST = 10
+"""The same of a value that has digits alone."""
+FILE_LIMIT_BYTES = 1 << 16
+
+_NAME = re.compile(
+    r"secret|passw|passphrase|token|credential|api_?key|access_?key|private_?key|account_?key|"
+    r"connection_?string|(^|_)(key|auth|sas|pat|pwd|dsn|cookie|cert)($|_)",
+    re.IGNORECASE,
+)
+_NOT_SECRET = re.compile(
+    r"(nccl|cuda|torch|omp|gloo|mkl|kmp|lc|tokenizers|triton|hsa|rocm|xla|tf_cpp)_.*|python.*|"
+    r"path|home|lang|tz|user|shell|term|pwd|oldpwd|tmpdir|hostname|(ld|library)_.*path|"
+    r"endpoint_url|region|region_name|account_name|project",
+    re.IGNORECASE,
+)
+_OF_FOLDER = re.compile(r".*(_|^)(dir|path|root|home|folder|file)", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a value of this name is meant for nobody else."""
+    return _NAME.search(name.replace("-", "_").replace(".", "_")) is not None
+
+
+def secrets_of_environ(environ: Mapping[str, str]) -> list[Secret]:
+    """Give what stands in an environment under a name that says so; also in a file named there."""
+    found = []
+    for name, value in environ.items():
+        if not is_secret_name(name) or _NOT_SECRET.fullmatch(name):
+            continue
+        known = _content(Path(value)) if value.startswith("/") else ""
+        if _is_long(name, known or value):
+            found.append(Secret(name=name, value=known or value))
+    return found
+
+
+def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[Secret]:
+    """Give what a job was given; `environ` has what its options name."""
+    found = [
+        Secret(name=name, value=value)
+        for name, value in spec.env.items()
+        if _is_long(name, value) and not _is_known(name, value)
+    ]
+    found += _secrets_of_args((spec.entry, *spec.args))
+    for place in (spec.checkpoint, spec.tensorboard):
+        if place is not None:
+            found += secrets_of_options(place.options, environ)
+            found += _passwords(place.url)
+    for value in spec.env.values():
+        found += _passwords(value)
+    return found
+
+
+def secrets_of_options(options: Mapping[str, object], environ: Mapping[str, str]) -> list[Secret]:
+    """Give the strings of options, and what `env:NAME` and `file:PATH` stand for."""
+    found = []
+    for name, value in _strings(options):
+        known = value
+        if value.startswith("env:"):
+            known = environ.get(value[4:], "")
+        elif value.startswith("file:"):
+            known = _content(Path(value[5:]))
+        elif _is_known(name, value):
+            known = ""
+        if _is_long(name, known):
+            found.append(Secret(name=name, value=known))
+        found += _passwords(known)
+    return found
+
+
+def masked_options(value: object) -> object:
+    """Return options without their values; what names a secret (`env:NAME`) tells none."""
+    if isinstance(value, Mapping):
+        return {name: masked_options(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_options(item) for item in value]
+    is_name = isinstance(value, str) and value.startswith(("env:", "file:"))
+    return value if is_name or value is None or isinstance(value, bool) else MARK
+
+
+def masked_args(args: Sequence[str]) -> list[str]:
+    """Return a script's arguments without the values of those that are named as secrets are."""
+    values = {secret.value for secret in _secrets_of_args(args)}
+    return [_without(arg, values) for arg in args]
+
+
+def _without(arg: str, values: set[str]) -> str:
+    if arg in values:
+        return MARK
+    name, sign, value = arg.partition("=")
+    return f"{name}={MARK}" if sign and value in values else arg
+
+
+def _secrets_of_args(args: Sequence[str]) -> list[Secret]:
+    """Find `--api-key=V`, `--api-key V` and `wandb.api_key=V`, and passwords in URLs."""
+    found: list[Secret] = []
+    for number, arg in enumerate(args):
+        found += _passwords(arg)
+        name, sign, value = arg.partition("=")
+        if not is_secret_name(name.lstrip("-")) or any(letter in name for letter in "/ \n"):
+            continue
+        if not sign and name.startswith("-") and number + 1 < len(args):
+            value = args[number + 1]
+            if value.startswith("--"):
+                continue
+        if len(value) >= NAMED_LEAST:
+            found.append(Secret(name=name.lstrip("-"), value=value))
+    return found
+
+
+def _passwords(text: str) -> list[Secret]:
+    """Find those in a URL."""
+    if "://" not in text or "@" not in text:
+        return []
+    with suppress(ValueError):
+        password = urlsplit(text).password
+        if password:
+            both = {password, unquote(password)}
+            return [Secret(name="password", value=each) for each in both if _is_long("key", each)]
+    return []
+
+
+def _strings(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in options.items():
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(each, Mapping):
+                yield from _strings(each)
+            elif isinstance(each, str):
+                yield name, each
+
+
+def _content(path: Path) -> str:
+    """Return the text of a file, empty if it is none that one can read at once."""
+    with suppress(OSError, ValueError):
+        if path.is_file() and path.stat().st_size <= FILE_LIMIT_BYTES:
+            return path.read_text(encoding="utf-8").strip()
+    return ""
+
+
+def _is_long(name: str, value: str) -> bool:
+    """Whether it is no word or number that stands everywhere."""
+    if value.isdecimal():
+        return len(value) >= (VALUE_LEAST if is_secret_name(name) else NUMBER_LEAST)
+    return len(value.strip()) >= (NAMED_LEAST if is_secret_name(name) else VALUE_LEAST)
+
+
+def _is_known(name: str, value: str) -> bool:
+    """Whether everybody may see it: a variable that all know, or a folder."""
+    if is_secret_name(name) and not _NOT_SECRET.fullmatch(name):
+        return False
+    is_folder = _OF_FOLDER.fullmatch(name) and value.startswith(("/", "./", "../", "~"))
+    return bool(_NOT_SECRET.fullmatch(name) or is_folder)

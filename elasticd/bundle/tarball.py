@@ -1,0 +1,41 @@
+"""One compressed file of many, never larger than it may be."""
+
+import gzip
+import io
+import tarfile
+import zlib
+
+__all__ = ["LIMIT_BYTES", "Tarball"]
+
+LIMIT_BYTES = 50_000_000
+"""What can be attached to an issue of most trackers, or sent."""
+PENDING_BYTES = 512 << 10
+"""What the compressor may still hold, and the end of the file."""
+HEADER_BYTES = 2048
+
+
+class Tarball:
+    """Grows in memory, since a full disk may be what a bundle has to tell of."""
+
+    def __init__(self, top: str, at_unix_s: float, limit_bytes: int = LIMIT_BYTES) -> None:
+        """`top` is the folder that everything in it stands in."""
+        self._top, self._at_unix_s, self._limit = top, at_unix_s, limit_bytes
+        self._buffer = io.BytesIO()
+        self._gzip = gzip.GzipFile(fileobj=self._buffer, mode="wb", mtime=at_unix_s)
+        self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
+
+    def add(self, path: str, data: bytes, *, reserve_bytes: int = 0) -> bool:
+        """Take a file in; False: there is no room for it beside what is reserved."""
+        room = self._limit - self._buffer.tell() - PENDING_BYTES - HEADER_BYTES - reserve_bytes
+        if len(data) > room and (room <= 0 or len(zlib.compress(data, 1)) > room):
+            return False
+        entry = tarfile.TarInfo(f"{self._top}/{path}")
+        entry.size, entry.mtime, entry.mode = len(data), int(self._at_unix_s), 0o600
+        self._tar.addfile(entry, io.BytesIO(data))
+        return True
+
+    def close(self) -> bytes:
+        """Return the whole file."""
+        self._tar.close()
+        self._gzip.close()
+        return self._buffer.getvalue()

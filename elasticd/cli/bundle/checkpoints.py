@@ -1,0 +1,30 @@
+"""The list of a job's checkpoints, for a bundle."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from elasticd.checkpoint.location import open_bucket
+from elasticd.checkpoint.log import Log
+from elasticd.checkpoint.retry import Policy
+from elasticd.cli.checkpoint_words import entry_plain
+from elasticd.errors import NotFound
+from elasticd.records.checkpoint import CheckpointSpec
+
+__all__ = ["checkpoints_plain"]
+
+PATIENCE = Policy(limit_s=10.0)
+
+
+def checkpoints_plain(spec: CheckpointSpec, environ: Mapping[str, str]) -> Mapping[str, object]:
+    """Return those that are kept, newest first, for JSON, and which entries are damaged.
+
+    Raises:
+        NotFound: it is a folder that this machine does not have.
+        CallError, Unavailable: the storage cannot be opened or read from here.
+    """
+    folder = spec.url.removeprefix("file://")
+    if folder != spec.url and not Path(folder).is_dir():
+        raise NotFound(f"This machine has no folder {folder}.")
+    log = Log(open_bucket(spec.url, spec.options, environ, policy=PATIENCE))
+    found = [entry_plain(entry) for entry in log.checkpoints()]
+    return {"url": spec.url, "checkpoints": found, "damaged": log.passed_over(0)}

@@ -1,0 +1,114 @@
+"""`elasticd bundle`: pack what a colleague needs to find out why a job went wrong."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from elasticd.bundle.destination import Destination, check_writable, destination_of, write
+from elasticd.bundle.mask import Mask
+from elasticd.bundle.secret import secrets_of_environ, secrets_of_options
+from elasticd.checkpoint.location import checked_options
+from elasticd.cli.bundle.pack import Packed, pack
+from elasticd.cli.jobs.options import json_options
+from elasticd.cli.source import Source, job_source
+from elasticd.cli.words import counted, size_of
+from elasticd.errors import ElasticdError
+from elasticd.records.ids import JobName
+
+__all__ = ["bundle", "bundle_lines", "bundle_plain", "make"]
+
+SHOWN = 20
+"""Lines about what is missing; the bundle has all of them."""
+WARNING = (
+    "Values of --env, of storage options and of variables that are named as secrets are masked. "
+    "Another secret that the script printed cannot be known: look before you pass it on."
+)
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option(
+    "--to",
+    metavar="URL",
+    default=".",
+    help="Folder or file (.tar.gz); a path, or s3://BUCKET/FOLDER.  [this folder]",
+)
+@click.option(
+    "--storage-options",
+    "--storage_options",
+    metavar="JSON",
+    default="",
+    help="Options of that URL's fsspec file system; a secret as env:NAME or file:PATH.",
+)
+@json_options
+def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **values: Any) -> int:
+    """Pack into one file what a colleague needs to find out why a job went wrong.
+
+    Status, changes with tracebacks and stacks, the time account, the ends of the workers' output,
+    logs of agents and keepers, metrics, versions; at most 50 MB. Without JOB: of the newest local
+    run. What cannot be had is named, there and here. Values of variables and options are masked.
+    """
+    place = destination_of(to, "--to")
+    options = checked_options(storage_options)
+    check_writable(place, "--to")
+    with job_source(values, job) as (source, name):
+        done, packed = make(source, name, place, options, os.environ)
+    if is_json:
+        click.echo(json.dumps(bundle_plain(done, packed), indent=2))
+    else:
+        for line in (*bundle_lines(done, packed), WARNING):
+            click.echo(line)
+    return 0
+
+
+def make(
+    source: Source,
+    job: JobName,
+    place: Destination,
+    options: Mapping[str, Any],
+    environ: Mapping[str, str],
+    *,
+    host: str = "",
+) -> tuple[Destination, Packed]:
+    """Pack a job and write it; a place without a name for the file gets one, with the host's.
+
+    Raises:
+        NotFound: there is no such job.
+        CallError, Unavailable: it cannot be written; says why, without a secret.
+    """
+    when = time.strftime("%Y%m%d-%H%M%S") + (f"-{host}" if host else "")
+    done = place.named(f"elasticd-bundle-{job}-{when}.tar.gz")
+    top = done.name.removesuffix(".tgz").removesuffix(".tar.gz")
+    packed = pack(source, job, top=top, options=options, environ=environ)
+    try:
+        write(done, packed.data, options, environ)
+    except ElasticdError as exc:
+        mask = Mask([*secrets_of_environ(environ), *secrets_of_options(options, environ)])
+        raise type(exc)(mask.text(str(exc))) from exc
+    return done, packed
+
+
+def bundle_lines(done: Destination, packed: Packed) -> list[str]:
+    """Say where it is, and what is not in it."""
+    size = size_of(len(packed.data))
+    lines = [f"Wrote {done.url} ({size}, {counted(packed.files, 'file')})."]
+    if packed.missing:
+        lines.append("Not in it:")
+        lines += [f"  {each.sentence}" for each in packed.missing[:SHOWN]]
+        if len(packed.missing) > SHOWN:
+            lines.append(f"  and {len(packed.missing) - SHOWN} more: its MISSING.txt has them all")
+    return lines
+
+
+def bundle_plain(done: Destination, packed: Packed) -> Mapping[str, object]:
+    """Say the same for programs."""
+    return {
+        "url": done.url,
+        "bytes": len(packed.data),
+        "files": packed.files,
+        "missing": [{"what": each.what, "why": each.why} for each in packed.missing],
+    }

@@ -1,0 +1,53 @@
+"""`elasticd run --bundle`: the bundle of a job that failed, which changes nothing about its end."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+from elasticd.bundle.destination import Destination
+from elasticd.cli.bundle.command import bundle_lines, bundle_plain, make
+from elasticd.cli.screen import Screen
+from elasticd.cli.source import Source
+from elasticd.errors import ElasticdError
+from elasticd.records.job import JobSpec
+
+__all__ = ["bundle_failed"]
+
+
+def bundle_failed(
+    opened: Callable[[], AbstractContextManager[Source]],
+    spec: JobSpec,
+    place: Destination,
+    screen: Screen,
+    environ: Mapping[str, str],
+    *,
+    host: str = "",
+) -> None:
+    """Make the bundle and say so, or say in one sentence why there is none; raises nothing.
+
+    `opened` opens the records of the job; `host` becomes a part of the file's name, where others
+    make one at the same time.
+    """
+    kept = spec.checkpoint
+    is_same = kept is not None and _scheme(kept.url) == _scheme(place.folder)
+    options = kept.options if kept is not None and is_same else {}
+    why = ""
+    try:
+        with opened() as source:
+            done, packed = make(source, spec.name, place, options, environ, host=host)
+    except ElasticdError as exc:
+        why = str(exc)
+    except OSError as exc:
+        why = f"The system refused a call ({exc.strerror or exc})."
+    except KeyboardInterrupt:
+        why = "It was given up."
+    except Exception as exc:  # The job's own end is told already: a bug of ours must not hide it.
+        why = f"This is a bug of elasticd ({type(exc).__name__})."
+    if why:
+        again = f"`elasticd bundle {spec.name} --to URL` makes one"
+        screen.bundled([f"no bundle was made: {why} {again}"], {"why": why})
+    else:
+        screen.bundled(bundle_lines(done, packed), bundle_plain(done, packed))
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0]

@@ -1,0 +1,107 @@
+"""The files of a bundle that say in words and in JSON what the records of a job hold."""
+
+import io
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+
+from elasticd import __version__
+from elasticd.bundle.part import Missing
+from elasticd.cli import words
+from elasticd.cli.jobs.status import show_job, status_plain
+from elasticd.cli.table import show_table
+from elasticd.cli.why.command import change_plain, tell_why
+from elasticd.cli.why.page import why_page
+from elasticd.cli.why.time_words import time_rows, time_sentence
+from elasticd.control.report import JobReport
+from elasticd.control.trace import chrome_trace
+from elasticd.records.codec import to_plain
+from elasticd.records.progress import RankProgress
+
+__all__ = ["missing_text", "readme", "report_texts"]
+
+WORTH = """
+why.txt            what changed in the job, for what reason, who was first, what it cost
+why.html           the same as a page, with tracebacks
+status.txt         where the job stands, and the last failure
+account.txt        where the time of all its slots went
+trace.json         the changes, for https://ui.perfetto.dev
+data/              the same for programs: spec, status, worlds, incidents, account, checkpoints
+run/JOB/           the ends of the workers' output (gen-*), stacks of those that hung (incidents),
+                   what agents, pools and keepers of checkpoints logged (agents)
+metrics/           what each agent told Prometheus, at that moment
+versions/          what is installed on each node; here.json: on the machine that made this
+MISSING.txt        what could not be had, and why
+manifest.json      every file, where it comes from, and how much of it is here
+"""
+SECRETS = """
+Masked as *** are the values of --env and of --storage-options, arguments of the script whose names
+say that they are secret, variables of the agents that say so, and all places where one of those
+values stands in a text; and what looks like a password in a URL, a token or a private key. Another
+secret that the script itself printed cannot be known: look before you pass this on.
+"""
+
+
+def report_texts(report: JobReport, ranks: Sequence[RankProgress]) -> Mapping[str, str]:
+    """Return their text by path; `report` has no secrets any more."""
+    worlds = {
+        "world": to_plain(report.world),
+        "changes": [change_plain(change) for change in report.changes],
+    }
+    found = {
+        "why.txt": _captured(lambda: tell_why(report, ranks)),
+        "status.txt": _captured(lambda: show_job(report, ranks)),
+        "why.html": why_page(report),
+        "trace.json": json.dumps(chrome_trace(report.spec.name, report.changes, report.incidents)),
+        "data/spec.json": _json(to_plain(report.spec)),
+        "data/status.json": _json({**status_plain(report), "progress": to_plain(ranks)}),
+        "data/worlds.json": _json(worlds),
+        "data/incidents.json": _json(to_plain(report.incidents)),
+    }
+    if report.time is not None:
+        spent = report.time
+        found["account.txt"] = (
+            _captured(lambda: show_table(("CAUSE", "SLOT-SECONDS", "SHARE"), time_rows(spent)))
+            + f"{time_sentence(spent)}\n"
+        )
+        found["data/account.json"] = _json(spent.plain)
+    return found
+
+
+def readme(report: JobReport | None, job: str, source: str, now_unix_s: float) -> str:
+    """Say what the job came to, and where to look first."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now_unix_s))
+    lines = [f"Job {job}, as of {when}: made by elasticd {__version__} from {source}.", ""]
+    if report is not None:
+        lines.append(words.ending(report.status))
+        if report.status.failure is not None and words.is_failed(report.status):
+            lines += words.failure_lines(report.status.failure)
+        lines.append("")
+    lines += [
+        "elasticd reads the folder run as it reads any run:",
+        f"    elasticd why {job} --log-dir run",
+        f"    elasticd logs {job} --log-dir run --rank 0",
+        "    elasticd dashboard --log-dir run",
+    ]
+    none = "\nThere are no decisions of an autoscaler in here: this version of elasticd has none.\n"
+    return "\n".join(lines) + "\n" + WORTH + none + SECRETS
+
+
+def missing_text(missing: Sequence[Missing]) -> str:
+    """Return one line for each thing that could not be had."""
+    if not missing:
+        return "Nothing: all that was asked for is here.\n"
+    return "".join(f"{each.sentence}\n" for each in missing)
+
+
+def _json(plain: object) -> str:
+    return json.dumps(plain, indent=1) + "\n"
+
+
+def _captured(show: Callable[[], None]) -> str:
+    """Return what a command prints, drawn as where there is no terminal."""
+    text = io.StringIO()
+    with redirect_stdout(text):
+        show()
+    return text.getvalue()

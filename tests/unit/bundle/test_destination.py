@@ -1,0 +1,93 @@
+"""Where a bundle goes, and in which words it cannot."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from elasticd.bundle.destination import Destination, check_writable, destination_of, write
+from elasticd.errors import CallError, ElasticdError
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "name"),
+    [
+        ("/tmp/x", "file:///tmp/x", ""),
+        ("/tmp/x.tar.gz", "file:///tmp", "x.tar.gz"),
+        ("/x.tgz", "file:///", "x.tgz"),
+        ("s3://b/x", "s3://b/x", ""),
+        ("s3://b/x/y.tar.gz", "s3://b/x", "y.tar.gz"),
+        ("s3://b/", "s3://b", ""),
+    ],
+)
+def test_a_file_ends_as_one_and_all_else_is_a_folder(text: str, folder: str, name: str) -> None:
+    place = destination_of(text, "--to")
+    assert (place.folder, place.name) == (folder, name)
+
+
+def test_a_plain_path_is_one_below_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert destination_of(".", "--to").folder == f"file://{tmp_path}"
+    assert destination_of("a/b.tgz", "--to").named("x").url == f"{tmp_path}/a/b.tgz"
+    assert Destination(folder="file:///").named("x").url == "/x"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names nothing"),
+        ("foo://x/y", "no kind of storage"),
+        ("s3://user:hunter22@b/x", "leave credentials"),
+        ("s3://b/x?token=hunter22", "leave credentials"),
+        ("s3://x.tar.gz", "names no bucket"),
+        ("s3://", "names no bucket"),
+    ],
+)
+def test_what_is_no_place_is_refused_with_the_flag(text: str, said: str) -> None:
+    """One sentence, in which no password stands."""
+    with pytest.raises(CallError, match=said) as told:
+        destination_of(text, "--to")
+    assert "--to" in str(told.value) and "hunter22" not in str(told.value)
+
+
+def test_a_folder_is_made_and_its_file_is_the_owners_alone(tmp_path: Path) -> None:
+    """It holds logs. An older one of the name is replaced."""
+    place = Destination(folder=f"file://{tmp_path}/new", name="x.tgz")
+    for data in (b"one", b"two"):
+        write(place, data, {}, {})
+    path = tmp_path / "new" / "x.tgz"
+    assert path.read_bytes() == b"two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(path.parent) == ["x.tgz"]
+
+
+def test_a_place_that_is_a_file_is_refused_before_anything_is_gathered(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CallError, match="is a file"):
+        check_writable(destination_of(f"{tmp_path}/file/x", "--to"), "--to")
+    check_writable(destination_of(f"{tmp_path}/new/folder", "--to"), "--to")
+    check_writable(Destination(folder="s3://not/asked"), "--to")
+
+
+def test_what_a_storage_refuses_is_one_sentence(tmp_path: Path) -> None:
+    """And the class of the error says what the caller can do."""
+    (tmp_path / "file").write_text("")
+    for place in (
+        Destination(folder=f"file://{tmp_path}/file", name="x.tgz"),
+        Destination(folder="file:///proc/nowhere", name="x.tgz"),
+    ):
+        with pytest.raises(ElasticdError, match=r"^No bundle was written: "):
+            write(place, b"x", {}, {})
+
+
+def test_anything_that_fsspec_reaches_is_written() -> None:
+    """Without a trial of what only checkpoints need."""
+    import fsspec
+
+    write(Destination(folder="memory://bundles/x", name="y.tgz"), b"data", {}, {})
+    system = fsspec.filesystem("memory")
+    assert system.cat("/bundles/x/y.tgz") == b"data"
+    assert system.ls("/bundles/x", detail=False) == ["/bundles/x/y.tgz"]
