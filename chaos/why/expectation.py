@@ -12,7 +12,7 @@ from enum import StrEnum
 from chaos.fault import Kind
 from chaos.history import Struck, Told
 
-__all__ = ["EXPECTED", "PLANNED", "Culprit", "Expectation", "is_right"]
+__all__ = ["EXPECTED", "PLANNED", "Culprit", "Expectation", "is_before", "is_right"]
 
 PLANNED = frozenset({"first_world", "joined", "scaled", "drained"})
 """Changes that somebody wished for, or that nobody is to blame for."""
@@ -44,6 +44,8 @@ class Expectation:
     """What its traceback's last line has in it."""
     least_s: float = 0.0
     """A fault that was over so soon may have passed without anybody having to do something."""
+    before: frozenset[str] = frozenset()
+    """What may be said of a change that blames nobody, before it is known who it was."""
     may_pass: bool = False
     """Right behaviour is no change; if there is one, these words are right."""
 
@@ -86,7 +88,12 @@ EXPECTED: Mapping[str, Expectation] = {
     Kind.NODE_CUT: _node(_SILENT, least_s=_LEASE_S),
     Kind.NODE_MUTE: _node(_SILENT, least_s=_LEASE_S),
     Kind.NODE_DEAF: _node(_SILENT, least_s=_LEASE_S),
-    Kind.NODE_PART: Expectation(reasons=frozenset({"cut_off"}), culprit=Culprit.ONE_OF_TWO),
+    # All can be reached by somebody: it takes a group that cannot be formed to see who cannot.
+    Kind.NODE_PART: Expectation(
+        reasons=frozenset({"cut_off"}),
+        culprit=Culprit.ONE_OF_TWO,
+        before=frozenset({"collective_broken"}),
+    ),
     Kind.NODE_DELAY: _UNHURT,
     # etcd is nobody's node: nothing may change, and nobody may be blamed.
     Kind.ETCD_KILL: Expectation(reasons=frozenset(), culprit=Culprit.NOBODY, may_pass=True),
@@ -98,6 +105,12 @@ EXPECTED: Mapping[str, Expectation] = {
         reasons=frozenset({"node_lost", "node_returned"}), culprit=Culprit.ANY_NODE, may_pass=True
     ),
 }
+
+
+def is_before(told: Told, fault: Struck) -> bool:
+    """Whether it blames nobody yet, as is right for this fault at first."""
+    is_blaming = bool(told.node or told.lost)
+    return told.reason in EXPECTED[fault.kind].before and not is_blaming
 
 
 def is_right(told: Told, fault: Struck, pids: Mapping[tuple[int, int], int]) -> bool:

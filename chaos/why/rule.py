@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from chaos.history import History, Struck, Told
 from chaos.recovery import Commit
 from chaos.verdict import Finding, finding_of
-from chaos.why.expectation import EXPECTED, PLANNED, is_right
+from chaos.why.expectation import EXPECTED, PLANNED, is_before, is_right
 
 __all__ = ["Group", "groups_of", "judged_causes"]
 
@@ -129,7 +129,7 @@ def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits
 def _is_known(told: Told, faults: Sequence[Struck], pids: Mapping[tuple[int, int], int]) -> bool:
     if told.reason in PLANNED:
         return True
-    return any(is_right(told, fault, pids) for fault in faults)
+    return any(is_right(told, fault, pids) or is_before(told, fault) for fault in faults)
 
 
 def _may_pass(fault: Struck) -> bool:

@@ -92,6 +92,22 @@ def test_of_two_nodes_that_lost_each_other_one_is_named_and_not_both() -> None:
     assert not part(("n0", "n1")).holds and not part(("n2",)).holds
 
 
+def test_two_nodes_that_lost_each_other_may_break_a_world_before_one_is_named() -> None:
+    def part(*said: str, **first: Any) -> Finding:
+        play = Play()
+        play.generation(1, [11, 12], base=0, steps=5)
+        play.fault("node-part", node="n1", other_node="n0")
+        play.told(2, said[0], **first)
+        for number, reason in enumerate(said[1:], start=3):
+            play.told(number, reason, lost=("n1",))
+        return judged(play)
+
+    assert part("collective_broken", "cut_off").holds
+    assert not part("collective_broken").holds, "nobody is named in the end"
+    assert not part("collective_broken", "cut_off", lost=("n0",)).holds
+    assert not part("node_dead", "cut_off").holds
+
+
 def test_where_nothing_was_to_change_nobody_may_be_blamed() -> None:
     assert not judged(run_of("etcd-stop", "node_lost", lost=("n1",))).holds
     assert judged(run_of("etcd-stop", "joined")).holds
