@@ -36,7 +36,9 @@ def judged_goodput(
     total_s = float(account["total_s"])
     unexplained = seconds["unexplained"] / total_s
     wrong = [f"{seconds['unexplained']:.1f} of {total_s:.1f} slot-seconds have no cause"]
-    claim = f"{unexplained:.1%} of the slots' time has no cause, at most {want.most_unexplained:g}"
+    claim = (
+        f"{unexplained:.1%} of the slots' time has no cause, at most {want.most_unexplained:.0%}"
+    )
     is_explained = unexplained <= want.most_unexplained
     rest = finding_of("no cause", claim, 1, [] if is_explained else wrong)
     used_s = total_s - seconds["spare"]

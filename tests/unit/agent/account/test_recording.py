@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from elasticd.errors import ElasticdError, Unavailable
+from elasticd.goodput.cause import TimeCause
+from elasticd.records.ids import Generation
 from elasticd.rendezvous import event as ev
 from elasticd_agent.account import recording as module
 from elasticd_agent.account.record_writer import Reading
 from elasticd_agent.account.recording import EVERY_S, Recording
+from elasticd_agent.account.slot_history import spent_between
 from tests.unit.agent.account.account_case import Accounted, beat, training_job
 from tests.unit.rendezvous.facts import NOW_S
 
@@ -69,6 +72,22 @@ def test_a_write_is_due_every_15_seconds(scene: Scene) -> None:
     scene.recording.take_due(scene.told.state, NOW_S + 15.0)
     assert len(scene.courier.errands) == 1
     assert scene.recording.wake_s == NOW_S + 30.0
+
+
+def test_a_write_says_what_slots_are_held_for_and_what_they_did_lately(scene: Scene) -> None:
+    """By that another node can conclude what these slots did after it, and this one of others."""
+    scene.told.now_s += 4.0
+    beat(scene.told, 9)
+    scene.write()
+    scene.courier.errands[0]()
+    (reading,) = scene.writer.readings
+    assert reading.spent.held == {"train": 1} and reading.spent.slots == 1
+    known = reading.known
+    assert len(known.named[Generation(1)]) == 2
+    began_s = known.began_s[Generation(1)]
+    assert began_s == scene.told.now_s - reading.spent.generation_s
+    lately = spent_between(known.spans, scene.told.now_s - 4.0, scene.told.now_s)
+    assert lately == {TimeCause.TRAIN: 4.0}
 
 
 def test_of_many_nodes_each_writes_less_often(scene: Scene) -> None:
