@@ -83,8 +83,8 @@ def seen_stalls(found: Sequence[Commit]) -> dict[int, float]:
     """By generation, the time from the last commit before to its first one."""
     stalls: dict[int, float] = {}
     before: Commit | None = None
-    for commit in sorted(found, key=lambda each: each.at_s):
+    for commit in sorted(found, key=lambda each: each.kept_s):
         if before is not None and commit.generation > before.generation:
-            stalls[commit.generation] = commit.at_s - before.at_s
+            stalls[commit.generation] = commit.kept_s - before.kept_s
         before = commit
     return stalls

@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median
 
 from chaos.history import History, Struck
@@ -25,6 +25,9 @@ class Commit:
     """When the first rank had its share."""
     at_s: float
     """When the last rank had applied it."""
+    kept_s: float
+    """When the last of those ranks had that went on to the next generation: one that was stopped,
+    or cut off, may write it down seconds after the others went on without it."""
     step: int
     generation: int
     size: int
@@ -54,14 +57,19 @@ class Figures:
 def commits(rounds: Sequence[Round]) -> list[Commit]:
     """List the commits of all generations by the time at which their step began."""
     found = []
-    for each in rounds:
+    for each, after in zip_longest(rounds, rounds[1:]):
+        kept = {entered.pid for entered in after.entered.values()} if after is not None else set()
         for step, applied in each.applied.items():
             took = each.took.get(step, {})
             if each.is_committed(step) and len(took) == each.size:
+                at_s = max(one.at_s for one in applied.values())
                 found.append(
                     Commit(
                         taken_s=min(one.at_s for one in took.values()),
-                        at_s=max(one.at_s for one in applied.values()),
+                        at_s=at_s,
+                        kept_s=max(
+                            (o.at_s for o in applied.values() if o.pid in kept), default=at_s
+                        ),
                         step=step,
                         generation=each.generation,
                         size=each.size,

@@ -58,6 +58,6 @@ def trained_s(lineage: Lineage, found: Sequence[Commit]) -> float:
     for commit in found:
         maker = lineage.steps.get(commit.step)
         if maker is not None and maker.generation == commit.generation:
-            ends.setdefault(commit.generation, []).append(commit.at_s)
+            ends.setdefault(commit.generation, []).append(commit.kept_s)
             sizes[commit.generation] = commit.size
     return sum((max(each) - min(each)) * sizes[number] for number, each in ends.items())

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from chaos.account import FILE, judged_account, seen_stalls, told_stalls
+from chaos.history import Applied
 from chaos.lineage import trace
 from chaos.recovery import Commit, commits
+from chaos.why.goodput import trained_s
 from tests.unit.chaos.play import STEP_S, Play
 
 SLOTS = 2
@@ -25,6 +27,19 @@ def test_the_history_tells_the_time_between_two_generations_commits() -> None:
     play.generation(2, [11], base=5, steps=2)
     found = seen_stalls(commits(trace(play.history()).rounds))
     assert found == {2: pytest.approx(2.0 + STEP_S)}
+
+
+def test_a_rank_that_was_stopped_and_writes_its_step_down_later_holds_nobody_up() -> None:
+    """It went on with its step four seconds after the others had gone on without it."""
+    play = Play()
+    play.generation(1, [11, 12], base=0, steps=5)
+    play.now_s += 2.0
+    play.generation(2, [11], base=5, steps=2)
+    play.change(Applied, {"at_s": play.now_s + 4.0}, generation=1, step=5, rank=1)
+    lineage = trace(play.history())
+    assert seen_stalls(commits(lineage.rounds)) == {2: pytest.approx(2.0 + STEP_S)}
+    found = trained_s(lineage, commits(lineage.rounds))
+    assert found == pytest.approx(4 * STEP_S * 2 + STEP_S)
 
 
 def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:
