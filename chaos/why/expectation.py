@@ -45,7 +45,7 @@ class Expectation:
     least_s: float = 0.0
     """A fault that was over so soon may have passed without anybody having to do something."""
     before: frozenset[str] = frozenset()
-    """What may be said of a change that blames nobody, before it is known who it was."""
+    """What may be said of a change that blames nobody, where another one names who it was."""
     may_pass: bool = False
     """Right behaviour is no change; if there is one, these words are right."""
 
@@ -65,6 +65,14 @@ def _node(reasons: frozenset[str], **more: object) -> Expectation:
     return Expectation(reasons=reasons, culprit=Culprit.NODE, **more)  # type: ignore[arg-type]
 
 
+_ETCD = Expectation(
+    reasons=frozenset(),
+    culprit=Culprit.NOBODY,
+    before=frozenset({"collective_broken"}),
+    may_pass=True,
+)
+"""etcd is nobody's node: nothing may change, and nobody may be blamed. Where something else happens
+meanwhile, whoever reaches etcd first afterwards may know of the broken collective only."""
 _UNHURT = _node(_SILENT | {"node_returned"}, may_pass=True)
 
 EXPECTED: Mapping[str, Expectation] = {
@@ -95,14 +103,16 @@ EXPECTED: Mapping[str, Expectation] = {
         before=frozenset({"collective_broken"}),
     ),
     Kind.NODE_DELAY: _UNHURT,
-    # etcd is nobody's node: nothing may change, and nobody may be blamed.
-    Kind.ETCD_KILL: Expectation(reasons=frozenset(), culprit=Culprit.NOBODY, may_pass=True),
-    Kind.ETCD_STOP: Expectation(reasons=frozenset(), culprit=Culprit.NOBODY, may_pass=True),
-    Kind.ETCD_LEADER_KILL: Expectation(reasons=frozenset(), culprit=Culprit.NOBODY, may_pass=True),
-    Kind.ETCD_LEADER_STOP: Expectation(reasons=frozenset(), culprit=Culprit.NOBODY, may_pass=True),
+    Kind.ETCD_KILL: _ETCD,
+    Kind.ETCD_STOP: _ETCD,
+    Kind.ETCD_LEADER_KILL: _ETCD,
+    Kind.ETCD_LEADER_STOP: _ETCD,
     # Away for longer than a lease: whose lease ran out is lost, though none is to blame.
     Kind.ETCD_QUORUM_STOP: Expectation(
-        reasons=frozenset({"node_lost", "node_returned"}), culprit=Culprit.ANY_NODE, may_pass=True
+        reasons=frozenset({"node_lost", "node_returned"}),
+        culprit=Culprit.ANY_NODE,
+        before=_ETCD.before,
+        may_pass=True,
     ),
 }
 

@@ -102,12 +102,16 @@ def groups_of(history: History) -> list[Group]:
 
 def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits") -> Named:
     named = Named(wrong=[], shared=0, late_s=[])
-    strangers = [said for said in group.changes if not _is_known(said[-1], group.faults, pids)]
     right = {
         fault.number: [said for said in group.changes if is_right(said[-1], fault, pids)]
         for fault in group.faults
     }
     is_any_named = any(right.values())
+    known = [said for said in group.changes if said[-1].reason in PLANNED]
+    known += [said for found in right.values() for said in found]
+    if is_any_named:
+        known += [s for s in group.changes if any(is_before(s[-1], f) for f in group.faults)]
+    strangers = [said for said in group.changes if said not in known]
     shared = 0
     for fault in group.faults:
         if right[fault.number]:
@@ -124,12 +128,6 @@ def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits
         for said in strangers[len(named.wrong) :]
     )
     return Named(wrong=named.wrong, shared=shared, late_s=named.late_s)
-
-
-def _is_known(told: Told, faults: Sequence[Struck], pids: Mapping[tuple[int, int], int]) -> bool:
-    if told.reason in PLANNED:
-        return True
-    return any(is_right(told, fault, pids) or is_before(told, fault) for fault in faults)
 
 
 def _may_pass(fault: Struck) -> bool:
