@@ -175,7 +175,8 @@ def change_of_node(
         return member.leaving, None
     if has_lost_worker(node, member):
         failure = member.failure
-        if failure is not None and failure.generation == world.generation:
+        is_known = failure is not None and failure.generation == world.generation
+        if failure is not None and (is_known or _is_named(state, node, failure)):
             return failure.reason, failure
         return Reason.WORKER_KILLED, None
     if member.broken == world.generation:
@@ -183,6 +184,15 @@ def change_of_node(
     if is_late and member.arrived < world.generation and not member.is_paused:
         return Reason.DID_NOT_ARRIVE, None
     return None, None
+
+
+def _is_named(state: JobState, node: WorldNode, failure: Failure) -> bool:
+    """The world names the very process, as nobody had heard yet how it ended.
+
+    So it is where etcd was away meanwhile: whoever is back first knows of a broken collective only.
+    """
+    process = (failure.slot, failure.nonce)
+    return state.is_in_process and process in {(w.slot, w.nonce) for w in node.workers}
 
 
 def _has_survivor(state: JobState, world: World) -> bool:

@@ -139,7 +139,10 @@ def enter(state: JobState, now_s: float) -> Step:
         return state, ()
     if is_new:
         done = {s: n for s, n in state.done.items() if exits}
-        state = replace(state, adopted=wanted, exits=tuple(exits), done=done, failure=None)
+        # How a process ended that this world still names is news to those who agreed on it.
+        known, named = state.failure, {(worker.slot, worker.nonce) for worker in mine.workers}
+        failure = known if known and (known.slot, known.nonce) in named else None
+        state = replace(state, adopted=wanted, exits=tuple(exits), done=done, failure=failure)
         if mine.first_rank == 0:
             if world.store not in state.stores:
                 # No longer fresh: this world cannot form, and the next one takes another store.

@@ -1,12 +1,14 @@
 """How an agent guides its workers from world to world."""
 
+import dataclasses
+
 import pytest
 
-from elasticd.records.ids import Slot
+from elasticd.records.ids import Nonce, Slot
 from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from tests.unit.rendezvous.facts import Told, result, running, world
+from tests.unit.rendezvous.facts import Told, failure, result, running, world
 from tests.unit.rendezvous.trainers import (
     attach,
     entered,
@@ -157,6 +159,25 @@ def test_replacement_is_prepared_only_when_the_survivors_have_stepped() -> None:
     assert told.count(fx.PrepareWorker) == 0
     stepped(told, 2, 6)
     assert told.count(fx.PrepareWorker) == 1
+
+
+def test_how_a_worker_ended_is_told_as_long_as_a_world_names_it() -> None:
+    """Who agreed on that world had not heard of it; and of what it does not name nobody asks."""
+    told = training(1)
+    told.tell(ev.SlotsGranted(slots=(Slot(0), Slot(1))))
+    told.started()
+    attach(told, slot=1)
+    told.world(kept(2, 0, 1, nonces={0: (1, 1)}))
+    for slot in (0, 1):
+        entered(told, 2, slot)
+        stepped(told, 2, 6, slot)
+    ended = dataclasses.replace(failure(0, generation=2, rank=1), slot=Slot(1), nonce=Nonce(1))
+    told.tell(ev.WorkerFailed(slot=Slot(1), nonce=Nonce(1), failure=ended))
+    assert told.state.failure is not None
+    told.world(kept(3, 0, 1, nonces={0: (1, 1)}, reason=Reason.COLLECTIVE_BROKEN))
+    assert told.state.adopted == 3 and told.state.failure == dataclasses.replace(ended, in_a_row=1)
+    told.world(kept(4, 0, 1, reason=Reason.WORKER_FAILED))
+    assert told.state.adopted == 4 and told.state.failure is None
 
 
 def test_nothing_is_prepared_for_a_job_at_its_end() -> None:

@@ -62,6 +62,22 @@ def unformed(told: Told, world: World, *members: Member) -> Told:
     return told
 
 
+# --- who is told late -----------------------------------------------------------------------------
+
+
+def test_a_worker_whose_end_nobody_had_heard_of_when_the_world_was_agreed_on_is_named() -> None:
+    """etcd was away: who was back first knew of a broken collective, and named it once more."""
+    told = training(1)
+    unformed(told, kept(2, 0, 1, reason=Reason.COLLECTIVE_BROKEN), trainer(0), raiser(1))
+    change = find_change(told.state, 4, False)
+    assert change is not None and change.reason is Reason.WORKER_FAILED
+    assert change.culprit == raiser(1).failure
+    older = dataclasses.replace(_raised(1), nonce=Nonce(0))
+    told.members(trainer(0), trainer(1, (0, 2, ""), failure=older))
+    change = find_change(told.state, 4, False)
+    assert change is not None and (change.reason, change.culprit) == (Reason.WORKER_KILLED, None)
+
+
 # --- who left without a word ----------------------------------------------------------------------
 
 
