@@ -10,6 +10,7 @@ to the first one after it.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +67,21 @@ def told_stalls(
 
     What a generation cost that made no step counts with the next one that did (`seen`).
     """
-    told: dict[int, float] = {}
+    told: dict[int, list[Mapping[str, Any]]] = {}
     for incident in incidents:
-        spent_s = incident.get("spent_s", {})
-        stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / slots
-        generation = incident["generation"]
-        pick = min if incident["reason"] in PLANNED else max
-        told[generation] = pick(stood_s, told.get(generation, stood_s))
+        told.setdefault(incident["generation"], []).append(incident)
     found: dict[int, float] = {}
     for generation in seen:
-        found[generation] = sum(told.pop(each) for each in sorted(told) if 1 < each <= generation)
+        parts = [told.pop(each) for each in sorted(told) if 1 < each <= generation]
+        # Not every node tells of a generation without a step: what that cost comes with the next.
+        stood: dict[str, float] = {}
+        for incident in chain(*parts):
+            spent_s = incident.get("spent_s", {})
+            stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / slots
+            stood[incident["node"]] = stood.get(incident["node"], 0.0) + stood_s
+        is_planned = all(incident["reason"] in PLANNED for incident in chain(*parts))
+        if stood:
+            found[generation] = (min if is_planned else max)(stood.values())
     return found
 
 

@@ -16,8 +16,11 @@ from tests.unit.chaos.play import STEP_S, Play
 SLOTS = 2
 
 
-def incident(generation: int, reason: str = "worker_killed", **spent_s: float) -> dict[str, Any]:
-    return {"generation": generation, "reason": reason, "step": 1, "spent_s": spent_s}
+def incident(
+    generation: int, reason: str = "worker_killed", *, node: str = "n0", **spent_s: float
+) -> dict[str, Any]:
+    values: dict[str, Any] = {"generation": generation, "reason": reason, "node": node, "step": 1}
+    return {**values, "spent_s": spent_s}
 
 
 def test_the_history_tells_the_time_between_two_generations_commits() -> None:
@@ -47,19 +50,24 @@ def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:
     told = [
         incident(1, "first_world", start=9.0),
         incident(2, recover=1.0, notice=0.5, train=7.0),
-        incident(2, recover=2.0, notice=1.0, start=50.0),
+        incident(2, node="n1", recover=2.0, notice=1.0, start=50.0),
     ]
     assert told_stalls(told, SLOTS, [2]) == {2: 1.5}
 
 
 def test_of_a_join_the_node_counts_that_gained_nothing() -> None:
-    told = [incident(2, "joined", resize=0.4), incident(2, "joined", resize=0.2, recover=9.0)]
+    told = [
+        incident(2, "joined", resize=0.4),
+        incident(2, "joined", node="n1", resize=0.2, recover=9.0),
+    ]
     assert told_stalls(told, SLOTS, [2]) == {2: 0.2}
 
 
 def test_what_a_generation_without_a_step_cost_counts_with_the_next() -> None:
     told = [incident(2, notice=1.0), incident(3, recover=2.0), incident(4, recover=4.0)]
     assert told_stalls(told, SLOTS, [3, 4]) == {3: 1.5, 4: 2.0}
+    quiet = incident(3, node="n1", recover=2.8)
+    assert told_stalls([*told, quiet], SLOTS, [3, 4])[3] == 1.5, "it told of both with the second"
 
 
 def run_of(folder: Path, *incidents: dict[str, Any]) -> list[Commit]:
