@@ -1,14 +1,15 @@
 """Each commit's numbers on their way to the writer of event files.
 
-What is a number, or on the CPU, is read in the commit. What is on a device is gathered there and
-fetched five times a second, in one copy that nobody waits for; steps keep their order meanwhile.
+What is a number, or on the CPU, is read in the commit, and that is all: the thread of the
+heartbeats hands it on. What is on a device is gathered there and fetched five times a second, in
+one copy that nobody waits for; steps keep their order meanwhile.
 """
 
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -29,15 +30,15 @@ END_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """A commit; `values` is None until what is on a device has arrived."""
+    """What a commit was given; `values` is None until what is on a device has arrived."""
 
     step: int
     at_unix_s: float
     names: tuple[str, ...]
-    parts: list[float | torch.Tensor]
-    """In the order of the names: numbers, or tensors on a device."""
+    values: list[float] | None
+    parts: list[float | torch.Tensor] = field(default_factory=list)
+    """In the order of the names: numbers, and tensors on a device."""
     is_histogram: bool = False
-    values: list[float] | None = None
 
 
 class _Fetch:
@@ -96,9 +97,11 @@ class EventFeed:
         self._clock, self._wall_clock = clock, wall_clock
         self._lock = Lock()
         self._waiting: deque[_Step] = deque()
-        """In the order of the commits; those in `_fetch` first."""
+        """In the order of the commits; the training thread appends."""
         self._fetch: _Fetch | None = None
         self._fetch_s = 0.0
+        self._is_on_device = False
+        """Something waits that no fetch has yet."""
         self._is_writer = self._has_failed = False
 
     def begin(self, generation: int, rank: int, step: int) -> None:
@@ -114,11 +117,14 @@ class EventFeed:
     ) -> None:
         """Take the numbers of a step; waits for no device, and fails no training."""
         try:
-            self._take_numbers(step, given)
+            if given:
+                self._take_numbers(step, given)
             if histograms and self._is_writer:
                 self._take_histograms(step, histograms)
-            if self._waiting and self._clock() >= self._fetch_s:
+            if self._is_on_device and self._clock() >= self._fetch_s:
                 self._begin_fetch()
+            if len(self._waiting) >= WAITING_LIMIT:
+                self._shorten()
         except (RuntimeError, TypeError, ValueError) as exc:
             self._fail(exc)  # No memory on the device for what is only looked at, for one.
 
@@ -132,58 +138,59 @@ class EventFeed:
     def end(self) -> None:
         """Leave the generation; the numbers of its last steps are waited for a little."""
         until_s = self._clock() + END_S
-        if self._waiting:
-            self._begin_fetch()
+        self._begin_fetch()
         while self._waiting and self._clock() < until_s:
-            self._send_arrived()
+            time.sleep(0.001)
             self._begin_fetch()
-            if self._waiting:
-                time.sleep(0.001)
         with self._lock:
             self._waiting.clear()
             self._fetch = None
         self._sender.end()
 
     def _take_numbers(self, step: int, given: Mapping[str, float | torch.Tensor]) -> None:
-        if not given:
-            return
-        at_s, numbers = self._wall_clock(), []
-        if not self._waiting:
-            for value in given.values():
-                if isinstance(value, torch.Tensor):
-                    if not _is_here(value):
-                        break
-                    value = float(value)
-                numbers.append(value)
+        at_s = self._wall_clock()
+        numbers: list[float] = []
+        for value in given.values():
+            if isinstance(value, torch.Tensor):
+                if not _is_here(value):
+                    break
+                value = float(value)
+            numbers.append(value)
         if len(numbers) == len(given):
-            self._sender.scalars(step, at_s, tuple(given), numbers)
+            self._waiting.append(_Step(step, at_s, tuple(given), numbers))
         else:
-            parts = [_read(value) for value in given.values()]
-            self._wait(_Step(step, at_s, tuple(given), parts))
+            self._wait(_Step(step, at_s, tuple(given), None, [_read(v) for v in given.values()]))
 
     def _take_histograms(self, step: int, histograms: Mapping[str, torch.Tensor]) -> None:
         parts: list[float | torch.Tensor] = []
         for tensor in histograms.values():
             row = counted(tensor)
-            parts += row.tolist() if row.device.type == "cpu" else [row]
-        one = _Step(step, self._wall_clock(), tuple(histograms), parts, is_histogram=True)
+            parts += row.tolist() if _is_here(row) else [row]
+        at_s, names = self._wall_clock(), tuple(histograms)
         numbers = [part for part in parts if not isinstance(part, torch.Tensor)]
-        if len(numbers) == len(parts) and not self._waiting:
-            self._send(one, numbers)
+        if len(numbers) == len(parts):
+            self._waiting.append(_Step(step, at_s, names, numbers, is_histogram=True))
         else:
-            self._wait(one)
+            self._wait(_Step(step, at_s, names, None, parts, is_histogram=True))
 
     def _wait(self, step: _Step) -> None:
-        """Have a step wait for its numbers, or for the steps before it."""
+        """Have a step wait for what is on a device."""
+        self._waiting.append(step)
+        self._is_on_device = True
+
+    def _shorten(self) -> None:
+        """Make room where nobody polls, or a device stands still."""
+        self._send_arrived()
         with self._lock:
-            self._waiting.append(step)
-            if len(self._waiting) > WAITING_LIMIT and self._fetch is None:
+            if len(self._waiting) >= WAITING_LIMIT and self._fetch is None:
                 self._waiting.popleft()
 
     def _fail(self, exc: Exception) -> None:
         with self._lock:
+            here = [step for step in self._waiting if step.values is not None]
             self._waiting.clear()
-            self._fetch = None
+            self._waiting.extend(here)
+            self._fetch, self._is_on_device = None, False
         if not self._has_failed:
             self._has_failed = True
             self._say(f"elasticd: TensorBoard: numbers of a step were left out: {exc}\n")
@@ -193,20 +200,21 @@ class EventFeed:
         send(step.step, step.at_unix_s, step.names, values)
 
     def _begin_fetch(self) -> None:
-        """Have all that waits copied; the training thread."""
+        """Have all that is on a device copied; the training thread."""
         with self._lock:
-            if self._fetch is None and self._waiting:
-                self._fetch = _Fetch(list(self._waiting))
+            if self._fetch is None and self._is_on_device:
+                self._is_on_device = False
+                self._fetch = _Fetch([step for step in self._waiting if step.values is None])
                 self._fetch_s = self._clock() + FETCH_EVERY_S
         self._send_arrived()
 
     def _send_arrived(self) -> None:
+        """Hand on the steps whose numbers are here, in the order of the commits."""
         with self._lock:
             fetch = self._fetch
-            if fetch is None or not fetch.is_here():
-                return
-            fetch.take()
-            self._fetch = None
+            if fetch is not None and fetch.is_here():
+                fetch.take()
+                self._fetch = None
             while self._waiting and (values := self._waiting[0].values) is not None:
                 self._send(self._waiting.popleft(), values)
 

@@ -98,6 +98,8 @@ def test_numbers_and_tensors_are_sent_at_once(feed: EventFeed, sent: Sent) -> No
     loss = torch.tensor(0.5, dtype=torch.bfloat16)
     feed.commit(11, {"loss": loss, "lr": 0.25}, {})
     loss.fill_(9.0)
+    assert sent.sent == []  # The training thread does no more than to read them.
+    feed.poll()
     assert sent.begun == [(2, 10, True)]
     assert sent.sent == [(11, ("loss", "lr"), [0.5, 0.25])]
 
@@ -156,9 +158,11 @@ def test_histograms_are_of_rank_zero_alone(feed: EventFeed, sent: Sent) -> None:
     """Others would compute them for nobody."""
     hist = {"w": torch.randn(5), "b": torch.randn(3)}
     feed.commit(1, {}, hist)
+    feed.poll()
     assert sent.sent == [(1, ("w", "b"), 2 * LENGTH)]
     feed.begin(3, 1, 1)
     feed.commit(2, {"loss": 1.0}, hist)
+    feed.poll()
     assert sent.sent[1:] == [(2, ("loss",), [1.0])]
 
 
@@ -173,6 +177,7 @@ def test_histogram_without_memory_is_left_out(
     monkeypatch.setattr(module, "counted", fail)
     for step in (1, 2):
         feed.commit(step, {"loss": 1.0}, {"w": torch.ones(2)})
+        feed.poll()
     assert [each[0] for each in sent.sent] == [1, 2]
     assert said == ["elasticd: TensorBoard: numbers of a step were left out: no memory\n"]
 
