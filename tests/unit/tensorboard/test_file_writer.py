@@ -40,7 +40,7 @@ class Storage(ForwardingBucket):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(Folder(str(folder)))
-        self.is_away = self.is_mute = False
+        self.is_away = self.is_mute = self.is_late = False
         self.refusal = ""
         self.names: list[str] = []
 
@@ -50,7 +50,7 @@ class Storage(ForwardingBucket):
 
     def list(self, prefix, limit, keep):  # type: ignore[no-untyped-def]
         self._meet()
-        return super().list(prefix, limit, keep)
+        return [] if self.is_late else super().list(prefix, limit, keep)
 
     def replace(self, name: str, data: Data) -> None:
         self._meet()
@@ -337,12 +337,16 @@ def test_job_that_begins_anew_has_a_run_of_its_own(node: Make, tmp_path: Path) -
     assert steps(found, "job/2") == list(range(1, 9))
 
 
-def test_two_jobs_that_begin_at_once_have_two_runs(node: Make, tmp_path: Path) -> None:
-    """Though both looked before either wrote."""
+def test_two_jobs_that_begin_at_once_have_two_runs(
+    node: Make, storage: Storage, tmp_path: Path
+) -> None:
+    """Both looked before either wrote."""
     both = [node(uid=uid * 16) for uid in "ab"]
     parts = [one.begin(1, 0) for one in both]
+    storage.is_late = True
     for one in both:
         one.writer.turn()
+    storage.is_late = False
     for one, part in zip(both, parts, strict=True):
         one.take(part, 1, 2)
         one.flush()
