@@ -7,6 +7,7 @@ backward pass and 8 MB of other memory.
 import argparse
 import gc
 import json
+import os
 import random
 import secrets
 import socket
@@ -88,6 +89,7 @@ def writer(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
 def measure(trials: int = TRIALS) -> Result:
     """Time commits in turn, then the parts for themselves."""
     torch.set_num_threads(1)
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, writer(Path(folder)) as (name, process):
         gc.collect()
         gc.disable()
@@ -134,6 +136,7 @@ def measure(trials: int = TRIALS) -> Result:
         method=METHOD,
         series=series,
         figures=figures,
+        notes=(f"Load average {load:.1f} when it began, {os.getloadavg()[0]:.1f} when it ended.",),
     )
 
 
