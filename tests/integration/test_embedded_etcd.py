@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,10 @@ def test_etcd_moves_when_its_disk_is_full(
 
 def tcp_listeners(pid: int) -> list[str]:
     """Sockets in the state LISTEN, of the process's own ones."""
-    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    links = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # It was closed meanwhile.
+            links.append(os.readlink(link))
     own = {link.removeprefix("socket:[").rstrip("]") for link in links if link[:7] == "socket:"}
     lines = [
         line

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 
@@ -61,7 +62,8 @@ def test_starved_process_is_not_frozen(node: WatchedNode, way: str) -> None:
     """It runs only when nobody else wants to, on a machine with four times the work it can do."""
     pid = node.start(way)
     for task in os.listdir(f"/proc/{pid}/task"):
-        os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
+        with suppress(ProcessLookupError):  # A thread that ended meanwhile.
+            os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
     for _ in range(4 * (os.cpu_count() or 1)):
         node.load()
     node.assert_none_frozen(6.0)

@@ -77,14 +77,17 @@ from pathlib import Path
 import torch
 import elasticd.checkpoint
 
-def parent_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def read(path):
+    try:
+        return Path(path).read_text()
+    except OSError:  # A thread or a process that ended meanwhile.
+        return ""
 
-agent = parent_of(os.getppid())
+agent = int(read(f"/proc/{os.getppid()}/stat").rpartition(")")[2].split()[1])
 children = []  # The kernel lists them by the thread that started them.
-for thread in Path(f"/proc/{agent}/task").iterdir():
-    children += (thread / "children").read_text().split()
-keeper = [pid for pid in children if "keeper" in Path(f"/proc/{pid}/cmdline").read_text()]
+for thread in os.listdir(f"/proc/{agent}/task"):
+    children += read(f"/proc/{agent}/task/{thread}/children").split()
+keeper = [pid for pid in children if "keeper" in read(f"/proc/{pid}/cmdline")]
 assert elasticd.checkpoint.save({"w": torch.ones(16_000_000)}, 7)
 os.kill(int(keeper[0]), signal.SIGSTOP)
 Path("keeper").write_text(keeper[0])

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -263,6 +264,9 @@ def test_end_of_the_agent_is_the_keepers_end(
     (pid,) = children.pids
     assert keeper._process is not None and keeper._process.stdin is not None
     own = os.readlink(f"/proc/self/fd/{keeper._process.stdin.fileno()}")
-    held = [os.readlink(f"/proc/{pid}/fd/{each}") for each in os.listdir(f"/proc/{pid}/fd")]
+    held = []
+    for each in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # It was closed meanwhile: it writes its metrics.
+            held.append(os.readlink(f"/proc/{pid}/fd/{each}"))
     assert held.count(own) == 1, "its reading end, and no writing end of its own"
     assert os.getsid(pid) == pid
