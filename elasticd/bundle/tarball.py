@@ -9,6 +9,8 @@ __all__ = ["LIMIT_BYTES", "Tarball"]
 
 LIMIT_BYTES = 50_000_000
 """What can be attached to an issue of most trackers, or sent."""
+LEVEL = 6
+"""For logs of a training a fifth of the time of 9, and a tenth more bytes."""
 PENDING_BYTES = 512 << 10
 """What the compressor may still hold, and the end of the file."""
 HEADER_BYTES = 2048
@@ -21,7 +23,9 @@ class Tarball:
         """`top` is the folder that everything in it stands in."""
         self._top, self._at_unix_s, self._limit = top, at_unix_s, limit_bytes
         self._buffer = io.BytesIO()
-        self._gzip = gzip.GzipFile(fileobj=self._buffer, mode="wb", mtime=at_unix_s)
+        self._gzip = gzip.GzipFile(
+            fileobj=self._buffer, mode="wb", compresslevel=LEVEL, mtime=at_unix_s
+        )
         self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
 
     def add(self, path: str, data: bytes, *, reserve_bytes: int = 0) -> bool:

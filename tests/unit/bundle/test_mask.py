@@ -73,6 +73,15 @@ def test_bytes_that_are_no_text_are_found() -> None:
         ("{'db_password': 'hunter22', 'a': 1}", "{'db_password': '***', 'a': 1}"),
         ("train.py --api-key hunter22 --lr 1", "train.py --api-key *** --lr 1"),
         ("MY_TOKEN=hunter22", "MY_TOKEN=***"),
+        *(
+            (f"{name}: hunter22", f"{name}: ***")
+            for name in (
+                *("apikey", "api-key", "AccessKey", "private_key", "AccountKey", "passwd"),
+                *("authtoken", "access-token", "apitoken", "hf_token", "hubToken", "bottoken"),
+                *("session_token", "sessiontoken", "refreshtoken", "securitytoken", "SECRET_X"),
+            )
+        ),
+        ("&sig=hunter22", "&sig=***"),
         ("AKIAABCDEFGHIJKLMNOP", "***"),
         ("hf_abcdefghijklmnopqrstuvwxyz", "***"),
         (
