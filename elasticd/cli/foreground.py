@@ -253,7 +253,7 @@ class Foreground:
         """Let the last checkpoint and events be written, then end whatever is left below us."""
         try:
             if self._spec.tensorboard is not None and not wait_for_event_writers(
-                lambda: self._interrupt.count > 1
+                self._screen.line, lambda: self._interrupt.count > 1
             ):
                 self._screen.line(
                     "the last steps were not written for TensorBoard; agents/*.tensorboard.log in "
