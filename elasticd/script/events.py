@@ -16,6 +16,8 @@ __all__ = ["StepEvents"]
 
 READ_EVERY_S = 0.2
 WAITING_LIMIT = 4096
+LOCK_LIMIT_S = 0.1
+"""Nobody else holds it for so long; a step is left out then."""
 
 
 class StepEvents:
@@ -38,20 +40,28 @@ class StepEvents:
 
     def tell(self, step: int, scalars: Mapping[str, Any]) -> list[str]:
         """Take the numbers of a step; return what a person should be told now, mostly nothing."""
+        # A handler of a signal may tell of a step too, right where its own thread holds the lock.
+        if not self._lock.acquire(timeout=LOCK_LIMIT_S):
+            return []
+        try:
+            return self._tell(step, scalars)
+        finally:
+            self._lock.release()
+
+    def _tell(self, step: int, scalars: Mapping[str, Any]) -> list[str]:
         at_s, now_s = self._wall_clock(), self._clock()
         names = tuple(name for name in scalars if name != "epoch")
-        with self._lock:
-            if names:
-                values = [_copied(scalars[name]) for name in names]
-                is_here = all(isinstance(value, float) for value in values)
-                if is_here and not self._waiting:
-                    self._sender.scalars(step, at_s, names, values)
-                elif len(self._waiting) < WAITING_LIMIT:
-                    self._waiting.append((step, at_s, names, values))
-            if now_s < self._next_s:
-                return []
-            self._next_s = now_s + READ_EVERY_S
-            self._read()
+        if names:
+            values = [_copied(scalars[name]) for name in names]
+            is_here = all(isinstance(value, float) for value in values)
+            if is_here and not self._waiting:
+                self._sender.scalars(step, at_s, names, values)
+            elif len(self._waiting) < WAITING_LIMIT:
+                self._waiting.append((step, at_s, names, values))
+        if now_s < self._next_s:
+            return []
+        self._next_s = now_s + READ_EVERY_S
+        self._read()
         return self._sender.poll()
 
     def flush(self) -> None:

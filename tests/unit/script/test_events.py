@@ -1,5 +1,6 @@
 """`elasticd.progress` on its way to TensorBoard."""
 
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -8,9 +9,12 @@ from elasticd.script import progress as module
 from elasticd.script.events import READ_EVERY_S, StepEvents
 from elasticd.script.progress import progress
 from elasticd.tensorboard.message import Begin, Scalars, names_of
+from elasticd.tensorboard.sender import Sender
 from tests.unit.tensorboard.test_sender import Clock, Writer, steps, writer
 
 __all__ = ["writer"]
+
+WAIT_S = 30.0
 
 
 class OnDevice:
@@ -107,3 +111,22 @@ def test_what_the_writer_says_is_said(
     progress(3, loss=0.5)
     module.ignore_progress()
     assert capfd.readouterr().err == "elasticd: TensorBoard: it cannot be written.\n"
+
+
+def test_handler_of_a_signal_may_tell_of_a_step_while_one_is_told(writer: Writer) -> None:
+    """It runs on the thread that it interrupts: were that waited for, the worker would hang."""
+
+    class Interrupted(OnDevice):
+        is_cpu = True
+
+        def __float__(self) -> float:
+            events.tell(8, {"loss": 0.125})
+            return self.value
+
+    events = StepEvents(Sender(writer.name), 1)
+    telling = Thread(target=lambda: events.tell(7, {"loss": Interrupted(0.5)}), daemon=True)
+    telling.start()
+    telling.join(WAIT_S)
+    assert not telling.is_alive()
+    events.flush()
+    assert steps(writer.heard(is_all=True)[1:]) == [7]
