@@ -28,7 +28,7 @@ TAKEN_AT_ONCE = 40
 """etcd takes 128 operations in one transaction; the next write takes the next ones over."""
 PROGRESS_BYTES = 1000
 NAME_LENGTH = 64
-CONCLUDED_KEPT = 2
+CONCLUDED_KEPT = 8
 """Generations for which what was concluded of an agent stands apart: should it be back by then, its
 own numbers take that place."""
 

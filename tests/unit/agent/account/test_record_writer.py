@@ -17,6 +17,7 @@ from elasticd.store.api import KeyValue, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.account.gap import Known
 from elasticd_agent.account.record_writer import (
+    CONCLUDED_KEPT,
     PROGRESS_BYTES,
     Reading,
     RecordWriter,
@@ -194,9 +195,10 @@ def test_what_was_concluded_is_taken_over_when_its_agent_is_not_back() -> None:
     store = Line()
     first, after = RecordWriter(store, KEYS, JOB, A), after_death(store)
     first.write(after)
-    first.write(reading(12.0, is_first=True, generation=3, present=frozenset({A})))
+    kept = 2 + CONCLUDED_KEPT
+    first.write(reading(12.0, is_first=True, generation=kept - 1, present=frozenset({A})))
     assert spent(store, B, "b") is not None, "it may be back yet"
-    first.write(reading(15.0, is_first=True, generation=4, present=frozenset({A})))
+    first.write(reading(15.0, is_first=True, generation=kept, present=frozenset({A})))
     assert spent(store, B, "b") is None
     assert progress(store).seconds == {"train": 38.0, "notice": 2.0}
 

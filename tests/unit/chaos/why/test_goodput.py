@@ -62,6 +62,29 @@ def test_more_than_a_point_is_broken(tmp_path: Path) -> None:
     )
 
 
+def test_each_change_may_be_off_by_some_milliseconds_of_each_slot(tmp_path: Path) -> None:
+    """Of twenty short generations of two ranks that is more than a point."""
+    play = Play()
+    for number in range(1, 21):
+        play.generation(number, [11, 12], base=5 * (number - 1), steps=5)
+    lineage = trace(play.history())
+    seen_s = trained_s(lineage, commits(lineage.rounds))
+    path = tmp_path / "why.json"
+
+    def holds(train_s: float) -> bool:
+        causes = {"train": train_s, "start": 20.0 - train_s, "data": 0.0, "save": 0.0}
+        account = {
+            "seconds": {**causes, "spare": 0.0, "unexplained": 0.0},
+            "total_s": 20.0,
+            "has_steps": True,
+        }
+        path.write_text(json.dumps({"account": account}))
+        found = judged_goodput(path, lineage, commits(lineage.rounds), Verdict())
+        return found[0].holds
+
+    assert holds(seen_s - 1.8) and not holds(seen_s - 2.0)
+
+
 def test_time_without_a_cause_is_bounded(tmp_path: Path) -> None:
     assert judged(tmp_path, train=25.0, unexplained=0.2)["no cause"].holds
     finding = judged(tmp_path, train=25.0, unexplained=0.3)["no cause"]
