@@ -12,7 +12,7 @@ from enum import StrEnum
 from chaos.fault import Kind
 from chaos.history import Struck, Told
 
-__all__ = ["EXPECTED", "PLANNED", "Culprit", "Expectation", "is_before", "is_right"]
+__all__ = ["EXPECTED", "PLANNED", "Culprit", "Expectation", "blames_nobody", "is_right"]
 
 PLANNED = frozenset({"first_world", "joined", "scaled", "drained"})
 """Changes that somebody wished for, or that nobody is to blame for."""
@@ -44,8 +44,6 @@ class Expectation:
     """What its traceback's last line has in it."""
     least_s: float = 0.0
     """A fault that was over so soon may have passed without anybody having to do something."""
-    before: frozenset[str] = frozenset()
-    """What may be said of a change that blames nobody, where another one names who it was."""
     may_pass: bool = False
     """Right behaviour is no change; if there is one, these words are right."""
 
@@ -68,11 +66,9 @@ def _node(reasons: frozenset[str], **more: object) -> Expectation:
 _ETCD = Expectation(
     reasons=frozenset(),
     culprit=Culprit.NOBODY,
-    before=frozenset({"collective_broken"}),
     may_pass=True,
 )
-"""etcd is nobody's node: nothing may change, and nobody may be blamed. Where something else happens
-meanwhile, whoever reaches etcd first afterwards may know of the broken collective only."""
+"""etcd is nobody's node: nothing may change, and nobody may be blamed."""
 _UNHURT = _node(_SILENT | {"node_returned"}, may_pass=True)
 
 EXPECTED: Mapping[str, Expectation] = {
@@ -96,12 +92,7 @@ EXPECTED: Mapping[str, Expectation] = {
     Kind.NODE_CUT: _node(_SILENT, least_s=_LEASE_S),
     Kind.NODE_MUTE: _node(_SILENT, least_s=_LEASE_S),
     Kind.NODE_DEAF: _node(_SILENT, least_s=_LEASE_S),
-    # All can be reached by somebody: it takes a group that cannot be formed to see who cannot.
-    Kind.NODE_PART: Expectation(
-        reasons=frozenset({"cut_off"}),
-        culprit=Culprit.ONE_OF_TWO,
-        before=frozenset({"collective_broken"}),
-    ),
+    Kind.NODE_PART: Expectation(reasons=frozenset({"cut_off"}), culprit=Culprit.ONE_OF_TWO),
     Kind.NODE_DELAY: _UNHURT,
     Kind.ETCD_KILL: _ETCD,
     Kind.ETCD_STOP: _ETCD,
@@ -111,16 +102,14 @@ EXPECTED: Mapping[str, Expectation] = {
     Kind.ETCD_QUORUM_STOP: Expectation(
         reasons=frozenset({"node_lost", "node_returned"}),
         culprit=Culprit.ANY_NODE,
-        before=_ETCD.before,
         may_pass=True,
     ),
 }
 
 
-def is_before(told: Told, fault: Struck) -> bool:
-    """Whether it blames nobody yet, as is right for this fault at first."""
-    is_blaming = bool(told.node or told.lost)
-    return told.reason in EXPECTED[fault.kind].before and not is_blaming
+def blames_nobody(told: Told) -> bool:
+    """Whether it says that a collective broke, and not who broke it."""
+    return told.reason == "collective_broken" and not told.node and not told.lost
 
 
 def is_right(told: Told, fault: Struck, pids: Mapping[tuple[int, int], int]) -> bool:

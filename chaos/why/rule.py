@@ -10,16 +10,17 @@ waits for a commit at full size. A fault counts as named right if
   change of world has one cause in `why`, as it has one place to begin to look at.
 
 A change that was not planned and that names no fault of its group is a false name, which counts
-like a fault named wrong.
+like a fault named wrong. That a collective broke is not, if it blames nobody and another change of
+the group names who broke it: all others feel that at once, and who it was may be told later.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chaos.history import History, Struck, Told
 from chaos.recovery import Commit
 from chaos.verdict import Finding, finding_of
-from chaos.why.expectation import EXPECTED, PLANNED, is_before, is_right
+from chaos.why.expectation import EXPECTED, PLANNED, blames_nobody, is_right
 
 __all__ = ["Group", "groups_of", "judged_causes"]
 
@@ -38,8 +39,10 @@ class Named:
     """What became of the faults."""
 
     wrong: list[str]
-    shared: int
+    shared: int = 0
     """Faults that fell into a change which names another one."""
+    early: int = 0
+    """Changes of which it was not known yet who broke the collective."""
     late_s: list[float]
     """For each fault that is named, how long after the next commit it was; 0: before it."""
 
@@ -54,12 +57,13 @@ def judged_causes(
     if not history.told or not history.struck:
         return ()
     pids = {(each.generation, each.rank): each.pid for each in history.entered}
-    named, committed = Named(wrong=[], shared=0, late_s=[]), _Commits(found)
+    named, committed = Named(wrong=[], late_s=[]), _Commits(found)
     for group in groups_of(history):
         more = _judge(group, pids, committed)
         named = Named(
             wrong=[*named.wrong, *more.wrong],
             shared=named.shared + more.shared,
+            early=named.early + more.early,
             late_s=[*named.late_s, *more.late_s],
         )
     count = len(history.struck)
@@ -73,7 +77,7 @@ def judged_causes(
     claim = (
         f"why names cause and culprit of {right} of {count} faults right, {named.shared} of them "
         f"by a fault that they fell together with, {slowest_s:.1f} s after the next commit at "
-        f"the latest{told}"
+        f"the latest; {named.early} changes before that blame nobody{told}"
     )
     return (finding_of("cause", claim, count, [*([] if is_enough else named.wrong), *late]),)
 
@@ -101,7 +105,7 @@ def groups_of(history: History) -> list[Group]:
 
 
 def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits") -> Named:
-    named = Named(wrong=[], shared=0, late_s=[])
+    named = Named(wrong=[], late_s=[])
     right = {
         fault.number: [said for said in group.changes if is_right(said[-1], fault, pids)]
         for fault in group.faults
@@ -110,7 +114,8 @@ def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits
     known = [said for said in group.changes if said[-1].reason in PLANNED]
     known += [said for found in right.values() for said in found]
     if is_any_named:
-        known += [s for s in group.changes if any(is_before(s[-1], f) for f in group.faults)]
+        early = [said for said in group.changes if blames_nobody(said[-1])]
+        known, named = known + early, replace(named, early=len(early))
     strangers = [said for said in group.changes if said not in known]
     shared = 0
     for fault in group.faults:
@@ -127,7 +132,7 @@ def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits
         # As many as there are faults named wrong are those names.
         for said in strangers[len(named.wrong) :]
     )
-    return Named(wrong=named.wrong, shared=shared, late_s=named.late_s)
+    return replace(named, shared=shared)
 
 
 def _may_pass(fault: Struck) -> bool:
