@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -130,18 +131,24 @@ class EventFeed:
 
     def poll(self) -> None:
         """Send what has arrived, and say what the writer has to say."""
-        self._send_arrived()
-        for sentence in self._sender.poll():
-            if self._is_writer:
-                self._say(f"elasticd: TensorBoard: {sentence}\n")
+        try:
+            self._send_arrived()
+            for sentence in self._sender.poll():
+                if self._is_writer:
+                    self._say(f"elasticd: TensorBoard: {sentence}\n")
+        except Exception as exc:
+            self._fail(exc)  # Without its heartbeats a worker is taken for frozen.
 
     def end(self) -> None:
         """Leave the generation; the numbers of its last steps are waited for a little."""
         until_s = self._clock() + END_S
-        self._begin_fetch()
-        while self._waiting and self._clock() < until_s:
-            time.sleep(0.001)
+        try:
             self._begin_fetch()
+            while self._waiting and self._clock() < until_s:
+                time.sleep(0.001)
+                self._begin_fetch()
+        except RuntimeError as exc:
+            self._fail(exc)  # A device that failed is why this generation is left.
         with self._lock:
             self._waiting.clear()
             self._fetch = None
@@ -193,7 +200,8 @@ class EventFeed:
             self._fetch, self._is_on_device = None, False
         if not self._has_failed:
             self._has_failed = True
-            self._say(f"elasticd: TensorBoard: numbers of a step were left out: {exc}\n")
+            with suppress(OSError, ValueError):  # Where stderr goes has no room, or is closed.
+                self._say(f"elasticd: TensorBoard: numbers of a step were left out: {exc}\n")
 
     def _send(self, step: _Step, values: list[float]) -> None:
         send = self._sender.histograms if step.is_histogram else self._sender.scalars

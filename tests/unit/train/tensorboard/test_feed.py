@@ -205,3 +205,41 @@ def test_commit_feeds_and_beats_poll(feed: EventFeed, sent: Sent, said: list[str
     assert scalars.known() == {"loss": 0.5}
     assert [each[:2] for each in sent.sent] == [(2, ("loss",)), (2, ("w",))]
     assert len(said) == 1
+
+
+def test_heartbeat_goes_on_whatever_fails(sent: Sent, clock: Clock) -> None:
+    """Where stderr is closed, and where the sender has an error of ours."""
+
+    def fail(*args: object) -> None:
+        raise OSError("stderr is closed")
+
+    feed = EventFeed(sent, clock=clock, wall_clock=clock, say=fail)
+    feed.begin(1, 0, 0)
+    sent.told = ["a sentence"]
+    feed.poll()
+    sent.scalars = fail  # type: ignore[method-assign, assignment]
+    feed.commit(1, {"loss": 1.0}, {})
+    feed.poll()
+    del sent.scalars
+    feed.commit(2, {"loss": 2.0}, {})
+    feed.poll()
+    assert [each[0] for each in sent.sent] == [2]
+
+
+def test_device_that_failed_hides_no_error_of_the_script(
+    feed: EventFeed, sent: Sent, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generation is left because of it; what is here is sent."""
+    device = Device(monkeypatch)
+    feed.commit(1, {"loss": 0.5}, {})
+    feed.commit(2, {"loss": torch.ones(())}, {})
+
+    def fail(fetch: Any) -> bool:
+        raise RuntimeError("CUDA error")
+
+    assert device.fetches == 1
+    monkeypatch.setattr(module._Fetch, "is_here", fail)
+    feed.end()
+    assert sent.is_over
+    assert [each[0] for each in sent.sent] == [1]
+    assert len(said) == 1
