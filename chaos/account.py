@@ -75,7 +75,7 @@ def told_stalls(
         parts = [told.pop(each) for each in sorted(told) if 1 < each <= generation]
         # Not every node tells of a generation without a step: what that cost comes with the next.
         stood: dict[str, float] = {}
-        for incident in chain(*parts):
+        for incident in chain(*(part for part in parts if not _is_of_joiner(part))):
             spent_s = incident.get("spent_s", {})
             stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / slots
             stood[incident["node"]] = stood.get(incident["node"], 0.0) + stood_s
@@ -83,6 +83,15 @@ def told_stalls(
         if stood:
             found[generation] = (min if is_planned else max)(stood.values())
     return found
+
+
+def _is_of_joiner(told: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether of a planned change only one of several nodes tells, before the next one came.
+
+    It is the one that joined, and tells what it lost before; the others go on until then.
+    """
+    is_planned = all(incident["reason"] in PLANNED for incident in told)
+    return is_planned and len(told) == 1 and told[0].get("nodes", 1) > 1
 
 
 def seen_stalls(found: Sequence[Commit]) -> dict[int, float]:

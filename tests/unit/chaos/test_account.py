@@ -70,6 +70,18 @@ def test_what_a_generation_without_a_step_cost_counts_with_the_next() -> None:
     assert told_stalls([*told, quiet], SLOTS, [3, 4])[3] == 1.5, "it told of both with the second"
 
 
+def test_of_a_join_that_came_to_nothing_the_one_that_joined_tells_of_itself_alone() -> None:
+    told = [
+        {**incident(2, "joined", recover=9.0), "nodes": 2},
+        incident(3, "node_lost", recover=1.0),
+        incident(3, "node_lost", node="n1", recover=1.2),
+    ]
+    assert told_stalls(told, SLOTS, [3]) == {3: 0.6}
+    assert told_stalls(told[:1], SLOTS, [2]) == {}
+    alone = {**incident(2, "joined", recover=9.0), "nodes": 1}
+    assert told_stalls([alone], SLOTS, [2]) == {2: 4.5}
+
+
 def run_of(folder: Path, *incidents: dict[str, Any]) -> list[Commit]:
     path = folder / FILE
     path.parent.mkdir(parents=True)
