@@ -6,6 +6,7 @@ what workers send while there is no writer waits in it, and one that ends is sta
 next connection.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -62,7 +63,11 @@ class WriterProcess:
         return {"ELASTICD_EVENT_WRITER": self._name} if self._spec.tensorboard is not None else {}
 
     def open(self) -> None:
-        """Listen, unless that has begun."""
+        """Listen, unless that has begun; may wait for the disk of the job's folder.
+
+        Raises:
+            OSError: there is no descriptor or no thread left.
+        """
         with self._lock:
             if (
                 self._spec.tensorboard is None
@@ -70,12 +75,21 @@ class WriterProcess:
                 or self._closing.is_set()
             ):
                 return
+            with suppress(OSError):
+                # An earlier job of this name left it: what it says would count as this one's.
+                self._log_path.with_suffix(".prom").unlink()
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._listener.bind("\0" + self._name)
-            self._listener.listen(BACKLOG)
-            self._listener.setblocking(False)
-            self._wake_out, self._wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            Thread(target=self._watch, name="tensorboard-watch", daemon=True).start()
+            try:
+                self._listener.bind("\0" + self._name)
+                self._listener.listen(BACKLOG)
+                self._listener.setblocking(False)
+                self._wake_out, self._wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                Thread(target=self._watch, name="tensorboard-watch", daemon=True).start()
+            except (OSError, RuntimeError) as exc:
+                self._hang_up()
+                if isinstance(exc, RuntimeError):
+                    raise OSError(errno.EAGAIN, str(exc)) from exc
+                raise
 
     def close(self) -> None:
         """Let it write what it was sent, and wait for nothing."""
@@ -93,15 +107,43 @@ class WriterProcess:
             if self._process is not None:
                 _end_input(self._process)
 
+    @property
+    def _log_path(self) -> Path:
+        return self._folder / "agents" / f"{self._node}.tensorboard.log"
+
     def _is_wanted(self, timeout_s: float | None) -> bool:
         """Wait for a connection, or for the end."""
         assert self._listener is not None
-        listener = self._listener.fileno()
-        ready, _, _ = select.select([listener, self._wake_out], [], [], timeout_s)
-        return listener in ready
+        listener, poll = self._listener.fileno(), select.poll()
+        poll.register(listener, select.POLLIN)
+        poll.register(self._wake_out, select.POLLIN)
+        ready = poll.poll(None if timeout_s is None else round(timeout_s * 1000))
+        return any(number == listener for number, _ in ready)
+
+    def _hang_up(self) -> None:
+        """Close what is open; the lock is held."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for number in (self._wake_out, self._wake_in):
+            if number >= 0:
+                os.close(number)
+        self._wake_out = self._wake_in = -1
 
     def _watch(self) -> None:
-        """Thread: start it for who connects, see its end, and start it for the next."""
+        """Thread: look after it until the end; one that was started last is waited for too."""
+        try:
+            self._look_after()
+        finally:
+            with self._lock:
+                process = self._process
+                self._hang_up()
+            if process is not None:
+                process.wait()
+                self._children.forget(process.pid)
+
+    def _look_after(self) -> None:
+        """Start it for who connects, see its end, and start it for the next."""
         pause_s = FIRST_PAUSE_S
         while not self._closing.is_set():
             if not self._is_wanted(None):
@@ -132,7 +174,7 @@ class WriterProcess:
         """Start it; the lock is held."""
         wanted, listener = self._spec.tensorboard, self._listener
         assert wanted is not None and listener is not None
-        log_path = self._folder / "agents" / f"{self._node}.tensorboard.log"
+        log_path = self._log_path
         with open_log(log_path) as out:
             process = self._children.start(
                 lambda: subprocess.Popen(

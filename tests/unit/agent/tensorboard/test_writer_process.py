@@ -1,10 +1,12 @@
 """The process that writes event files, as an agent starts it."""
 
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -17,6 +19,7 @@ from elasticd_agent.tensorboard import writer_process as module
 from elasticd_agent.tensorboard.writer_process import WriterProcess
 from tests.fixtures.cluster import until
 from tests.fixtures.event_reader import shown
+from tests.fixtures.open_files import open_files
 
 
 @pytest.fixture
@@ -152,3 +155,61 @@ def test_worker_is_told_of_a_url_that_cannot_be_written(make: Make, tmp_path: Pa
     assert "event files cannot be written now" in sentence
     assert str(tmp_path / "file") in sentence
     sender.end()
+
+
+def test_nothing_stays_open_in_the_agent(make: Make, children: Children, tmp_path: Path) -> None:
+    """A sweep of a thousand jobs would take all of its descriptors; nor is a process forgotten."""
+    before = open_files()
+    process = make(f"file://{tmp_path}/events")
+    process.open()
+    sender = Sender(process.env["ELASTICD_EVENT_WRITER"])
+    sender.begin(1, 0, is_writer=True)
+    give(sender, 1)
+    sender.end()
+    process.close()
+    until(lambda: steps(tmp_path / "events") == [1] and not children.pids, lambda: children.pids)
+    until(lambda: open_files() <= before, lambda: open_files() - before)
+
+
+def test_agent_with_thousands_of_connections_hears_workers(
+    make: Make, children: Children, tmp_path: Path
+) -> None:
+    """The node of rank 0 of a large job has one to each of its peers."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2048), before[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        process = make(f"file://{tmp_path}/events")
+        process.open()
+        sender = Sender(process.env["ELASTICD_EVENT_WRITER"])
+        sender.begin(1, 0, is_writer=True)
+        give(sender, 1)
+        sender.end()
+        until(lambda: steps(tmp_path / "events") == [1], lambda: children.pids)
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_where_no_thread_can_be_started_it_is_tried_again(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a writer of an earlier job of the name counted is not shown as this one's."""
+
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    file = tmp_path / "logs" / "agents" / "node-a.tensorboard.prom"
+    file.parent.mkdir(parents=True)
+    file.write_text("elasticd_tensorboard_files_total 4711\n")
+    before = open_files()
+    process = make(f"file://{tmp_path}/events")
+    with monkeypatch.context() as without:
+        without.setattr(Thread, "start", refuse)
+        with pytest.raises(OSError, match="new thread"):
+            process.open()
+    assert not file.exists()
+    assert open_files() <= before
+    process.open()
+    assert process._listener is not None
