@@ -136,8 +136,13 @@ def measure(trials: int = TRIALS) -> Result:
         method=METHOD,
         series=series,
         figures=figures,
-        notes=(f"Load average {load:.1f} when it began, {os.getloadavg()[0]:.1f} when it ended.",),
+        notes=(_machine(load),),
     )
+
+
+def _machine(before: float) -> str:
+    after = os.getloadavg()[0]
+    return f"Load average {before:.1f} when it began, {after:.1f} when it ended; nice {os.nice(0)}."
 
 
 def _commits(
