@@ -41,24 +41,48 @@ PR_SET_PDEATHSIG = 1
     type=not_empty,
     help="Stable name of this machine.  [its host name]",
 )
-@click.option("--slots", metavar="N|auto", help="Workers at once.  [auto: its GPUs, else 1]")
 @click.option(
-    "--local-addr", "--local_addr", metavar="ADDR", help="Where other nodes reach this machine."
+    "--slots", metavar="N|auto", type=not_empty, help="Workers at once.  [auto: its GPUs, else 1]"
 )
-@click.option("--log-dir", "--log_dir", metavar="DIR", help="Run folder.  [./elasticd-runs]")
-@click.option("--job", metavar="NAME", type=not_empty, help="Serve this job only and end with it.")
-@click.option("--lease-ttl", metavar="S", help="Loss of this node is noticed within.  [5]")
 @click.option(
-    "--keep-ended", metavar="DAYS", help="Remove records of jobs that are over; 0: never.  [7]"
+    "--local-addr",
+    "--local_addr",
+    metavar="ADDR",
+    type=not_empty,
+    help="Where other nodes reach this machine.",
+)
+@click.option(
+    "--log-dir", "--log_dir", metavar="DIR", type=not_empty, help="Run folder.  [./elasticd-runs]"
+)
+@click.option("--job", metavar="NAME", type=not_empty, help="Serve this job only and end with it.")
+@click.option(
+    "--lease-ttl", metavar="S", type=not_empty, help="Loss of this node is noticed within.  [5]"
+)
+@click.option(
+    "--keep-ended",
+    metavar="DAYS",
+    type=not_empty,
+    help="Remove records of jobs that are over; 0: never.  [7]",
 )
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of this node.")
 @click.option(
-    "--http-port", metavar="N", help="Port of logs, /metrics and /sd (docs/metrics.md).  [chosen]"
+    "--http-port",
+    metavar="N",
+    type=not_empty,
+    help="Port of logs, /metrics and /sd (docs/metrics.md).  [chosen]",
 )
 @click.option(
-    "--probe-port", metavar="N", help="Also answer /healthz and /readyz there, without TLS."
+    "--probe-port",
+    metavar="N",
+    type=not_empty,
+    help="Also answer /healthz and /readyz there, without TLS.",
 )
-@click.option("--event-log", metavar="DIR", help="Record events and effects of each job there.")
+@click.option(
+    "--event-log",
+    metavar="DIR",
+    type=not_empty,
+    help="Record events and effects of each job there.",
+)
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
 @click.option("--parent-pid", type=int, default=None, hidden=True)

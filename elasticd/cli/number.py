@@ -119,17 +119,18 @@ def duration(text: str) -> float:
 
 
 def moment(text: str) -> float:
-    """Read a time for click: a duration, which is so long ago, or as in 2026-11-23T14:02.
+    """Read a time for click: "10m" or "10m ago", or as in 2026-11-23T14:02.
 
     In seconds since 1970; a time without a zone is one of this machine's.
     """
     with suppress(click.BadParameter):
-        return time.time() - duration(text)
+        return time.time() - duration(text.removesuffix("ago").rstrip())
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError) as exc:
         raise click.BadParameter(
-            f"{text!r} is no time: write 90s, 10m, 2h or 1d ago, or 2026-11-23T14:02"
+            f"{text!r} is no time: write 90s, 10m, 2h or 1d, which is so long ago, or "
+            "2026-11-23T14:02"
         ) from exc
 
 

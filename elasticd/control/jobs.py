@@ -137,8 +137,8 @@ def scale(
     spec = _running(store, keys, job)
     if not spec.min_nodes <= nodes <= spec.max_nodes:
         raise CallError(
-            f"{nodes} nodes is outside of {spec.min_nodes}:{spec.max_nodes}, with which job "
-            f"{job!r} was submitted: choose a number between them."
+            f"{nodes} is outside of --nnodes {spec.min_nodes}:{spec.max_nodes}, with which job "
+            f"{job!r} was submitted: choose a number of nodes between them."
         )
     if not is_dry_run:
         _wish(store, keys, job, lambda want: replace(want, nodes=nodes, why="elasticd scale"))
@@ -265,7 +265,8 @@ def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False)
     """
     if store.get(keys.drain(node)) is None:
         names = {item.key.removeprefix(keys.drains) for item in store.list(keys.drains).items}
-        raise NotFound(f"Node {node!r} is not being drained{_near(node, names, 'elasticd nodes')}")
+        near = _near(node, names, "elasticd nodes") if names else ", and no other is either."
+        raise NotFound(f"Node {node!r} is not being drained{near}")
     if not is_dry_run:
         store.commit(Txn(then=(Delete(key=keys.drain(node)),)))
 

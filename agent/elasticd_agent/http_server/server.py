@@ -18,6 +18,7 @@ __all__ = ["HttpServer"]
 REQUEST_TIMEOUT_S = 30.0
 """A reader that sends or takes nothing for this long is cut off: no thread waits for ever."""
 CONNECTIONS_LIMIT = 64
+NOTHING = "There is no such thing here: docs/metrics.md says what an agent of elasticd answers."
 
 log = get_logger()
 
@@ -59,7 +60,7 @@ class _Handler(Handler):
         except Exception:  # Of a route: a bug of ours, which must not look like a dead network.
             log.exception("request.crashed", path=parts.path)
             answer = told(HTTPStatus.INTERNAL_SERVER_ERROR, "This is a bug: see the agent's log.")
-        self._send(answer or told(HTTPStatus.NOT_FOUND, "There is no such thing here."))
+        self._send(answer or told(HTTPStatus.NOT_FOUND, NOTHING))
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)

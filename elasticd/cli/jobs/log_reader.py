@@ -57,10 +57,24 @@ def print_logs(
             "more. Try again, or read the files there."
         )
     if not has_any:
-        raise NotFound(
-            f"There is no output of rank {', '.join(map(str, ranks))} of job {report.spec.name!r} "
-            "here or on a node that answers: nothing was written, or its node is gone."
+        raise NotFound(_nothing(report, ranks, generation, newest))
+
+
+def _nothing(report: JobReport, ranks: Sequence[int], generation: int | None, newest: int) -> str:
+    """Say what there is no output of, and why there may be none."""
+    job, whose = report.spec.name, f"rank {', '.join(map(str, ranks))}"
+    if generation is not None and generation > newest:
+        return (
+            f"Job {job!r} has no generation {generation}: its newest is {newest}; "
+            f"`elasticd why {job}` lists them."
         )
+    if generation is not None:
+        whose += f" in generation {generation}"
+    told = f"There is no output of {whose} of job {job!r} here or on a node that answers: "
+    size = report.world.size if report.world is not None else 0
+    if generation is None and 0 < size <= min(ranks, default=0):
+        return f"{told}its newest world has the ranks 0 to {size - 1}."
+    return f"{told}nothing was written, or its node is gone."
 
 
 class RemoteLogs:

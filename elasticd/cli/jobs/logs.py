@@ -25,14 +25,18 @@ __all__ = ["logs"]
 @click.argument("job", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--rank", type=at_least(0), multiple=True, help="[0]; may be repeated.")
-@click.option("--node", metavar="NODE", help="The ranks of this node, as it stands there.")
+@click.option(
+    "--node",
+    metavar="NODE",
+    help="The ranks that this node has in the newest world, instead of --rank.",
+)
 @click.option("--generation", type=at_least(1), help="[all]")
 @click.option("--tail", "lines", type=at_least(0), metavar="N", help="The last N lines.  [all]")
 @click.option(
     "--since",
     type=moment,
     metavar="TIME",
-    help="What was written since then: 10m ago, or 2026-11-23T14:02.",
+    help="What was written since then: 10m, which is so long ago, or 2026-11-23T14:02.",
 )
 @click.option("--timestamps", "has_stamps", is_flag=True, help="With the time before each line.")
 @json_options

@@ -161,7 +161,8 @@ def show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
         f"{limits.user_error}, losses {used.node_loss}/{limits.node_loss}; "
         "a world that lasts gives them back"
     )
-    for line in words.standing(ranks):
+    counted = words.training_lines(report) if current.phase.is_final else []
+    for line in (*words.standing(ranks), *counted):
         click.echo(line)
     for line in late_now(report.late_now):
         click.echo(line)

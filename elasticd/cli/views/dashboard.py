@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from elasticd.cli.connect import where_options
+from elasticd.cli.number import not_empty
 from elasticd.cli.source import sources
 from elasticd.cli.views.actions import Actor
 from elasticd.cli.views.runs import which_runs
@@ -24,13 +25,21 @@ TOKEN_LEAST = 16
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host",
+    metavar="ADDR",
+    type=not_empty,
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on.",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8900, show_default=True, help="0: any."
 )
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path),
+    metavar="FILE",
+    type=not_empty,
     help="File with the token that pages must give; needed on any other address than loopback.",
 )
 @click.option(
@@ -40,7 +49,7 @@ TOKEN_LEAST = 16
     help="Let pages scale and stop jobs and drain nodes; needs --token-file.",
 )
 @where_options
-def dashboard(host: str, port: int, token_file: Path | None, can_act: bool, **values: Any) -> int:
+def dashboard(host: str, port: int, token_file: str | None, can_act: bool, **values: Any) -> int:
     """Serve a page with jobs, nodes, timeline, time account and incidents, until Ctrl-C.
 
     Of a cluster (--etcd), else of the local runs in --log-dir, those that are over too. Without a
@@ -73,7 +82,7 @@ def dashboard(host: str, port: int, token_file: Path | None, can_act: bool, **va
     return 0
 
 
-def _token(path: Path | None) -> str:
+def _token(path: str | None) -> str:
     """Read the token.
 
     Raises:
@@ -82,10 +91,13 @@ def _token(path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        token = path.read_text().strip()
+        token = Path(path).read_text().strip()
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or exc
-        raise CallError(f"The token file {path} cannot be read ({why}).") from exc
+        raise CallError(
+            f"The token file {path} cannot be read ({why}): give --token-file with a text file "
+            "that this user may read."
+        ) from exc
     if len(token) < TOKEN_LEAST or not token.isascii() or any(c.isspace() for c in token):
         raise CallError(
             f"The token in {path} has {len(token)} characters: give one word of at least "

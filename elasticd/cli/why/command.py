@@ -40,20 +40,20 @@ def why(
 ) -> int:
     """Tell what changed in a job, for what reason, who was first, and what it cost.
 
-    Without JOB: of the newest local run.
+    Without JOB: of the newest local run. Of what is written to a FILE nothing is printed, but with
+    --json.
     """
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
         ranks = read_progress(source.store, source.keys, report, source.settings)
     if html_path is not None:
         _write(why_page(report), html_path, "page", "--html")
-        click.echo(f"Wrote {html_path}.")
+        click.echo(f"Wrote {html_path}.", err=is_json)
     if trace_path is not None:
         trace = chrome_trace(name, report.changes, report.incidents)
         _write(json.dumps(trace), trace_path, "trace", "--trace")
-        click.echo(f"Wrote {trace_path}: https://ui.perfetto.dev and chrome://tracing open it.")
-    if html_path is not None or trace_path is not None:
-        return 0
+        told = f"Wrote {trace_path}: https://ui.perfetto.dev and chrome://tracing open it."
+        click.echo(told, err=is_json)
     if is_json:
         plain = {
             "job": name,
@@ -64,7 +64,7 @@ def why(
             "account": report.time.plain if report.time is not None else None,
         }
         click.echo(json.dumps(plain, indent=2))
-    else:
+    elif html_path is None and trace_path is None:
         tell_why(report, ranks)
     return 0
 

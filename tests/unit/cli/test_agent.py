@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.agent import agent_settings, default_node_id
+from elasticd.cli.main import main
 from elasticd.cli.place import gpu_count, own_address
 from elasticd.errors import CallError, EnvironmentProblem
 
@@ -74,6 +75,26 @@ def test_a_bad_setting_is_refused_with_its_flag(flags: dict[str, str]) -> None:
     """Before anything is started."""
     with pytest.raises(CallError, match=next(iter(flags)).replace("_", "-")):
         agent_settings({**FLAGS, **flags}, {})
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "http-port",
+        "probe-port",
+        "slots",
+        "local-addr",
+        "log-dir",
+        "lease-ttl",
+        "keep-ended",
+        "event-log",
+    ],
+)
+def test_an_empty_flag_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of `--http-port "$PORT"`, which chose another port on each start without a word."""
+    assert main(["agent", f"--{flag}", ""]) == 2
+    told = capsys.readouterr().err
+    assert f"--{flag}" in told and "it is empty: give a value, or leave the flag out" in told
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_draining_writes_a_wish_that_can_be_taken_back(store: MemoryStore) -> No
     assert item is not None and decode(Drain, item.value).why == "new disk"
     jobs.undrain(store, KEYS, NODE.node)
     assert store.get(KEYS.drain(NODE.node)) is None
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="is not being drained, and no other is either"):
         jobs.undrain(store, KEYS, NODE.node)
     with pytest.raises(NotFound, match="did you mean gpu-1"):
         jobs.drain(store, KEYS, NodeId("gpu-2"))

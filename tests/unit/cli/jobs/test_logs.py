@@ -61,6 +61,8 @@ def test_output_since_a_time_is_what_was_written_from_then_on(
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now_s - 9 * 60))
     assert main(["logs", JOB, "--since", when]) == 0
     assert capfd.readouterr().out == "2.0.2\n2.0.3\n"
+    assert main(["logs", JOB, "--since", "9m ago"]) == 0
+    assert capfd.readouterr().out == "2.0.2\n2.0.3\n"
     assert main(["logs", JOB, "--since", "1m"]) == 0
     assert capfd.readouterr().out == ""
 
@@ -95,7 +97,11 @@ def test_ranks_of_a_node_are_shown_together(
     [
         (("--tail", "-1"), "-1 is below 0"),
         (("--tail", "many"), "'many' is not a whole number"),
-        (("--since", "yesterday"), "'yesterday' is no time: write 90s, 10m, 2h or 1d ago, or 2026"),
+        (("--since", "yesterday"), "'yesterday' is no time: write 90s, 10m, 2h or 1d, which is so"),
+        (("--since", "ago"), "'ago' is no time"),
+        (("--rank", "9"), "no output of rank 9 of job 'j' here or on a node that answers: its new"),
+        (("--generation", "3"), "has no generation 3: its newest is 2; `elasticd why"),
+        (("--generation", "2", "--rank", "9"), "no output of rank 9 in generation 2 of job"),
         (("--node", "../x"), "node"),
         (("-f", "--json"), "--json is for what stands there by now"),
         (("-f", "--generation", "1"), "--generation is for what stands there by now"),

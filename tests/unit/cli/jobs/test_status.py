@@ -10,8 +10,9 @@ from elasticd.cli.jobs import status as command
 from elasticd.cli.jobs.redraw import redraw
 from elasticd.cli.main import main
 from elasticd.errors import Unavailable
-from elasticd.records.ids import Generation, JobName, Rank
+from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Rank
 from elasticd.records.job import JobStatus
+from elasticd.records.member import Result, Training
 from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
@@ -42,6 +43,26 @@ def test_job_is_shown_with_who_submitted_it_and_its_processes(
     rows = {line.split()[0]: line.split() for line in shown.splitlines() if "host-" in line}
     assert rows["a"][1:4] == ["host-a", "0", "4711"]
     assert rows["b"][1:3] == ["host-b", "1"]
+
+
+def test_job_that_is_over_says_how_far_it_came(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody need know for that that `why` says it."""
+    training = Training(steps=460, epochs=20, samples=28740, repeated=0, skipped=0)
+    ended = Result(
+        node=NodeId("a"),
+        incarnation=Incarnation("a.1"),
+        generation=Generation(2),
+        training=training,
+    )
+    put(store, KEYS.result(JOB, NodeId("a")), ended)
+    run_it(store)
+    assert main(["status", JOB]) == 0
+    assert "trained:" not in capfd.readouterr().out
+    end(store)
+    assert main(["status", JOB]) == 0
+    assert "trained: 460 steps, 20 epochs, 28740 samples" in capfd.readouterr().out
 
 
 def test_job_of_an_older_version_is_shown_without_its_submitter(

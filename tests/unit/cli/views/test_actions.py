@@ -70,7 +70,7 @@ def test_what_is_refused_is_a_sentence(
 ) -> None:
     """Names that are none, and numbers that do not fit."""
     act = Actor({})
-    with pytest.raises(CallError, match="2 nodes is outside of 1:1"):
+    with pytest.raises(CallError, match="2 is outside of --nnodes 1:1"):
         act(Scale(job=JOB, nodes=2))
     with pytest.raises(CallError, match="is not usable as a name"):
         act(Drain(node="../etc"))

@@ -110,6 +110,17 @@ def test_all_of_it_is_written_as_a_page(
     assert "goodput 93.7%" in page.read_text() and trace.exists()
 
 
+def test_json_is_printed_beside_a_file_and_alone(
+    told: MemoryStore, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A program that asks for both gets both; what is told of the file would be no JSON."""
+    page, trace = tmp_path / "why.html", tmp_path / "trace.json"
+    assert main(["why", JOB, "--json", "--html", str(page), "--trace", str(trace)]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["job"] == JOB
+    assert str(page) in said.err and str(trace) in said.err and page.exists() and trace.exists()
+
+
 @pytest.mark.parametrize("flag", ["--trace", "--html"])
 @pytest.mark.parametrize("target", ["", "gone/trace.json", "a\0b"])
 def test_a_file_that_cannot_be_written_is_refused_in_a_sentence(
