@@ -147,7 +147,8 @@ def drain(
     asked: list[str] = []
 
     def ask(node: str) -> None:
-        drain_node(node, reason, said, values, is_forced=force)
+        # A dry run has written nothing of those before, and what they leave is asked of this one.
+        drain_node(node, reason, said, values, is_forced=force, others=asked)
         asked.append(node)
 
     code = each_of(nodes, ask)
@@ -156,11 +157,19 @@ def drain(
     return each_of(asked, lambda node: _await_free(node, until_s, said, values)) or code
 
 
-def drain_node(node: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> None:
-    """Wish that the node takes no more work, and say so."""
+def drain_node(
+    node: str,
+    reason: str,
+    said: Said,
+    values: Values,
+    *,
+    is_forced: bool,
+    others: Sequence[str] = (),
+) -> None:
+    """Wish that the node takes no more work, and say so; `others` are asked in the same call."""
     with _serving(node, values) as (source, name):
         if not is_forced:
-            check_drain(source.store, source.keys, name)
+            check_drain(source.store, source.keys, name, [NodeId(other) for other in others])
         jobs.drain(source.store, source.keys, name, why=reason, is_dry_run=said.is_dry_run)
     said(f"node {node} is being drained", node=node, is_drained=True)
 

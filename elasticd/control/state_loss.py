@@ -33,14 +33,16 @@ def check_stop(store: Store, keys: Keys, job: JobName) -> None:
     )
 
 
-def check_drain(store: Store, keys: Keys, node: NodeId) -> None:
+def check_drain(store: Store, keys: Keys, node: NodeId, others: Iterable[NodeId] = ()) -> None:
     """See that every job on the node goes on elsewhere with what it has trained.
+
+    `others`: nodes that count as drained, though etcd does not know it.
 
     Raises:
         Refused: the node has the only copy, and nobody is there to take it over.
     """
     drained = {NodeId(i.key.removeprefix(keys.drains)) for i in store.list(keys.drains).items}
-    drained.add(node)
+    drained.update((node, *others))
     for item in store.list(keys.active).items:
         job = JobName(item.key.removeprefix(keys.active))
         if store.get(keys.member(job, node)) is None or _is_saved(store, keys, job):

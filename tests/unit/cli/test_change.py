@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from elasticd.cli.main import main
 from elasticd.cli.source import Source
 from elasticd.control import jobs
 from elasticd.records.codec import decode
-from elasticd.records.ids import JobName
-from elasticd.records.job import Want
+from elasticd.records.ids import JobName, Nonce, Slot
+from elasticd.records.job import JobStatus, Want
+from elasticd.records.member import SlotOffer
+from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Txn
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, member, node, put
@@ -53,6 +56,22 @@ def test_several_names_are_done_in_one_call(
     assert shown.err.startswith("elasticd: There is no node 'nope'")
     assert main(["stop", "nope", JOB]) == 2
     assert f"job {JOB} is asked to stop" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]], ids=["for real", "dry run"])
+def test_last_copy_of_several_nodes_is_refused_in_a_dry_run_too(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    """A dry run writes nothing, and must still count those that the same call names before."""
+    offer = SlotOffer(slot=Slot(0), nonce=Nonce(1), is_prepared=True, has_state=True)
+    for name in "ab":
+        put(store, KEYS.member(JOB, node(name).node), replace(member(name), slots=(offer,)))
+    put(store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, is_in_process=True))
+    assert main(["drain", "a", "b", *flags]) == 2
+    shown = capfd.readouterr()
+    assert "node a is being drained" in shown.out and "node b" not in shown.out
+    assert "Node 'b' has the only copy" in shown.err
+    assert len(store.list(KEYS.drains).items) == (0 if flags else 1)
 
 
 def test_programs_get_one_object_a_line(
