@@ -13,8 +13,11 @@ from elasticd.records.job import JobSpec
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import Stage
 from elasticd.store.api import Lease, LeaseId
+from elasticd.telemetry.log import get_logger
 
 __all__ = ["Licensed", "Licenses", "Membership", "Standing"]
+
+log = get_logger()
 
 LICENSE_STEP_S = 1.0
 """How far the lease must have moved before the pools hear of it."""
@@ -80,6 +83,8 @@ class Licenses:
         is_fenced = self._standing.is_fenced
         if is_fenced != self.is_fenced:
             self.is_fenced = is_fenced
+            if not members:  # Else each of them says so of its job.
+                log.warning("lease.uncertain" if is_fenced else "lease.held")
             for member in members:
                 member.feed(ev.LeaseUncertain() if is_fenced else ev.LeaseHeld())
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import structlog
+
 from elasticd.records.job import JobSpec
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.state import Stage
@@ -51,6 +53,18 @@ class FakeMembership:
 
 def membership(lease: int = 1, stage: Stage = Stage.MEMBER) -> FakeMembership:
     return FakeMembership(FakeWorkers([]), LeaseId(lease), stage)
+
+
+def test_idle_node_says_that_its_lease_is_unsure_too() -> None:
+    """Its log was silent while etcd was away: each job tells, and it has none."""
+    standing = FakeStanding(FakeLease(LeaseId(1), 100.0), is_fenced=True)
+    licenses = Licenses(standing)
+    with structlog.testing.capture_logs() as said:
+        licenses.check([], [])
+        licenses.check([], [])
+        standing.is_fenced = False
+        licenses.check([], [])
+    assert [line["event"] for line in said] == ["lease.uncertain", "lease.held"]
 
 
 def test_license_comes_before_the_news_that_the_lease_is_held() -> None:
