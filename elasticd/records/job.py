@@ -19,9 +19,11 @@ __all__ = [
     "JobSpec",
     "JobStatus",
     "Limits",
+    "WRITERS",
     "Want",
     "lacks_nodes",
     "nodes_missing",
+    "size_want",
     "target_nodes",
 ]
 
@@ -147,6 +149,8 @@ class Want:
     nodes: int | None = None
     is_stop: bool = False
     why: str = ""
+    since_unix_s: float = 0.0
+    """When the size was wished for, by the writer's clock, for people; 0: not known."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -199,13 +203,22 @@ class JobStatus:
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
+WRITERS = ("user", "operator", "autoscaler")
+"""Whose wish for a size comes first; without any of them a job has as many nodes as it may have.
+What others write counts for nothing."""
+
+
+def size_want(wants: Mapping[str, Want]) -> Want | None:
+    """Return the wish that decides the size; None: nobody has one."""
+    found = (wants.get(writer) for writer in WRITERS)
+    return next((want for want in found if want is not None and want.nodes is not None), None)
+
+
 def target_nodes(spec: JobSpec, wants: Mapping[str, Want]) -> int:
-    """Merge the wishes into one size between min and max; a user's pin wins over an autoscaler."""
-    for writer in ("user", *sorted(wants)):
-        want = wants.get(writer)
-        if want is not None and want.nodes is not None:
-            return max(spec.min_nodes, min(spec.max_nodes, want.nodes))
-    return spec.max_nodes
+    """Return the size that the first of `WRITERS` wishes for, between min and max."""
+    want = size_want(wants)
+    nodes = want.nodes if want is not None and want.nodes is not None else spec.max_nodes
+    return max(spec.min_nodes, min(spec.max_nodes, nodes))
 
 
 def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> bool:

@@ -98,6 +98,27 @@ class Keys:
         """Of one agent: another process on the same node counts from 0."""
         return f"{self.times_spent(job)}{node}/{life}"
 
+    @property
+    def autoscaler_election(self) -> str:
+        """Held by the autoscaler that leads, under its lease; the others stand by."""
+        return f"{self.root}election/autoscaler"
+
+    def policy(self, job: JobName) -> str:
+        return f"{self.job(job)}policy"
+
+    def curve(self, job: JobName) -> str:
+        return f"{self.job(job)}curve"
+
+    def autoscaler_memory(self, job: JobName) -> str:
+        return f"{self.job(job)}autoscaler"
+
+    def decisions(self, job: JobName) -> str:
+        return f"{self.job(job)}decisions/"
+
+    def decision(self, job: JobName, number: int) -> str:
+        # Zero-padded, so that the order of the keys is the order of the decisions.
+        return f"{self.decisions(job)}{number:08d}"
+
     def results(self, job: JobName) -> str:
         return f"{self.job(job)}results/"
 

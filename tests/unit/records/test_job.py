@@ -36,21 +36,33 @@ def test_budget_is_spent_when_one_more_change_would_go_over_its_limit(
     assert Budget(user_error=used).is_spent(Cause.USER_ERROR, limits) is is_spent
 
 
+OPERATOR = Want(writer="operator", nodes=4)
+
+
 @pytest.mark.parametrize(
     ("wants", "nodes"),
     [
         ({}, 6),
-        ({"auto": Want(writer="auto", nodes=3)}, 3),
-        ({"auto": Want(writer="auto", nodes=3), "user": Want(writer="user", nodes=5)}, 5),
+        ({"autoscaler": Want(writer="autoscaler", nodes=3)}, 3),
+        (
+            {
+                "autoscaler": Want(writer="autoscaler", nodes=3),
+                "user": Want(writer="user", nodes=5),
+            },
+            5,
+        ),
+        ({"autoscaler": Want(writer="autoscaler", nodes=3), "operator": OPERATOR}, 4),
+        ({"user": Want(writer="user", nodes=5), "operator": OPERATOR}, 5),
+        ({"a-stranger": Want(writer="a-stranger", nodes=3)}, 6),
         ({"user": Want(writer="user", nodes=1)}, 2),
         ({"user": Want(writer="user", nodes=99)}, 6),
-        ({"user": Want(writer="user", is_stop=True), "auto": Want(writer="auto", nodes=4)}, 4),
+        ({"user": Want(writer="user", is_stop=True), "operator": OPERATOR}, 4),
     ],
 )
 def test_wishes_are_merged_into_one_size_between_min_and_max(
     wants: Mapping[str, Want], nodes: int
 ) -> None:
-    """A user's pin wins over an autoscaler."""
+    """A user's pin wins over the operator's wish, and that over an autoscaler's."""
     assert target_nodes(SPEC, wants) == nodes
 
 

@@ -1,0 +1,89 @@
+"""One decision of the autoscaler: what it saw, what it chose and promised, and what came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from elasticd.records.ids import Generation
+
+__all__ = ["DECISIONS_LIMIT", "Candidate", "Decision", "Outcome", "Rule"]
+
+DECISIONS_LIMIT = 200
+"""Decisions that a job keeps, the newest."""
+
+
+class Rule(StrEnum):
+    """Which rule of the policy had the last word."""
+
+    TARGET = "target"
+    GOODPUT = "goodput"
+    DEADLINE = "deadline"
+    BUDGET = "budget"
+    IDLE = "idle"
+    LIMITS = "limits"
+    """The size was outside of what the policy allows."""
+    TAKE_BACK = "take_back"
+    """An earlier decision did not bring what it had promised."""
+
+
+class Outcome(StrEnum):
+    """What came of a decision."""
+
+    OPEN = "open"
+    """Not known yet."""
+    KEPT = "kept"
+    TAKEN_BACK = "taken_back"
+    """It brought less than half of its promise."""
+    UNKNOWN = "unknown"
+    """Something else changed the job before two windows were over, or nothing was promised."""
+    DRY_RUN = "dry_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One size that was looked at."""
+
+    nodes: int
+    steps_per_s: float = 0.0
+    """Measured or fitted; 0: not known."""
+    is_measured: bool = False
+    gain_steps: float = 0.0
+    """Steps that it would bring within the horizon, less the cost of the change."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """It is written with the wish that it makes, in one transaction; its outcome follows."""
+
+    number: int
+    """1 for the job's first."""
+    uid: str = ""
+    rule: Rule
+    from_nodes: int
+    to_nodes: int
+    why: str
+    """One sentence for people."""
+    generation: Generation = Generation(0)
+    """The world that it found."""
+    inputs: Mapping[str, float] = field(default_factory=dict)
+    """The numbers that it rests on, by name."""
+    fit: Mapping[str, float] = field(default_factory=dict)
+    """a, b and c of the curve at that time; empty where the rule needs none."""
+    candidates: tuple[Candidate, ...] = ()
+    was_steps_per_s: float = 0.0
+    """Measured before; 0: not known."""
+    promised_steps_per_s: float = 0.0
+    """0: it promised no throughput, and is not judged by it."""
+    is_probe: bool = False
+    """The size had not been measured: it is tried."""
+    is_dry_run: bool = False
+    missing: str = ""
+    """What the wish lacks, as a sentence: nodes that are not there, room below MAX."""
+    at_unix_s: float = 0.0
+    """For people."""
+    outcome: Outcome = Outcome.OPEN
+    got_steps_per_s: float = 0.0
+    """What two windows at the new size measured."""
+    outcome_why: str = ""
+    unknown: Mapping[str, object] = field(default_factory=dict)

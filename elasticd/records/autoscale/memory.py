@@ -1,0 +1,75 @@
+"""What the autoscaler must remember of one job from one evaluation to the next.
+
+It is a record, so that whoever leads next decides the same. Times are seconds on the clock of the
+process that wrote it: `now_s` is that clock at that moment, and `shifted` moves all of them to the
+reader's clock, as if no time had gone by in between. So windows get longer by a change of leader,
+never shorter, and no two hosts' clocks are compared.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from elasticd.records.ids import Generation
+
+__all__ = ["Memory", "Proposed", "Resized", "shifted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """What a rule asked for at one time, before stabilization."""
+
+    at_s: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resized:
+    """A change of size that the autoscaler made."""
+
+    at_s: float
+    delta: int
+    """Nodes more (above 0) or fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Of one job."""
+
+    uid: str = ""
+    now_s: float = 0.0
+    """The writer's clock when this was written."""
+    proposed: tuple[Proposed, ...] = ()
+    """Those of the target rule, as far back as its windows reach."""
+    resized: tuple[Resized, ...] = ()
+    """As far back as rates and cooldown reach."""
+    wanted: int = 0
+    """The size that the autoscaler wrote last; 0: none."""
+    decisions: int = 0
+    """Number of the newest decision."""
+    open_decision: int = 0
+    """The one whose outcome is not known yet; 0: none."""
+    judged_from: Generation = Generation(0)
+    """The generation in which the open decision came true; 0: it has not yet."""
+    held: str = ""
+    """Why nothing is done, by a word of a closed list; empty: nothing is held."""
+    held_since_s: float = 0.0
+    whole_since_s: float | None = None
+    """Since when all metrics have been there without a gap; None: one is missing now."""
+    idle_since_s: float | None = None
+    policy_at_unix_s: float = 0.0
+    """Which policy this belongs to (`Policy.set_at_unix_s`); another one begins afresh."""
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+def shifted(memory: Memory, now_s: float) -> Memory:
+    """Return the memory on a clock that reads `now_s`, as if it had been written this moment."""
+    by_s = now_s - memory.now_s
+    return replace(
+        memory,
+        now_s=now_s,
+        proposed=tuple(replace(each, at_s=each.at_s + by_s) for each in memory.proposed),
+        resized=tuple(replace(each, at_s=each.at_s + by_s) for each in memory.resized),
+        held_since_s=memory.held_since_s + by_s,
+        whole_since_s=memory.whole_since_s + by_s if memory.whole_since_s is not None else None,
+        idle_since_s=memory.idle_since_s + by_s if memory.idle_since_s is not None else None,
+    )
