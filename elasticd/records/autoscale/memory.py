@@ -38,6 +38,8 @@ class Memory:
     uid: str = ""
     now_s: float = 0.0
     """The writer's clock when this was written."""
+    at_unix_s: float = 0.0
+    """The same moment by the writer's wall clock, for people: nothing is decided by it."""
     proposed: tuple[Proposed, ...] = ()
     """Those of the target rule, as far back as its windows reach."""
     resized: tuple[Resized, ...] = ()
@@ -53,6 +55,10 @@ class Memory:
     held: str = ""
     """Why nothing is done, by a word of a closed list; empty: nothing is held."""
     held_since_s: float = 0.0
+    held_detail: str = ""
+    """The same as a sentence, with the numbers or the words behind it."""
+    sentences: Mapping[str, str] = field(default_factory=dict)
+    """What each rule said last, by the rule's name: for people."""
     whole_since_s: float | None = None
     """Since when all metrics have been there without a gap; None: one is missing now."""
     idle_since_s: float | None = None
