@@ -52,6 +52,10 @@ class Memory:
     """The one whose outcome is not known yet; 0: none."""
     judged_from: Generation = Generation(0)
     """The generation in which the open decision came true; 0: it has not yet."""
+    judged_steps: int = 0
+    """Steps of that generation's windows so far."""
+    judged_s: float = 0.0
+    """Seconds that they took."""
     held: str = ""
     """Why nothing is done, by a word of a closed list; empty: nothing is held."""
     held_since_s: float = 0.0
@@ -59,9 +63,16 @@ class Memory:
     """The same as a sentence, with the numbers or the words behind it."""
     sentences: Mapping[str, str] = field(default_factory=dict)
     """What each rule said last, by the rule's name: for people."""
-    whole_since_s: float | None = None
-    """Since when all metrics have been there without a gap; None: one is missing now."""
+    whole_since_s: Mapping[str, float] = field(default_factory=dict)
+    """By the name of a metric: since when it has been there without a gap. One that is missing now
+    is not in it."""
     idle_since_s: float | None = None
+    decided_s: float | None = None
+    """When the newest decision was made, which the cooldown goes by."""
+    generation: Generation = Generation(0)
+    """The world that trained at the last evaluation."""
+    generation_since_s: float = 0.0
+    """Since when it has been seen."""
     policy_at_unix_s: float = 0.0
     """Which policy this belongs to (`Policy.set_at_unix_s`); another one begins afresh."""
     unknown: Mapping[str, object] = field(default_factory=dict)
@@ -76,6 +87,8 @@ def shifted(memory: Memory, now_s: float) -> Memory:
         proposed=tuple(replace(each, at_s=each.at_s + by_s) for each in memory.proposed),
         resized=tuple(replace(each, at_s=each.at_s + by_s) for each in memory.resized),
         held_since_s=memory.held_since_s + by_s,
-        whole_since_s=memory.whole_since_s + by_s if memory.whole_since_s is not None else None,
+        whole_since_s={name: at_s + by_s for name, at_s in memory.whole_since_s.items()},
         idle_since_s=memory.idle_since_s + by_s if memory.idle_since_s is not None else None,
+        decided_s=memory.decided_s + by_s if memory.decided_s is not None else None,
+        generation_since_s=memory.generation_since_s + by_s,
     )

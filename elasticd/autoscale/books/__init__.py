@@ -1,0 +1,1 @@
+"""What came of each decision: the verdict, and what the curve remembers of it."""
