@@ -15,8 +15,7 @@ class Reading:
     value: float | None
     """Finite and not negative; None: there is no number to go by."""
     why: str = ""
-    """With None: a word of a closed list (`empty`, `stale`, `not_a_number`, `many_series`,
-    `negative`, `unreachable`, `refused`, `warning`)."""
+    """With None: a word of `elasticd.records.autoscale.held.MISSING_INPUT`."""
     detail: str = ""
     """With None: a sentence, with Prometheus' own words where it said any."""
     age_s: float = 0.0

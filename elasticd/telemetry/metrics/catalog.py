@@ -7,15 +7,27 @@ target (`instance`).
 """
 
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.held import Held
 from elasticd.records.incident import PHASES
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.store.request_times import BOUNDS_S
 from elasticd.telemetry.metrics.metric import Exporter, Kind, Label, Metric, Unit
 
-__all__ = ["CATALOG", "CHANGE_PHASES", "CHANGE_REASONS", "SCALARS_LIMIT", "by_name"]
+__all__ = [
+    "CATALOG",
+    "CHANGE_PHASES",
+    "CHANGE_REASONS",
+    "EVALUATION_BOUNDS_S",
+    "SCALARS_LIMIT",
+    "by_name",
+]
 
 SCALARS_LIMIT = 20
 """So many names of `commit`'s numbers become series, the first ones of a job."""
+EVALUATION_BOUNDS_S = (0.05, 0.25, 1.0, 5.0, 15.0)
+"""The first is what a hundred jobs may cost, Prometheus' share not counted; the last but one is
+past the time limit of a source, the last one is the time between two evaluations."""
 _ENDINGS = (
     Reason.BELOW_MIN,
     Reason.STOP_REQUESTED,
@@ -51,6 +63,11 @@ _NAME = Label(
     help=f"As the script named it in `commit`; the first {SCALARS_LIMIT} names of the job.",
 )
 _VERSION = Label(name="version", help="Of elasticd.")
+_RULE = Label(
+    name="rule", help="Which had the last word.", values=tuple(rule.value for rule in Rule)
+)
+_DIRECTION = Label(name="direction", help="To more nodes, or to fewer.", values=("up", "down"))
+_WHY = Label(name="why", help="Why nothing was changed.", values=tuple(word.value for word in Held))
 
 _COUNTER, _GAUGE, _S, _BYTES = Kind.COUNTER, Kind.GAUGE, Unit.SECONDS, Unit.BYTES
 
@@ -95,6 +112,18 @@ def _of_keeper(name: str, kind: Kind, help: str, *, unit: Unit = Unit.NONE) -> M
 
 def _of_writer(name: str, kind: Kind, help: str) -> Metric:
     return _metric(Exporter.WRITER, f"elasticd_tensorboard_{name}", kind, help, _JOB)
+
+
+def _of_autoscaler(
+    name: str,
+    kind: Kind,
+    help: str,
+    *labels: Label,
+    unit: Unit = Unit.NONE,
+    bounds: tuple[float, ...] = (),
+) -> Metric:
+    name = f"elasticd_autoscaler_{name}"
+    return _metric(Exporter.AUTOSCALER, name, kind, help, *labels, unit=unit, bounds=bounds)
 
 
 CATALOG: tuple[Metric, ...] = (
@@ -261,6 +290,25 @@ CATALOG: tuple[Metric, ...] = (
         "Steps that were left out: there was no room for more while the storage was away.",
     ),
     _of_writer("unwritten_steps", _GAUGE, "Steps that this writer keeps, and that are in no file."),
+    # --- the autoscaler -----------------------------------------------------------------------
+    _of_autoscaler("leader", _GAUGE, "1 while this process decides, 0 while it stands by."),
+    _of_autoscaler(
+        "decisions_total", _COUNTER, "Changes of size that were decided.", _RULE, _DIRECTION
+    ),
+    _of_autoscaler(
+        "held_total",
+        _COUNTER,
+        "Evaluations of a job that left its size as it was for this reason; each evaluation "
+        "counts, so the rate is above 0 for as long as it lasts.",
+        _WHY,
+    ),
+    _of_autoscaler(
+        "evaluation_seconds",
+        Kind.HISTOGRAM,
+        "How long evaluations of all jobs took, the source's share included.",
+        unit=_S,
+        bounds=EVALUATION_BOUNDS_S,
+    ),
 )
 
 _BY_NAME = {metric.name: metric for metric in CATALOG}

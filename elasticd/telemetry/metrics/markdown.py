@@ -20,6 +20,7 @@ _TITLES = {
     Exporter.HOLDING: "Where the time of a job's slots went",
     Exporter.KEEPER: "Of a job's checkpoints",
     Exporter.WRITER: "Of a job's event files",
+    Exporter.AUTOSCALER: "Of the autoscaler",
 }
 
 

@@ -32,6 +32,7 @@ class Exporter(StrEnum):
         "the agent of rank 0's node; where there is none, that of whoever would propose a world"
     )
     KEEPER = "the keeper of the job on each node, through the agent and in the keeper's text file"
+    AUTOSCALER = "the autoscaler; only the one that leads decides, so a sum is right"
     WRITER = "the event writer on each node that was rank 0's, as the keeper does"
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.autoscale.held import Held
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.telemetry.metrics.catalog import CATALOG, CHANGE_REASONS, by_name
 from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
@@ -32,7 +33,8 @@ def test_labels_are_the_job_and_closed_lists(metric: Metric) -> None:
     assert len(set(names)) == len(names)
     for label in metric.labels:
         assert label.values or label.name in OPEN
-    is_of_job = metric.exporter is not Exporter.AGENT or metric.name == "elasticd_job_slots"
+    is_of_process = metric.exporter in (Exporter.AGENT, Exporter.AUTOSCALER)
+    is_of_job = not is_of_process or metric.name == "elasticd_job_slots"
     assert (names[:1] == ["job_name"]) == is_of_job
     assert not {"job", "instance", "le"} & set(names)  # They are Prometheus' own.
 
@@ -46,6 +48,8 @@ def test_no_name_is_there_twice() -> None:
 def test_every_word_of_the_closed_lists_is_a_label() -> None:
     """A reason that is added begins at 0 too; what only ends a job begins no world."""
     words = {m.name: m.labels[1].values for m in CATALOG if m.labels[1:]}
+    (why,) = by_name("elasticd_autoscaler_held_total").labels
+    assert why.values == tuple(word.value for word in Held)
     assert set(CHANGE_REASONS) < {reason.value for reason in Reason}
     assert words["elasticd_changes_total"] == CHANGE_REASONS
     assert words["elasticd_restart_budget"] == tuple(cause.value for cause in Cause)

@@ -1,0 +1,73 @@
+"""What the autoscaler counts of itself; safe to use from several threads."""
+
+from bisect import bisect_left
+from enum import StrEnum
+from threading import Lock
+
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.held import Held
+from elasticd.telemetry.metrics.catalog import EVALUATION_BOUNDS_S, by_name
+from elasticd.telemetry.metrics.exposition import Histogram, Sample, exposition
+
+__all__ = ["AutoscalerCounts", "Direction"]
+
+LEADER = by_name("elasticd_autoscaler_leader")
+DECISIONS = by_name("elasticd_autoscaler_decisions_total")
+HELD = by_name("elasticd_autoscaler_held_total")
+EVALUATION = by_name("elasticd_autoscaler_evaluation_seconds")
+
+
+class Direction(StrEnum):
+    """Of a decision."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+class AutoscalerCounts:
+    """Of one process, from its start on."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._is_leader = False
+        self._decisions = {(rule, way): 0 for rule in Rule for way in Direction}
+        self._held = dict.fromkeys(Held, 0)
+        self._evaluations = [0] * (len(EVALUATION_BOUNDS_S) + 1)
+        self._evaluation_s = 0.0
+
+    def leads(self, is_leader: bool) -> None:
+        """Note whether this process leads."""
+        with self._lock:
+            self._is_leader = is_leader
+
+    def decided(self, rule: Rule, from_nodes: int, to_nodes: int) -> None:
+        """Count a decision that was written; one that changes no size is none."""
+        if from_nodes == to_nodes:
+            return
+        way = Direction.UP if to_nodes > from_nodes else Direction.DOWN
+        with self._lock:
+            self._decisions[rule, way] += 1
+
+    def held(self, why: str) -> None:
+        """Count one evaluation of one job that was held; a word of no list counts as `other`."""
+        word = Held(why) if why in _WORDS else Held.OTHER
+        with self._lock:
+            self._held[word] += 1
+
+    def evaluated(self, took_s: float) -> None:
+        """Count one evaluation of all jobs."""
+        with self._lock:
+            self._evaluations[bisect_left(EVALUATION_BOUNDS_S, took_s)] += 1
+            self._evaluation_s += took_s
+
+    def exposition(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+        with self._lock:
+            samples = [Sample(LEADER, (), float(self._is_leader))]
+            samples += [Sample(DECISIONS, (*key,), n) for key, n in self._decisions.items()]
+            samples += [Sample(HELD, (word,), n) for word, n in self._held.items()]
+            times = Histogram(tuple(self._evaluations), self._evaluation_s)
+        return exposition([*samples, Sample(EVALUATION, (), times)])
+
+
+_WORDS = frozenset(Held)

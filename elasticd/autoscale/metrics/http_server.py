@@ -1,0 +1,85 @@
+"""The autoscaler's port: `/metrics`, and `/healthz` for whatever keeps it running."""
+
+import socket
+import ssl
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from elasticd.autoscale.metrics.counts import AutoscalerCounts
+from elasticd.errors import EnvironmentProblem
+from elasticd.net.http_server import BoundedServer, Handler
+from elasticd.net.listener import listen
+from elasticd.telemetry.metrics.exposition import CONTENT_TYPE
+
+__all__ = ["MetricsServer"]
+
+CONNECTIONS_LIMIT = 16
+SILENCE_S = 20.0
+PLAIN = "text/plain; charset=utf-8"
+
+
+class MetricsServer:
+    """Serves in threads of its own until it is closed."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        counts: AutoscalerCounts,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Bind and serve; port 0: a free one. `context`: serve TLS with it.
+
+        Raises:
+            EnvironmentProblem: the address is not one of this machine, or the port is taken.
+        """
+        try:
+            listener = listen(host, port)
+        except OSError as exc:
+            raise EnvironmentProblem(
+                f"The autoscaler's metrics cannot be served on {host} port {port} "
+                f"({exc.strerror or exc}): give an address of this machine and a free port."
+            ) from exc
+        self._server = _Server(listener, counts, context)
+        self._server.start()
+
+    @property
+    def port(self) -> int:
+        return self._server.where[1]
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class _Server(BoundedServer):
+    def __init__(
+        self, listener: socket.socket, counts: AutoscalerCounts, context: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(
+            listener,
+            _Handler,
+            connections=CONNECTIONS_LIMIT,
+            silence_s=SILENCE_S,
+            context=context,
+        )
+        self.counts = counts
+
+
+class _Handler(Handler):
+    server: _Server
+
+    def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
+        match urlsplit(self.path).path:
+            case "/metrics":
+                self._answer(HTTPStatus.OK, self.server.counts.exposition(), CONTENT_TYPE)
+            case "/healthz":
+                self._answer(HTTPStatus.OK, b"ok\n")
+            case _:
+                self._answer(HTTPStatus.NOT_FOUND, b"There are /metrics and /healthz.\n")
+
+    def _answer(self, status: HTTPStatus, body: bytes, content_type: str = PLAIN) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,51 @@
+"""Where numbers come from: one question of a policy, and what answers the questions of all jobs.
+
+There are two sources: a Prometheus (`elasticd.autoscale.prometheus`), and the agents themselves
+where there is none (`elasticd.autoscale.direct`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from elasticd.autoscale.seen import Reading
+
+__all__ = ["Query", "Source"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One question of one job."""
+
+    job: str
+    name: str
+    """Of the metric in the policy; `price` for that of a budget."""
+    text: str
+    """PromQL, with `$job` and `$window` filled in."""
+    max_age_s: float = 60.0
+    """Older samples count as missing."""
+    window_s: float = 60.0
+    """The policy's; without a Prometheus the time over which a counter's rate is taken."""
+
+
+class Source(Protocol):
+    """Answers one evaluation at a time; `read` is called by one thread."""
+
+    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
+        """Return one reading for each query, within the source's own time limit.
+
+        It never raises for what it cannot reach, and never leaves a query out: a reading without a
+        number says why there is none.
+        """
+        ...
+
+    def check(self, query: Query) -> None:
+        """Say whether this source can answer such a query, as `autoscale set` wants to know.
+
+        Raises:
+            CallError: it never will, with the source's own words.
+            Unavailable: it does not answer.
+        """
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,55 @@
+"""Why an evaluation changed nothing although a rule might have: one closed list of words.
+
+The same word stands in a `Reading`, in the memory of a job, in a log line and in a metric's label.
+"""
+
+from enum import StrEnum
+
+__all__ = ["MISSING_INPUT", "Held"]
+
+
+class Held(StrEnum):
+    """The words."""
+
+    EMPTY = "empty"
+    """A query has no series."""
+    STALE = "stale"
+    """Its newest sample is too old: the series has stopped."""
+    NOT_A_NUMBER = "not_a_number"
+    """NaN, an infinity, or something else that is no number to go by."""
+    MANY_SERIES = "many_series"
+    NEGATIVE = "negative"
+    UNREACHABLE = "unreachable"
+    """Nobody answers, not in time, or not in the form of Prometheus' API."""
+    REFUSED = "refused"
+    """Prometheus, or a proxy before it, says no."""
+    WARNING = "warning"
+    """Prometheus answers, and warns that the answer may not be whole."""
+    GAP = "gap"
+    """All inputs are there again, but not for one whole window yet."""
+    NO_STEPS = "no_steps"
+    """A rule needs steps, and the job has reported none."""
+    NO_WINDOW = "no_window"
+    """The generation that trains has not been measured for one whole window yet."""
+    COOLDOWN = "cooldown"
+    PROBE = "probe"
+    """A size is being tried."""
+    PINNED = "pinned"
+    """A user's want, or the operator's, stands above the autoscaler's."""
+    NOT_RUNNING = "not_running"
+    RESTART_MODE = "restart_mode"
+    """A change would restart the job's scripts, and its policy does not allow that."""
+    OTHER = "other"
+
+
+MISSING_INPUT = (
+    Held.EMPTY,
+    Held.STALE,
+    Held.NOT_A_NUMBER,
+    Held.MANY_SERIES,
+    Held.NEGATIVE,
+    Held.UNREACHABLE,
+    Held.REFUSED,
+    Held.WARNING,
+)
+"""Words of a reading without a number. While they last, the autoscaler is blind for that job."""
