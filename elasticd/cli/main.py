@@ -36,6 +36,10 @@ COMMANDS = {
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),
     "attach": ("elasticd.cli.jobs.attach:attach", "Follow a job that runs already."),
     "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),
+    "autoscale": (
+        "elasticd.cli.autoscale.group:autoscale",
+        "Size jobs by their policies, and tell why.",
+    ),
     "drain": ("elasticd.cli.change:drain", "Take nodes out of service; or back in."),
     "stop": ("elasticd.cli.change:stop", "End jobs."),
     "rm": ("elasticd.cli.jobs.rm:rm", "Remove the records of jobs that are over."),

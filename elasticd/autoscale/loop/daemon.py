@@ -1,0 +1,123 @@
+"""The thread of an autoscaler: it takes part in the election, and evaluates while it leads."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from elasticd.autoscale.loop.election import LEASE_TTL_S, Election, Term
+from elasticd.errors import ElasticdError
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["PERIOD_S", "Daemon", "Evaluation"]
+
+PERIOD_S = 15.0
+"""Between two evaluations, as the HPA has it."""
+RETRY_S = 1.0
+"""Between two looks at an etcd that does not answer, and at the election."""
+HUNG_PERIODS, HUNG_LEAST_S = 4.0, 60.0
+"""A leader whose thread has not come round for so long lets its lease run out."""
+
+log = get_logger()
+
+
+class Evaluation(Protocol):
+    """What is done for as long as one term lasts."""
+
+    def evaluate(self) -> None:
+        """Look at all jobs once.
+
+        Raises:
+            ElasticdError: etcd does not answer, or refuses.
+        """
+
+    def close(self) -> None:
+        """The term is over, or the process ends."""
+
+
+class Nothing:
+    """A term in which nothing is done."""
+
+    def evaluate(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Daemon:
+    """Runs on the caller's thread until `stop`, which any thread or signal handler may call."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        begin: Callable[[Term], Evaluation] = lambda _: Nothing(),
+        *,
+        period_s: float = PERIOD_S,
+        ttl_s: float = LEASE_TTL_S,
+    ) -> None:
+        """`begin` is called with each term that this process is elected for."""
+        self._begin, self._period_s = begin, period_s
+        self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
+        self._news = threading.Event()
+        self._is_stopping = False
+        self._round_s = time.monotonic()
+        self._trouble = ""
+        self.leads = False
+        self._election = Election(
+            store, keys, ttl_s=ttl_s, wake=self._news.set, may_renew=self._is_alive
+        )
+
+    def run(self) -> None:
+        """Serve; give the election back in the end."""
+        term: Term | None = None
+        evaluation: Evaluation | None = None
+        due_s = 0.0
+        try:
+            while not self._is_stopping:
+                self._news.clear()
+                self._round_s = time.monotonic()
+                try:
+                    led = self._election.take_part()
+                    if evaluation is not None and (term is None or term.is_over):
+                        evaluation.close()
+                        term = evaluation = None
+                    self.leads = led is not None
+                    if led is not None and evaluation is None:
+                        term, evaluation = led, self._begin(led)
+                        due_s = 0.0
+                    if led is not None and evaluation is not None and self._round_s >= due_s:
+                        due_s = self._round_s + self._period_s
+                        evaluation.evaluate()
+                    self._say("")
+                except ElasticdError as exc:
+                    self._say(str(exc))
+                left_s = due_s - time.monotonic() if self.leads else RETRY_S
+                self._news.wait(max(0.0, min(RETRY_S, left_s)))
+        finally:
+            self.leads = False
+            if evaluation is not None:
+                evaluation.close()
+            self._election.close()
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._is_stopping = True
+        self._news.set()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _is_alive(self) -> bool:
+        """Called by the thread that renews the lease."""
+        return time.monotonic() < self._round_s + self._hung_s
+
+    def _say(self, trouble: str) -> None:
+        """Tell of a trouble once, and of its end."""
+        if trouble and not self._trouble:
+            log.warning("etcd.lost", why=trouble)
+        elif self._trouble and not trouble:
+            log.info("etcd.back")
+        self._trouble = trouble

@@ -1,0 +1,192 @@
+"""Who leads: a key in etcd under a lease, which is put only where there is none.
+
+The revision at which the key was put is what all writes of a term are compared with: it is another
+one in each term, so that a leader of before, which may not know yet that it is none, writes
+nothing. Its own clock tells it sooner: from the lease's deadline on it does not lead, and it leads
+again if etcd comes back and still has its lease, since nobody else can have been elected then.
+
+Rejected: a queue of candidates, as etcd's own election has it. Whoever stands by knows nothing that
+another one does not, so it does not matter who is next.
+"""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elasticd import __version__
+from elasticd.errors import ElasticdError, Fenced
+from elasticd.records.autoscale.leader import Leader
+from elasticd.records.codec import encode
+from elasticd.records.keys import Keys
+from elasticd.store.api import (
+    Changed,
+    KeyRange,
+    KeyValue,
+    Lease,
+    ModifiedAt,
+    Put,
+    Snapshot,
+    Store,
+    Txn,
+    always,
+)
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["LEASE_TTL_S", "Election", "Term"]
+
+LEASE_TTL_S = 10.0
+"""A leader that was killed is followed by another one within this time: less than a period."""
+
+log = get_logger()
+
+
+def _boottime_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(slots=True)
+class Term:
+    """From an election until its key or its lease is gone."""
+
+    standing: ModifiedAt
+    """What every write of this term is compared with."""
+    lease: Lease
+    is_over: bool = False
+
+    def leads(self, now_s: float) -> bool:
+        """True as long as the lease surely lives; `now_s` is CLOCK_BOOTTIME."""
+        return not self.is_over and now_s < self.lease.deadline_s
+
+
+class Election:
+    """One candidate. `take_part` and `close` are called by one thread; `wake` by any."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        *,
+        ttl_s: float = LEASE_TTL_S,
+        wake: Callable[[], None] = lambda: None,
+        may_renew: Callable[[], bool] = always,
+        now_s: Callable[[], float] = _boottime_s,
+    ) -> None:
+        """`wake` is called when there may be something new; `may_renew`: as `Store.grant` has it.
+
+        The first thing that `take_part` does is to watch the key.
+        """
+        self._store, self._key = store, keys.autoscaler_election
+        self._ttl_s, self._wake, self._may_renew, self._now_s = ttl_s, wake, may_renew, now_s
+        self._term: Term | None = None
+        self._has_seen = False
+        self._seen: KeyValue | None = None
+        self._watch = store.watch(KeyRange(key=self._key), self._take)
+
+    @property
+    def term(self) -> Term | None:
+        """The term in which this process leads now; None: it stands by."""
+        term = self._term
+        return term if term is not None and term.leads(self._now_s()) else None
+
+    def take_part(self) -> Term | None:
+        """Stand for election if nobody is elected; return the term in which we lead, if we do.
+
+        Raises:
+            ElasticdError: etcd does not answer, or refuses.
+        """
+        if self._term is not None and not self._term.is_over:
+            return self.term
+        if self._term is not None:
+            self._give_up()
+        if self._has_seen and self._seen is None:
+            self._stand()
+        return self.term
+
+    def close(self) -> None:
+        """Give the election back at once, so that another one leads; also where etcd is away."""
+        self._watch.close()
+        if self._term is not None:
+            self._give_up()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _stand(self) -> None:
+        """Put the key if there is none.
+
+        A put whose answer got lost is given up with its lease: the next try has another one.
+        """
+        ends: list[Term] = []
+
+        def lost() -> None:
+            for term in ends:
+                term.is_over = True
+            self._wake()
+
+        lease = self._store.grant(self._ttl_s, lost, self._may_renew)
+        try:
+            mine = Leader(
+                name=f"{socket.gethostname()}:{os.getpid()}",
+                token=secrets.token_hex(8),
+                version=__version__,
+                since_unix_s=round(time.time(), 3),
+            )
+            put = Put(key=self._key, value=encode(mine), lease=lease.id)
+            done = self._store.commit(
+                Txn(when=(ModifiedAt(key=self._key, revision=0),), then=(put,))
+            )
+        except Fenced:  # The lease ran out before the key was put.
+            lease.close()
+            return
+        except BaseException:
+            _end(lease)
+            raise
+        if not done.succeeded:
+            _end(lease)
+            return
+        term = Term(ModifiedAt(key=self._key, revision=done.revision), lease)
+        ends.append(term)
+        self._term = term
+        if lease.deadline_s <= self._now_s():  # It was lost before `lost` could say so.
+            term.is_over = True
+        self._judge()
+        log.info("leader.elected", name=mine.name, revision=done.revision)
+
+    def _give_up(self) -> None:
+        term, self._term = self._term, None
+        if term is not None:
+            term.is_over = True
+            _end(term.lease)
+            log.info("leader.ended", revision=term.standing.revision)
+
+    def _take(self, seen: Snapshot | Changed) -> None:
+        """Called by the store's thread."""
+        if isinstance(seen, Snapshot):
+            self._seen = seen.items[0] if seen.items else None
+        else:
+            self._seen = seen.changes[-1].item
+        self._has_seen = True
+        self._judge(seen.revision)
+        self._wake()
+
+    def _judge(self, as_of: int | None = None) -> None:
+        """End the term if the key is not ours any more, as of a revision that knows of it."""
+        term, seen = self._term, self._seen
+        if term is None:
+            return
+        ours = term.standing.revision
+        is_other = seen is not None and seen.mod_revision > ours
+        is_gone = seen is None and as_of is not None and as_of > ours
+        if is_other or is_gone:
+            term.is_over = True
+
+
+def _end(lease: Lease) -> None:
+    """Revoke it; where etcd is away it runs out by itself."""
+    try:
+        lease.revoke()
+    except ElasticdError as exc:
+        lease.close()
+        log.debug("lease.not_revoked", why=str(exc))

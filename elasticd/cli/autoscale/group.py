@@ -1,0 +1,20 @@
+"""The group of `elasticd autoscale`: its commands are imported when they are called."""
+
+import click
+
+from elasticd.cli.lazy import LazyGroup
+
+__all__ = ["autoscale"]
+
+COMMANDS = {
+    "run": ("elasticd.cli.autoscale.run:run", "Size the jobs that have a policy: the daemon."),
+}
+
+
+@click.command(
+    cls=LazyGroup,
+    table=COMMANDS,
+    short_help="Size jobs by their policies.",
+)
+def autoscale() -> None:
+    """Size jobs by their policies, and tell why."""

@@ -1,0 +1,95 @@
+"""One autoscaler leads, on the store in memory and on every etcd that we work with."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from elasticd.autoscale.loop.election import Election, Term
+from elasticd.records.autoscale.leader import Leader
+from elasticd.records.codec import decode
+from elasticd.records.keys import Keys
+from elasticd.store.api import Put, Store, Txn
+from tests.contract.conftest import Backend
+from tests.fixtures.store import wait_until
+
+Stand = Callable[[Store], Election]
+
+
+@pytest.fixture
+def keys(request: pytest.FixtureRequest) -> Keys:
+    """A cluster of this test's own: the etcd is shared."""
+    return Keys(cluster=request.node.name)
+
+
+@pytest.fixture
+def stand(keys: Keys) -> Iterator[Stand]:
+    """Makes a candidate, and ends it after the test."""
+    with ExitStack() as stack:
+
+        def begin(store: Store) -> Election:
+            election = Election(store, keys, ttl_s=2.0)
+            stack.callback(election.close)
+            return election
+
+        yield begin
+
+
+def elected(election: Election) -> Term:
+    """Let it take part until it leads."""
+    terms: list[Term] = []
+
+    def leads() -> bool:
+        term = election.take_part()
+        terms.extend([term] if term is not None else [])
+        return term is not None
+
+    wait_until(leads)
+    return terms[-1]
+
+
+def is_written(store: Store, term: Term, key: str) -> bool:
+    return store.commit(Txn(when=(term.standing,), then=(Put(key=key, value=b"v"),))).succeeded
+
+
+def test_one_of_several_candidates_leads(backend: Backend, stand: Stand, keys: Keys) -> None:
+    """The others stand by, however often they try; the key says who it is."""
+    first, second = stand(backend.store), stand(backend.other)
+    term = elected(first)
+    assert [second.take_part() for _ in range(20)] == [None] * 20
+    item = backend.other.get(keys.autoscaler_election)
+    assert item is not None and item.mod_revision == term.standing.revision
+    assert decode(Leader, item.value).token
+
+
+def test_whoever_resigns_is_followed_at_once(backend: Backend, stand: Stand) -> None:
+    """The lease is given back, and not left to run out; its term writes nothing more."""
+    first = stand(backend.store)
+    before = elected(first)
+    second = stand(backend.other)
+    first.close()
+    after = elected(second)
+    assert after.standing.revision > before.standing.revision
+    assert first.term is None
+    assert not is_written(backend.other, before, f"/{after.standing.revision}/x")
+    assert is_written(backend.other, after, f"/{after.standing.revision}/x")
+
+
+def test_a_leader_whose_lease_ran_out_stands_again(backend: Backend, stand: Stand) -> None:
+    """It is told so, and its next term is another one."""
+    woken = threading.Event()
+    election = stand(backend.store)
+    before = elected(election)
+    election._wake = woken.set
+    backend.end_lease(before.lease.id)
+    after = elected_again(election, before)
+    assert woken.is_set()
+    assert not is_written(backend.other, before, f"/{after.standing.revision}/y")
+
+
+def elected_again(election: Election, before: Term) -> Term:
+    wait_until(lambda: election.take_part() not in (None, before))
+    term = election.term
+    assert term is not None
+    return term
