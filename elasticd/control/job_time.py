@@ -22,6 +22,8 @@ class JobTime:
     has_steps: bool = False
     """Else no steps were seen: `train` means that workers ran."""
 
+    step: int = 0
+    """Applied steps by then; 0: none, or not known."""
     at_unix_s: float = 0.0
     """When the node of rank 0 last wrote, by its clock; 0: not known."""
 
@@ -71,5 +73,6 @@ def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTim
         seconds=total(map(causes_of, (found.seconds, *parts))),
         wanted_s=found.wanted_s,
         has_steps=found.has_steps,
+        step=found.step,
         at_unix_s=found.at_unix_s,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from operator import add
 
+from elasticd.control.autoscaling import Autoscaling, autoscaling
 from elasticd.control.job_time import JobTime, job_time
 from elasticd.control.occupancy import Use, elsewhere, kept_on, left_out, read_cluster, waiting_for
 from elasticd.goodput.late_record import latest_of_each
@@ -17,7 +18,7 @@ from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName, NodeId
 from elasticd.records.incident import PHASES, Incident
-from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
+from elasticd.records.job import JobSpec, JobStatus, Want, size_want, target_nodes
 from elasticd.records.keys import Keys
 from elasticd.records.late import LateNode, LateNodes
 from elasticd.records.member import Drain, Member, Node, Result, Saved, Training
@@ -98,6 +99,10 @@ class JobReport:
     """Where the time of all its slots went; None: no agent wrote that."""
     late: tuple[LateNode, ...] = ()
     """Nodes that all others waited for, in the order in which they were found."""
+    autoscaling: Autoscaling | None = None
+    """Its policy, and what the autoscaler wrote; None: there never was any."""
+    step: int = 0
+    """Applied steps, as the node of rank 0 last wrote; 0: none, or not known."""
     elsewhere: str = ""
     """Of a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
 
@@ -125,6 +130,11 @@ class JobReport:
     @property
     def target_nodes(self) -> int:
         return target_nodes(self.spec, self.wants)
+
+    @property
+    def size_want(self) -> Want | None:
+        """The wish that decides the size; None: nobody has one, and it is as large as it may be."""
+        return size_want(self.wants)
 
     @property
     def message(self) -> str:
@@ -220,8 +230,12 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
     incidents = [_incident(value) for value in _under(values, keys.incidents(job))]
     wants = [decode(Want, value) for value in _under(values, keys.wants(job))]
     late = values.get(keys.late(job))
+    decoded = decode(JobSpec, spec)
+    time = job_time(
+        values.get(keys.progress(job)), _under(values, keys.times_spent(job)), uid=decoded.uid
+    )
     return JobReport(
-        spec=decode(JobSpec, spec),
+        spec=decoded,
         status=decode(JobStatus, status) if status is not None else JobStatus(),
         world=decode(World, world) if world is not None else None,
         members=tuple(decode(Member, value) for value in _under(values, keys.members(job))),
@@ -230,11 +244,9 @@ def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport
         changes=_changes(incidents),
         late=decode(LateNodes, late).nodes if late is not None else (),
         incidents=tuple(incidents),
-        time=job_time(
-            values.get(keys.progress(job)),
-            _under(values, keys.times_spent(job)),
-            uid=decode(JobSpec, spec).uid,
-        ),
+        time=time,
+        autoscaling=autoscaling(values, keys, job, decoded.uid),
+        step=time.step if time is not None else 0,
     )
 
 

@@ -1,0 +1,123 @@
+"""A scaling curve as rows and points: what was measured, and the fit beside it. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from elasticd.autoscale.explain.quantity import counted, span
+from elasticd.records.autoscale.curve import Curve
+
+__all__ = ["CURVE_HEADS", "CurvePoint", "curve_points", "curve_rows", "fit_sentence"]
+
+POINTS_LIMIT = 64
+"""Of a fit; more would be a table that nobody reads."""
+ROWS_LIMIT = 16
+CURVE_HEADS = ("NODES", "STEP", "STEPS/S", "LAST NODE ADDS", "HOW IT IS KNOWN")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """One size."""
+
+    nodes: int
+    step_s: float
+    """Measured where it was; else by the fit."""
+    fit_s: float = 0.0
+    """By the fit; 0: there is none."""
+    is_measured: bool = False
+    spread_s: float = 0.0
+    """Standard deviation of the windows' means."""
+    windows: int = 0
+    steps: float = 0.0
+    is_refused: bool = False
+    """A decision for this size was taken back."""
+
+    @property
+    def steps_per_s(self) -> float:
+        return 1.0 / self.step_s if self.step_s > 0.0 else 0.0
+
+
+def curve_points(curve: Curve, *, most: int = 0) -> tuple[CurvePoint, ...]:
+    """Return all sizes that were measured, and what the fit says of the others up to `most`.
+
+    They come in the order of their nodes; without a fit there are only those measured.
+    """
+    measured = {size.nodes: size for size in curve.sizes}
+    has_fit = curve.a + curve.b + curve.c > 0.0
+    wanted = set(measured)
+    if has_fit and measured:
+        wanted |= set(range(1, min(POINTS_LIMIT, max(most, *measured)) + 1))
+    points = []
+    for nodes in sorted(wanted):
+        size = measured.get(nodes)
+        fit_s = curve.a + curve.b / nodes + curve.c * (nodes - 1) if has_fit else 0.0
+        points.append(
+            CurvePoint(
+                nodes=nodes,
+                step_s=size.step_s if size is not None else fit_s,
+                fit_s=fit_s,
+                is_measured=size is not None,
+                spread_s=size.spread_s if size is not None else 0.0,
+                windows=size.windows if size is not None else 0,
+                steps=size.steps if size is not None else 0.0,
+                is_refused=nodes in curve.refused,
+            )
+        )
+    return tuple(points)
+
+
+def curve_rows(curve: Curve, *, now: int = 0, most: int = 0) -> list[tuple[str, ...]]:
+    """Return a row for each size, under `CURVE_HEADS`; `now`: the size that trains."""
+    points = curve_points(curve, most=most)
+    before: dict[int, CurvePoint] = {point.nodes: point for point in points}
+    rows: list[tuple[str, ...]] = []
+    for point in _worth(points, now):
+        less = before.get(point.nodes - 1)
+        added = f"{point.steps_per_s - less.steps_per_s:+.3g}" if less is not None else ""
+        spread = f" ± {span(point.spread_s)}" if point.spread_s else ""
+        rows.append(
+            (
+                f"{point.nodes}{' *' if point.nodes == now else ''}",
+                f"{span(point.step_s)}{spread}",
+                f"{point.steps_per_s:.3g}",
+                added,
+                _source(point),
+            )
+        )
+    return rows
+
+
+def fit_sentence(curve: Curve) -> str:
+    """Say the fit and what a change costs; of a curve without anything, that there is nothing."""
+    if not curve.sizes:
+        return "no size has been measured yet"
+    sizes = counted(len(curve.sizes), "size")
+    if curve.a + curve.b + curve.c > 0.0:
+        text = (
+            f"fit of {sizes}: t(n) = {span(curve.a)} + {span(curve.b)}/n + {span(curve.c)} x (n-1)"
+        )
+    else:
+        text = f"{sizes} measured, too little for a fit"
+    if curve.changes:
+        text += (
+            f"; a change takes {span(curve.change_cost_s)} without steps (mean of {curve.changes})"
+        )
+    return text
+
+
+def _worth(points: Iterable[CurvePoint], now: int) -> list[CurvePoint]:
+    """Leave out what the fit says of sizes far away, where the table would be too long."""
+    points = list(points)
+    if len(points) <= ROWS_LIMIT:
+        return points
+    near = sorted(points, key=lambda each: (not each.is_measured, abs(each.nodes - now)))
+    return sorted(near[:ROWS_LIMIT], key=lambda each: each.nodes)
+
+
+def _source(point: CurvePoint) -> str:
+    if not point.is_measured:
+        text = "fit"
+    else:
+        text = (
+            f"measured, {counted(point.windows, 'window')}, {counted(round(point.steps), 'step')}"
+        )
+    return f"{text}; taken back" if point.is_refused else text

@@ -1,0 +1,86 @@
+"""When a job will have made its steps, by the curve, and how sure that is. Pure."""
+
+import math
+from dataclasses import dataclass
+
+from elasticd.autoscale.explain.curve_table import curve_points
+from elasticd.autoscale.explain.quantity import clock, span
+from elasticd.control.report import JobReport
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.reason import Phase
+
+__all__ = ["EndTime", "end_sentence", "end_time", "steps_wanted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTime:
+    """The end at the size that trains now."""
+
+    nodes: int
+    steps_left: int
+    left_s: float
+    """0: all steps are made."""
+    error_s: float
+    """One standard deviation; infinite: a single window says nothing about it, nor does a fit."""
+    is_measured: bool
+    """Else by the fit."""
+
+
+def steps_wanted(policy: Policy | None) -> int:
+    """Return the steps that the whole job makes, as its policy says; 0: it does not."""
+    if policy is None:
+        return 0
+    if policy.deadline is not None:
+        return policy.deadline.steps
+    return policy.budget.steps if policy.budget is not None else 0
+
+
+def end_time(report: JobReport) -> EndTime | None:
+    """Return when it ends at its present size; None: nothing says so, or it does not run."""
+    autoscaling = report.autoscaling
+    if autoscaling is None or autoscaling.curve is None or report.world is None:
+        return None
+    total = steps_wanted(autoscaling.policy)
+    if not total or report.status.phase is not Phase.RUNNING:
+        return None
+    nodes = len(report.world.nodes)
+    left = max(0, total - report.step)
+    points = {each.nodes: each for each in curve_points(autoscaling.curve, most=nodes)}
+    point = points.get(nodes)
+    if point is None or point.step_s <= 0.0:
+        return None
+    share = point.spread_s / point.step_s if point.is_measured and point.windows > 1 else math.inf
+    left_s = left * point.step_s
+    return EndTime(
+        nodes=nodes,
+        steps_left=left,
+        left_s=left_s,
+        error_s=left_s * share if left else 0.0,
+        is_measured=point.is_measured,
+    )
+
+
+def end_sentence(report: JobReport, now_unix_s: float) -> str:
+    """Say when its steps are made, and how that stands to a deadline; empty: it has none."""
+    autoscaling = report.autoscaling
+    policy = autoscaling.policy if autoscaling is not None else None
+    if not steps_wanted(policy) or report.status.phase.is_final:
+        return ""
+    found = end_time(report)
+    if found is None:
+        return "the time of the end is not known yet: this size has not been measured"
+    if not found.steps_left:
+        return f"all {steps_wanted(policy)} steps are made"
+    at_unix_s = now_unix_s + found.left_s
+    error = f" ± {span(found.error_s)}" if math.isfinite(found.error_s) else ""
+    how = "measured" if found.is_measured else "by the fit"
+    if not error:
+        how += ", error not known"
+    text = (
+        f"the last {found.steps_left} steps end at {clock(at_unix_s, has_day=True)}{error}, in "
+        f"{span(found.left_s)} on {found.nodes} nodes ({how})"
+    )
+    if policy is not None and policy.deadline is not None:
+        early_s = policy.deadline.at_unix_s - at_unix_s
+        text += f", {span(abs(early_s))} {'before' if early_s >= 0 else 'after'} the deadline"
+    return text

@@ -1,0 +1,178 @@
+"""All that is known of a job's autoscaling, as lines for people and as plain values. Pure."""
+
+import math
+from dataclasses import dataclass
+
+from elasticd.autoscale.explain.curve_table import curve_points, curve_rows, fit_sentence
+from elasticd.autoscale.explain.decision_text import decision_details, decision_line
+from elasticd.autoscale.explain.end_time import end_sentence, end_time
+from elasticd.autoscale.explain.policy_text import policy_lines
+from elasticd.autoscale.explain.standing import (
+    held_sentence,
+    held_since_unix_s,
+    missing_sentence,
+    size_sentence,
+)
+from elasticd.control.report import JobReport
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision
+from elasticd.records.codec import to_plain
+from elasticd.records.reason import Phase
+
+__all__ = ["Section", "curve_plain", "decisions_lines", "explain_plain", "explain_sections"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Lines, and the rows of the curve where `has_curve` says so."""
+
+    lines: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    """Under `CURVE_HEADS`."""
+
+
+def explain_sections(
+    report: JobReport, *, leader: str, last: int, now_unix_s: float
+) -> list[Section]:
+    """Return what `explain` prints, in its order; `leader`: who leads, as a sentence.
+
+    `last`: so many decisions, the newest; 0: all.
+    """
+    found = report.autoscaling
+    policy = found.policy if found is not None else None
+    spec, is_over = report.spec, report.status.phase.is_final
+    head = [_head(report)]
+    if found is not None and found.trouble:
+        head.append(f"not all can be read: {found.trouble}")
+    if policy is not None:
+        head += policy_lines(policy, min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
+    else:
+        head.append(_no_policy(report))
+    sections = [Section(lines=tuple(head))]
+    if not is_over:
+        sections.append(Section(lines=tuple(_now(report, leader, now_unix_s))))
+    if found is None:
+        return sections
+    if found.curve is not None and found.curve.sizes:
+        sections.append(_curve(report, found.curve))
+    elif policy is not None:
+        sections.append(Section(lines=("curve: no size has been measured yet",)))
+    sections.append(Section(lines=tuple(decisions_lines(found.decisions, last=last))))
+    return sections
+
+
+def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
+    """Tell of the newest decisions, the newest first, with what came of each."""
+    if not decisions:
+        return ["decisions: none yet"]
+    shown = decisions[-last:] if last else decisions
+    head = "decisions" if len(shown) == len(decisions) else f"the newest {len(shown)} decisions"
+    lines = [f"{head}, the newest first:"]
+    for decision in reversed(shown):
+        lines.append(decision_line(decision))
+        lines += [f"          {line}" for line in decision_details(decision)]
+    older = decisions[0].number - 1 + len(decisions) - len(shown)
+    if older:
+        lines.append(f"and {older} older")
+    return lines
+
+
+def explain_plain(report: JobReport, *, leader: object, last: int, now_unix_s: float) -> object:
+    """Return the same for programs; `leader`: the record of whoever leads, None: nobody does."""
+    found = report.autoscaling
+    end = end_time(report)
+    want = report.size_want
+    decisions = found.decisions if found is not None else ()
+    memory = found.memory if found is not None else None
+    plain: dict[str, object] = {
+        "job": report.spec.name,
+        "phase": report.status.phase.value,
+        "nodes": _nodes(report),
+        "target_nodes": report.target_nodes,
+        "size_want": to_plain(want),
+        "leader": leader,
+        "policy": to_plain(found.policy) if found is not None else None,
+        "memory": to_plain(memory),
+        "held": memory.held if memory is not None else "",
+        "held_since_unix_s": held_since_unix_s(memory) if memory is not None else 0.0,
+        "missing": missing_sentence(report),
+        "curve": curve_plain(report),
+        "decisions": to_plain(decisions[-last:] if last else decisions),
+        "trouble": found.trouble if found is not None else "",
+        "end": None,
+    }
+    if end is not None:
+        plain["end"] = {
+            "at_unix_s": round(now_unix_s + end.left_s, 1),
+            "left_s": round(end.left_s, 1),
+            "error_s": round(end.error_s, 1) if math.isfinite(end.error_s) else None,
+            "steps_left": end.steps_left,
+            "is_measured": end.is_measured,
+        }
+    return plain
+
+
+def curve_plain(report: JobReport) -> dict[str, object] | None:
+    """Return the curve with its points for programs; None: nothing was measured."""
+    found = report.autoscaling
+    if found is None or found.curve is None or not found.curve.sizes:
+        return None
+    curve = found.curve
+    points = curve_points(curve, most=report.spec.max_nodes)
+    return {
+        "a": curve.a,
+        "b": curve.b,
+        "c": curve.c,
+        "change_cost_s": curve.change_cost_s,
+        "changes": curve.changes,
+        "sentence": fit_sentence(curve),
+        "points": [
+            {**_plain(to_plain(point)), "steps_per_s": round(point.steps_per_s, 6)}
+            for point in points
+        ],
+    }
+
+
+def _plain(value: object) -> dict[str, object]:
+    assert isinstance(value, dict)
+    return value
+
+
+def _head(report: JobReport) -> str:
+    spec, status = report.spec, report.status
+    if status.phase is Phase.RUNNING:
+        return (
+            f"job {spec.name}: running on {_nodes(report)} of {report.target_nodes} wanted nodes, "
+            f"generation {status.generation}"
+        )
+    return f"job {spec.name}: {status.phase}" + ("" if status.phase.is_final else ", no world")
+
+
+def _no_policy(report: JobReport) -> str:
+    name = report.spec.name
+    if report.status.phase.is_final:
+        return "it had no policy when it ended"
+    return f"it has no policy: `elasticd autoscale set {name} policy.toml` gives it one"
+
+
+def _now(report: JobReport, leader: str, now_unix_s: float) -> list[str]:
+    found = report.autoscaling
+    lines = [leader, size_sentence(report)]
+    if found is not None and found.memory is not None:
+        memory = found.memory
+        lines.append(held_sentence(memory) or "held: nothing")
+        lines += [f"{rule} says: {said}" for rule, said in memory.sentences.items()]
+    elif found is not None and found.policy is not None:
+        lines.append("no autoscaler has looked at it yet")
+    lines += [missing_sentence(report), end_sentence(report, now_unix_s)]
+    return [line for line in lines if line]
+
+
+def _curve(report: JobReport, curve: Curve) -> Section:
+    rows = curve_rows(curve, now=_nodes(report), most=report.spec.max_nodes)
+    return Section(lines=(f"curve: {fit_sentence(curve)}",), rows=tuple(rows))
+
+
+def _nodes(report: JobReport) -> int:
+    world = report.world if report.status.phase is Phase.RUNNING else None
+    return len(world.nodes) if world is not None else 0

@@ -1,0 +1,116 @@
+"""Who wants which size of a job, why and since when, and what holds the autoscaler. Pure."""
+
+from collections.abc import Mapping
+
+from elasticd.autoscale.explain.quantity import clock, counted
+from elasticd.control.report import JobReport
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.reason import Phase
+
+__all__ = [
+    "held_sentence",
+    "held_since_unix_s",
+    "missing_sentence",
+    "size_sentence",
+    "summary",
+]
+
+WHO: Mapping[str, str] = {
+    "user": "a person",
+    "operator": "the operator",
+    "autoscaler": "the autoscaler",
+}
+HELD: Mapping[str, str] = {
+    "cooldown": "the last change was a moment ago",
+    "pinned": "a person's wish comes first",
+    "restarts": "a change would restart the scripts, and the policy does not allow that",
+    "not_running": "no world trains",
+    "window": "no whole window has been measured since the last change",
+    "gap": "metrics were missing, and one whole window must be there again",
+    "unreachable": "Prometheus does not answer",
+    "refused": "Prometheus refuses the query",
+    "warning": "Prometheus warns of an incomplete answer",
+    "empty": "the query finds no series",
+    "stale": "the newest sample is too old",
+    "not_a_number": "the answer is no finite number",
+    "negative": "the answer is below 0",
+    "many_series": "the query finds several series",
+}
+"""What is said where the autoscaler wrote no sentence of its own."""
+
+
+def size_sentence(report: JobReport) -> str:
+    """Say who wants the size, why and since when."""
+    want, target = report.size_want, report.target_nodes
+    nodes = counted(target, "node")
+    if want is None or want.nodes is None:
+        return f"size: {nodes}, as many as it may have: nobody wishes for another size"
+    who = WHO.get(want.writer, want.writer)
+    since = f" since {clock(want.since_unix_s, has_day=True)}" if want.since_unix_s else ""
+    why = f": {want.why}" if want.why else ""
+    cut = f" (asked for {want.nodes})" if want.nodes != target else ""
+    text = f"size: {nodes}{cut}, wished for by {who}{since}{why}"
+    other = report.wants.get("autoscaler")
+    if want.writer != "autoscaler" and other is not None and other.nodes is not None:
+        text += (
+            f"; the autoscaler's wish for {other.nodes} comes after that (`elasticd scale "
+            f"{report.spec.name} auto` takes a person's wish back)"
+        )
+    return text
+
+
+def held_since_unix_s(memory: Memory) -> float:
+    """Return since when nothing is done, by the clock of whoever wrote it; 0: not known."""
+    if not memory.held or not memory.at_unix_s:
+        return 0.0
+    return memory.at_unix_s - max(0.0, memory.now_s - memory.held_since_s)
+
+
+def held_sentence(memory: Memory | None) -> str:
+    """Say what holds the autoscaler, and since when; empty: nothing does."""
+    if memory is None or not memory.held:
+        return ""
+    since = clock(held_since_unix_s(memory), has_day=True)
+    said = memory.held_detail or HELD.get(memory.held, "")
+    why = memory.held.replace("_", " ")
+    return f"held{f' since {since}' if since else ''} ({why})" + (f": {said}" if said else "")
+
+
+def missing_sentence(report: JobReport) -> str:
+    """Say which nodes a wish lacks; empty: none."""
+    if report.status.phase is not Phase.RUNNING or report.world is None:
+        return ""
+    here, target = len(report.world.nodes), report.target_nodes
+    if here >= target:
+        return ""
+    decisions = report.autoscaling.decisions if report.autoscaling is not None else ()
+    newest = decisions[-1] if decisions else None
+    why = newest.missing if newest is not None and newest.to_nodes == target else ""
+    why = why or report.message or "no other node is free"
+    return f"missing: {counted(target - here, 'node')} of the {target} wanted: {why}"
+
+
+def summary(report: JobReport) -> str:
+    """Say in one line what the autoscaler wants of a job, and why; empty: it has no policy."""
+    found = report.autoscaling
+    if found is None or found.policy is None or report.status.phase.is_final:
+        return ""
+    memory = found.memory
+    parts = []
+    if found.policy.is_dry_run:
+        parts.append("dry run")
+    if memory is None:
+        parts.append("no autoscaler has looked at it yet")
+    elif memory.held:
+        parts.append(held_sentence(memory))
+    newest = found.decisions[-1] if found.decisions else None
+    want = report.wants.get("autoscaler")
+    if want is not None and want.nodes is not None:
+        parts.append(f"wants {counted(want.nodes, 'node')}: {want.why}".rstrip(": "))
+    elif newest is not None:
+        parts.append(f"#{newest.number}: {newest.why}")
+    elif memory is not None and not memory.held:
+        parts.append(next(iter(memory.sentences.values()), "no change was worth it yet"))
+    if lacking := missing_sentence(report):
+        parts.append(lacking)
+    return f"autoscaler: {'; '.join(parts)}"
