@@ -61,7 +61,7 @@ def autoscaling(
             continue
         if decision.uid == uid:
             decisions.append(decision)
-    if policy is curve is memory is None and not decisions and not troubles:
+    if not any((policy, curve, memory, decisions, troubles)):
         return None
     return Autoscaling(
         policy=policy,

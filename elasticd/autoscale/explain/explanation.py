@@ -66,8 +66,8 @@ def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
     if not decisions:
         return ["decisions: none yet"]
     shown = decisions[-last:] if last else decisions
-    head = "decisions" if len(shown) == len(decisions) else f"the newest {len(shown)} decisions"
-    lines = [f"{head}, the newest first:"]
+    which = f"the newest {len(shown)} of " if len(shown) < len(decisions) else ""
+    lines = [f"decisions, {which}{len(decisions)}, the newest first:"]
     for decision in reversed(shown):
         lines.append(decision_line(decision))
         lines += [f"          {line}" for line in decision_details(decision)]

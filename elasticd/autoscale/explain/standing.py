@@ -8,6 +8,7 @@ from elasticd.records.autoscale.memory import Memory
 from elasticd.records.reason import Phase
 
 __all__ = [
+    "HELD",
     "held_sentence",
     "held_since_unix_s",
     "missing_sentence",
@@ -21,20 +22,23 @@ WHO: Mapping[str, str] = {
     "autoscaler": "the autoscaler",
 }
 HELD: Mapping[str, str] = {
-    "cooldown": "the last change was a moment ago",
-    "pinned": "a person's wish comes first",
-    "restarts": "a change would restart the scripts, and the policy does not allow that",
     "not_running": "no world trains",
-    "window": "no whole window has been measured since the last change",
-    "gap": "metrics were missing, and one whole window must be there again",
+    "pinned": "a person's or the operator's wish comes first",
+    "restarts": "a change would restart the scripts, and the policy does not allow that",
+    "settling": "this generation has not been measured for one whole window yet",
+    "verdict": "the last decision is still being measured",
+    "cooldown": "the last decision is too young for another one",
+    "gap": "a metric was missing, and is not there again for one whole window",
+    "no_steps": "a rule needs the steps, and the job reports none",
+    "no_curve": "a rule needs a measurement, and there is none yet",
+    "empty": "a query finds no series",
+    "stale": "the newest sample of a metric is too old",
+    "not_a_number": "a query answers with no finite number",
+    "many_series": "a query finds several series where one is wanted",
+    "negative": "a query answers with less than 0",
     "unreachable": "Prometheus does not answer",
-    "refused": "Prometheus refuses the query",
-    "warning": "Prometheus warns of an incomplete answer",
-    "empty": "the query finds no series",
-    "stale": "the newest sample is too old",
-    "not_a_number": "the answer is no finite number",
-    "negative": "the answer is below 0",
-    "many_series": "the query finds several series",
+    "refused": "Prometheus refuses a query",
+    "warning": "Prometheus warns that its answer is not whole",
 }
 """What is said where the autoscaler wrote no sentence of its own."""
 
@@ -111,6 +115,6 @@ def summary(report: JobReport) -> str:
         parts.append(f"#{newest.number}: {newest.why}")
     elif memory is not None and not memory.held:
         parts.append(next(iter(memory.sentences.values()), "no change was worth it yet"))
-    if lacking := missing_sentence(report):
+    if want is not None and report.size_want is want and (lacking := missing_sentence(report)):
         parts.append(lacking)
     return f"autoscaler: {'; '.join(parts)}"
