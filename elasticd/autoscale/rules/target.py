@@ -1,0 +1,149 @@
+"""The target rule: the algorithm of the Kubernetes HPA (autoscaling/v2), on any metrics.
+
+Intuition: a metric at twice its target wants twice the nodes. Rough model, for each metric:
+ratio = value / target, and the job should have ceil(ratio x nodes); within the tolerance it stays
+as it is. Of several metrics the one that asks for most counts.
+
+Two sizes come in. `seen.wanted` is what the HPA calls `spec.replicas`: the size that stays where
+nothing is to be changed. `seen.nodes` is its number of ready pods: the nodes that train, which made
+the value.
+
+The HPA takes every metric for a *load*, which falls when replicas come. A throughput is a *supply*,
+which rises with them: below its target it asks for more nodes, so its ratio is inverted. The HPA
+itself would make such a job smaller.
+
+What the HPA does about pods that are not ready, or that have no sample while others have one, has
+no counterpart: a query answers with one number for the job, and a node of a world has no state
+between training and not training. Without any number there is no proposal. With some of several
+metrics missing, the others may make the job larger, and never smaller.
+"""
+
+import math
+from dataclasses import dataclass
+
+from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.seen import Reading, Seen
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRule
+
+__all__ = ["FACTOR_LIMIT", "NODES_LIMIT", "propose"]
+
+FACTOR_LIMIT = 1e15
+"""A value this many times its target, or a supply this far below it, is a mistake of the query: no
+count of samples or bytes is so far off, and the size that follows from it would be absurd."""
+NODES_LIMIT = 2**31 - 1
+"""The largest size that is asked for, as with the HPA, whose sizes are 32-bit integers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What one metric asks for."""
+
+    nodes: int | None
+    """None: its number is missing, or none to go by."""
+    why: str
+    held: str = ""
+    """A word of `Held`."""
+
+
+def propose(rule: TargetRule, seen: Seen, memory: Memory) -> Proposal:
+    """Return the size that the metrics ask for, before stabilization and rates."""
+    del memory  # The proposals before this one matter to `behavior` alone.
+    if seen.nodes <= 0 or seen.wanted <= 0:
+        return Proposal(
+            rule=Rule.TARGET,
+            nodes=None,
+            why="No world trains, so the metrics say nothing about a number of nodes.",
+            held=Held.NOT_RUNNING,
+        )
+    wishes = [_wish(rule, metric, seen) for metric in rule.metrics]
+    there = [wish for wish in wishes if wish.nodes is not None]
+    missing = [wish for wish in wishes if wish.nodes is None]
+    nodes = max((wish.nodes for wish in there if wish.nodes is not None), default=None)
+    said = "; ".join(wish.why for wish in wishes)
+    if nodes is None or (missing and nodes < seen.wanted):
+        held = missing[0].held if missing else Held.EMPTY
+        if nodes is not None:
+            said += "; while one is missing, the others do not make the job smaller"
+        return Proposal(
+            rule=Rule.TARGET, nodes=None, why=_sentence(said), held=held, may_shrink=False
+        )
+    if len(there) > 1:
+        said += f"; the most is {_counted(nodes)}"
+    return Proposal(rule=Rule.TARGET, nodes=nodes, why=_sentence(said), may_shrink=not missing)
+
+
+def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
+    """Return what one metric asks for."""
+    reading = seen.readings.get(metric.name)
+    refused = _refused(metric, reading)
+    if refused is not None or reading is None or reading.value is None:
+        return refused or _Wish(nodes=None, why=f"{metric.name} is missing", held=Held.EMPTY)
+    value = reading.value
+    # All nodes' targets together: the value is the whole job's.
+    asked = metric.target * (seen.nodes if metric.is_per_node else 1)
+    if metric.kind is MetricKind.SUPPLY and value == 0:
+        why = f"{metric.name} is 0, and a supply of nothing says nothing of how many nodes it takes"
+        return _Wish(nodes=None, why=why, held=Held.NOT_A_NUMBER)
+    ratio = asked / value if metric.kind is MetricKind.SUPPLY else value / asked
+    if not value / asked <= FACTOR_LIMIT or not ratio <= FACTOR_LIMIT:
+        why = f"{metric.name} is {value:g} where {_asked(metric)}, which no query means"
+        return _Wish(nodes=None, why=why, held=Held.NOT_A_NUMBER)
+    is_at = f"{metric.name} is {value:g} where {_asked(metric)}"
+    tolerance = _tolerance(rule, is_up=ratio > 1.0)
+    if 1.0 - tolerance <= ratio <= 1.0 + tolerance:
+        why = (
+            f"{is_at}, within the tolerance of {100 * tolerance:g} %: {_counted(seen.wanted)} stay"
+        )
+        return _Wish(nodes=seen.wanted, why=why)
+    if metric.is_per_node and metric.kind is MetricKind.LOAD:
+        nodes = _ceiled(value / metric.target)
+        return _Wish(nodes=nodes, why=f"{is_at}, so it takes {_counted(nodes)}")
+    # Multiplied before it is divided: 11 nodes are not to become 12 by a float's last digit.
+    product = asked * seen.nodes / value if metric.kind is MetricKind.SUPPLY else None
+    nodes = _ceiled(product if product is not None else value * seen.nodes / asked)
+    why = f"{is_at}, and {ratio:.4g} times {_counted(seen.nodes)} make {nodes}"
+    return _Wish(nodes=nodes, why=why)
+
+
+def _refused(metric: TargetMetric, reading: Reading | None) -> _Wish | None:
+    """Return why a reading is none to go by; None: it is one."""
+    if reading is None:
+        return _Wish(nodes=None, why=f"{metric.name} was not asked for", held=Held.EMPTY)
+    value = reading.value
+    if value is None:
+        detail = reading.detail.rstrip(".") or reading.why.replace("_", " ") or "no sample"
+        why = f"{metric.name} is missing ({detail})"
+        return _Wish(nodes=None, why=why, held=reading.why or Held.EMPTY)
+    if not math.isfinite(value):
+        return _Wish(nodes=None, why=f"{metric.name} is {value}", held=Held.NOT_A_NUMBER)
+    if value < 0:
+        return _Wish(nodes=None, why=f"{metric.name} is {value:g}, below 0", held=Held.NEGATIVE)
+    if reading.age_s > metric.max_age_s:
+        why = f"{metric.name} is {reading.age_s:.0f} s old, and older than {metric.max_age_s:g} s"
+        return _Wish(nodes=None, why=f"{why} counts as missing", held=Held.STALE)
+    return None
+
+
+def _tolerance(rule: TargetRule, *, is_up: bool) -> float:
+    """Return the tolerance of that direction: its own, or the rule's."""
+    own = (rule.up if is_up else rule.down).tolerance
+    return rule.tolerance if own is None else own
+
+
+def _ceiled(size: float) -> int:
+    return NODES_LIMIT if size >= NODES_LIMIT else math.ceil(size)
+
+
+def _asked(metric: TargetMetric) -> str:
+    return f"{metric.target:g} is asked for" + (" of each node" if metric.is_per_node else "")
+
+
+def _counted(nodes: int) -> str:
+    return f"{nodes} node" + ("" if nodes == 1 else "s")
+
+
+def _sentence(said: str) -> str:
+    return said[:1].upper() + said[1:] + "."
