@@ -8,6 +8,11 @@ __all__ = ["autoscale"]
 
 COMMANDS = {
     "run": ("elasticd.cli.autoscale.run:run", "Size the jobs that have a policy: the daemon."),
+    "unset": ("elasticd.cli.autoscale.unset:unset", "Take a job's policy back."),
+    "explain": (
+        "elasticd.cli.autoscale.explain:explain",
+        "Tell what was decided about a job's size, and why.",
+    ),
 }
 
 

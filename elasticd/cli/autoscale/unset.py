@@ -1,0 +1,39 @@
+"""`elasticd autoscale unset`: a job has no policy any more."""
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from elasticd.autoscale.explain.standing import size_sentence
+from elasticd.cli.autoscale.running_job import running_report
+from elasticd.cli.change import Said, change_options
+from elasticd.cli.source import job_source
+from elasticd.control.job_policy import AUTOSCALER, check_has_policy, unset_policy
+
+__all__ = ["unset"]
+
+
+@click.command()
+@click.argument("job")
+@change_options
+def unset(job: str, is_dry_run: bool, is_json: bool, **values: Any) -> int:
+    """Take a job's policy back, and what the autoscaler wished for by it.
+
+    The size then is what a person or the operator wishes for, else as many nodes as the job may
+    have. Its curve and the decisions stay, for `explain` and for another policy.
+    """
+    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    with job_source(values, job) as (source, name):
+        report = running_report(source, name)
+        check_has_policy(report)
+        if not is_dry_run:
+            unset_policy(source.store, source.keys, report.spec)
+    left = {writer: want for writer, want in report.wants.items() if writer != AUTOSCALER}
+    after = replace(report, wants=left)
+    said(
+        f"job {name} has no policy any more; {size_sentence(after)}",
+        job=name,
+        target_nodes=after.target_nodes,
+    )
+    return 0
