@@ -23,6 +23,11 @@ class SizeMeasured:
     windows: int = 1
     at_unix_s: float = 0.0
     """When the newest window ended, for people."""
+    far_step_s: float = 0.0
+    """Seconds of a step in a window far from the mean: the next one says whether it was noise or
+    the job has changed; 0: there is none."""
+    far_steps: float = 0.0
+    """Of that window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

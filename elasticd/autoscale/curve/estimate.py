@@ -1,0 +1,127 @@
+"""What a curve says of a number of nodes: seconds of a step, and how sure that is.
+
+A measured size beats the fit. Between measured sizes, and beyond them, the fit is scaled by what
+the nearest measured ones were off from it: so what lies behind a cliff is not taken for as good as
+what the fit, drawn through both sides of it, makes of it.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticd.autoscale.curve.size import is_measured, spread_share, standard_error_share
+from elasticd.records.autoscale.curve import Curve, SizeMeasured
+
+__all__ = ["Step", "error_share", "fit_s", "is_fitted", "measured_sizes", "step_s", "steps"]
+
+OFF_LIMIT = 16.0
+"""The fit is scaled by at most so much."""
+BEST_SHARE = 0.25
+"""No size is taken to be better than by so much of the best one's step: that is where `b` is 0 and
+`c` is not, and the fit goes towards 0 at one node."""
+FIT_ERROR_SHARE = 0.1
+"""What a size that was never measured may be off at least, as a part of its step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One size of the curve."""
+
+    nodes: int
+    seconds: float
+    """Above 0."""
+    is_measured: bool
+
+    @property
+    def per_s(self) -> float:
+        """Steps in a second."""
+        return 1.0 / self.seconds
+
+
+def is_fitted(curve: Curve) -> bool:
+    """Return whether the curve says anything of sizes that were not measured."""
+    return curve.a > 0.0 or curve.b > 0.0 or curve.c > 0.0
+
+
+def fit_s(curve: Curve, nodes: int) -> float:
+    """Return t(n) = a + b/n + c(n-1) alone, in seconds."""
+    return curve.a + curve.b / nodes + curve.c * (nodes - 1)
+
+
+def measured_sizes(curve: Curve) -> tuple[SizeMeasured, ...]:
+    """Return the sizes at which the job as it is now was measured, in the order of their nodes."""
+    return tuple(size for size in curve.sizes if is_measured(size))
+
+
+def step_s(curve: Curve, nodes: int) -> tuple[float, bool]:
+    """Return the seconds of a step at so many nodes, and whether they are measured.
+
+    (0.0, False): nothing is known. The curve is to be fitted (`fit.fitted`).
+    """
+    found = steps(curve, (nodes,))
+    return (found[0].seconds, found[0].is_measured) if found else (0.0, False)
+
+
+def steps(curve: Curve, sizes: Sequence[int]) -> tuple[Step, ...]:
+    """Return the curve at all these sizes; empty where nothing is known."""
+    known = measured_sizes(curve)
+    if not known or not is_fitted(curve):
+        by_nodes = {size.nodes: size.step_s for size in known}
+        return tuple(
+            Step(nodes=nodes, seconds=by_nodes[nodes], is_measured=True)
+            for nodes in sizes
+            if nodes in by_nodes
+        )
+    at = [size.nodes for size in known]
+    off = [_off(curve, size) for size in known]
+    best = min(known, key=lambda size: size.step_s)
+    found = []
+    for nodes in sizes:
+        right = bisect_left(at, nodes)
+        if right < len(at) and at[right] == nodes:
+            found.append(Step(nodes=nodes, seconds=known[right].step_s, is_measured=True))
+            continue
+        seconds = max(
+            fit_s(curve, nodes) * _between(at, off, right, nodes),
+            best.step_s * BEST_SHARE * min(1.0, best.nodes / nodes),
+        )
+        found.append(Step(nodes=nodes, seconds=seconds, is_measured=False))
+    return tuple(found)
+
+
+def error_share(curve: Curve, nodes: int) -> float:
+    """Return how far the step of a size may be off, as a part of it (one standard deviation).
+
+    For a measured size it is the error of the mean. For others it is what the fit is off at the
+    measured ones, at least `FIT_ERROR_SHARE`, more with each doubling away from the nearest one.
+    """
+    known = measured_sizes(curve)
+    if not known:
+        return 1.0
+    for size in known:
+        if size.nodes == nodes:
+            return standard_error_share(curve, size)
+    doublings = min(abs(math.log2(nodes / size.nodes)) for size in known)
+    away = max(abs(_off(curve, size) - 1.0) for size in known)
+    noise = max(spread_share(curve, size) for size in known)
+    return max(FIT_ERROR_SHARE, away, noise) * (1.0 + doublings)
+
+
+def _off(curve: Curve, size: SizeMeasured) -> float:
+    """Return what the fit is to be scaled by to be right at a measured size."""
+    fit = fit_s(curve, size.nodes)
+    if fit * OFF_LIMIT <= size.step_s:
+        return OFF_LIMIT
+    return max(1.0 / OFF_LIMIT, size.step_s / fit)
+
+
+def _between(at: Sequence[int], off: Sequence[float], right: int, nodes: int) -> float:
+    """Interpolate over the logarithm of the size; beyond the ends it is that of the end."""
+    if right == 0:
+        return off[0]
+    if right == len(at):
+        return off[-1]
+    low, high = at[right - 1], at[right]
+    share = math.log(nodes / low) / math.log(high / low)
+    return off[right - 1] + share * (off[right] - off[right - 1])

@@ -1,0 +1,90 @@
+"""Draw t(n) = a + b/n + c(n-1), a, b and c at least 0, through what was measured.
+
+`a` is what every node does whatever their number, `b` what they share, `c` what each node more adds
+to what they tell each other. With a constant global batch this is what AdaptDL's model comes to
+(T_compute + T_net; adaptdl/goodput.py). Least squares of the relative errors, weighted by steps.
+
+Each solution of non-negative least squares is the plain least-squares solution of the columns
+that are not 0 in it. There are seven such sets of columns: all are solved, those with a negative
+number are dropped, and the least error wins. It is exact, and needs no iteration that could fail.
+
+What was never seen is taken to be as good as it can be, as AdaptDL does, so that unknown sizes get
+tried: no more columns than sizes are used, and of sets that explain the sizes equally well, within
+the noise of what was measured, the most optimistic one counts. One size alone is all `b`: twice the
+nodes take half the time. Two sizes are `a + b/n` if they can be, and else `b/n + c(n-1)`, which has
+its best size between them.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticd.autoscale.curve.estimate import measured_sizes
+from elasticd.autoscale.curve.size import standard_error_share
+from elasticd.records.autoscale.curve import Curve
+
+__all__ = ["fitted"]
+
+A, B, C = 0, 1, 2
+SETS = ((B,), (A, B), (B, C), (A, B, C), (A,), (A, C), (C,))
+"""Of columns, the most optimistic for sizes not measured first."""
+STEPS_ENOUGH = 100.0
+"""More steps than these make a size no surer: then the model is what is wrong, not the mean."""
+ROUNDING = 1e-9
+"""Relative errors below this are none."""
+
+
+def fitted(curve: Curve) -> Curve:
+    """Return the curve with a, b and c of its sizes; one without sizes has them all 0."""
+    if not measured_sizes(curve):
+        return replace(curve, a=0.0, b=0.0, c=0.0)
+    nodes = np.array([size.nodes for size in curve.sizes], dtype=np.float64)
+    # The unit is the longest step, so that neither microseconds nor days meet the limits of floats.
+    unit_s = max(size.step_s for size in curve.sizes)
+    seconds = np.array([size.step_s / unit_s for size in curve.sizes], dtype=np.float64)
+    weights = np.sqrt(np.array([min(size.steps, STEPS_ENOUGH) for size in curve.sizes]))
+    weights /= np.sqrt(np.sum(weights**2))
+    columns = np.stack([np.ones_like(nodes), 1.0 / nodes, nodes - 1.0], axis=1)
+    rows = columns * (weights / seconds)[:, None]
+    numbers = _least_squares(rows, weights, noise=_noise(curve)) * unit_s
+    return replace(curve, a=float(numbers[A]), b=float(numbers[B]), c=float(numbers[C]))
+
+
+def _least_squares(
+    rows: NDArray[np.float64], wanted: NDArray[np.float64], *, noise: float
+) -> NDArray[np.float64]:
+    """Return the most optimistic (a, b, c) among those whose error is the least or noise."""
+    found = []
+    for columns in SETS:
+        if len(columns) > len(wanted):
+            continue
+        numbers = _solved(rows[:, columns], wanted)
+        if numbers is None:
+            continue
+        away = rows[:, columns] @ numbers - wanted
+        found.append((float(np.sqrt(np.sum(away**2))), columns, numbers))
+    limit = max(min(error for error, _, _ in found) + ROUNDING, noise)
+    _, columns, numbers = next(each for each in found if each[0] <= limit)
+    whole = np.zeros(3)
+    whole[list(columns)] = numbers
+    return whole
+
+
+def _solved(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the solution if none of its numbers is negative; None also where columns are 0."""
+    lengths = np.sqrt(np.sum(rows**2, axis=0))
+    if not np.all(lengths > 0.0):
+        return None
+    numbers, _, rank, _ = np.linalg.lstsq(rows / lengths, wanted, rcond=None)
+    if rank < rows.shape[1] or not np.all(np.isfinite(numbers)):
+        return None
+    if np.any(numbers < -ROUNDING):
+        return None
+    return np.asarray(np.maximum(numbers, 0.0) / lengths)
+
+
+def _noise(curve: Curve) -> float:
+    """Return the relative error that the means alone explain; 0: no size has two windows."""
+    sizes = [size for size in measured_sizes(curve) if size.windows > 1]
+    return max((standard_error_share(curve, size) for size in sizes), default=0.0)

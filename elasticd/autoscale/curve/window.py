@@ -1,0 +1,151 @@
+"""The measurement: steps and seconds of one generation, from what the node of rank 0 writes.
+
+Two progress records of one generation were written by one node, so their difference in
+`generation_s` is time on one clock, whatever the clocks of others say. Steps count from the 20th
+after the first record on, as the first ones of a world are slower: connections, caches, the
+compiler. Nothing is measured across a change of world, nor where the age or the step went back:
+then another node writes, or the scripts began anew.
+
+What of that time belongs to a step is asked of the account of the same node, written at the same
+moment. The causes `train`, `redone`, `save` and `data` do: what a step needs each time, waiting for
+data too, since a job that waits for its data gains nothing by more nodes. `unexplained` does, as
+nobody knows better. All others do not: a pause, a checkpoint that is read, a recovery.
+
+Rejected: the mean of the step times that agents export. It needs a Prometheus, and leaves out what
+lies between two steps.
+"""
+
+from dataclasses import dataclass, replace
+
+from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.goodput.cause import TimeCause
+from elasticd.goodput.formula import causes_of
+from elasticd.records.ids import Generation
+from elasticd.records.time_spent import JobProgress, TimeSpent
+
+__all__ = [
+    "FIRST_STEPS",
+    "WINDOW_STEPS",
+    "Measuring",
+    "ProgressReading",
+    "measured",
+    "reading_of",
+    "window_between",
+]
+
+FIRST_STEPS = 20
+"""Of a generation, which are not measured."""
+WINDOW_STEPS = 10
+"""A window has at least so many: it may be wrong by the part of a step at either end."""
+OF_STEPS = frozenset(
+    {TimeCause.TRAIN, TimeCause.REDONE, TimeCause.SAVE, TimeCause.DATA, TimeCause.UNEXPLAINED}
+)
+"""Causes whose time belongs to a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressReading:
+    """How far a job was at one moment of its writer's clock."""
+
+    generation: Generation
+    generation_s: float
+    """Age of the generation, on that clock."""
+    step: int
+    nodes: int
+    """Of the generation's world."""
+    without_steps_s: float | None = 0.0
+    """Seconds of each slot of that node, from some time on, that belong to no step; None: they are
+    not known for this moment, so that no window begins or ends with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """What is remembered between two readings of one job; the first one follows on `Measuring()`.
+
+    It need not outlive its process: whoever comes after begins with the next reading.
+    """
+
+    first: ProgressReading | None = None
+    """Of the generation."""
+    begin: ProgressReading | None = None
+    """Of the window; None: the first steps are not over."""
+    newest: ProgressReading | None = None
+    windows: int = 0
+    """Of this generation."""
+
+
+def reading_of(progress: JobProgress, spent: TimeSpent | None, nodes: int) -> ProgressReading:
+    """Return what two records of the node of rank 0 say, the job's progress and its own account.
+
+    `spent` None: it has written no account. Where the two are not of one moment, since they were
+    read between the two writes, the reading says only how far the job is.
+    """
+    without_s: float | None = 0.0
+    if spent is not None:
+        is_of_one_moment = (spent.uid, spent.generation, spent.generation_s) == (
+            progress.uid,
+            progress.generation,
+            progress.generation_s,
+        )
+        without_s = _without_steps_s(spent) if is_of_one_moment else None
+    return ProgressReading(
+        generation=progress.generation,
+        generation_s=progress.generation_s,
+        step=progress.step,
+        nodes=nodes,
+        without_steps_s=without_s,
+    )
+
+
+def measured(
+    before: Measuring, reading: ProgressReading, *, window_s: float
+) -> tuple[Measuring, MeasuredWindow | None]:
+    """Take a reading; return what to remember, and a window of at least `window_s` if one ended."""
+    first, begin, newest = before.first, before.begin, before.newest
+    if first is None or newest is None or not _follows(newest, reading):
+        return Measuring(first=reading, newest=reading), None
+    now = replace(before, newest=reading)
+    if reading.without_steps_s is None:
+        return now, None
+    if begin is None:
+        is_begun = reading.step >= first.step + FIRST_STEPS
+        return (replace(now, begin=reading) if is_begun else now), None
+    if reading.generation_s - begin.generation_s < window_s:
+        return now, None
+    window = window_between(begin, reading)
+    if window is None:
+        return replace(now, begin=reading), None
+    if window.seconds < window_s or window.steps < WINDOW_STEPS:
+        return now, None
+    return replace(now, begin=reading, windows=before.windows + 1), window
+
+
+def window_between(begin: ProgressReading, end: ProgressReading) -> MeasuredWindow | None:
+    """Return the steps between two readings of one generation; None where nothing is measured.
+
+    Whether the first steps of the generation are over is for the caller to know.
+    """
+    if begin.without_steps_s is None or end.without_steps_s is None or not _follows(begin, end):
+        return None
+    without_s = end.without_steps_s - begin.without_steps_s
+    seconds = end.generation_s - begin.generation_s - without_s
+    if without_s < 0.0 or seconds <= 0.0:
+        return None  # Its account was taken over in between, and counts from 0 again.
+    return MeasuredWindow(
+        generation=end.generation, nodes=end.nodes, steps=end.step - begin.step, seconds=seconds
+    )
+
+
+def _follows(before: ProgressReading, after: ProgressReading) -> bool:
+    return (
+        before.generation == after.generation
+        and before.nodes == after.nodes
+        and before.generation_s <= after.generation_s
+        and before.step <= after.step
+    )
+
+
+def _without_steps_s(spent: TimeSpent) -> float:
+    seconds = causes_of(spent.seconds)
+    without_s = sum(value for cause, value in seconds.items() if cause not in OF_STEPS)
+    return without_s / max(1, spent.slots)

@@ -1,0 +1,130 @@
+"""t(n) = a + b/n + c(n-1): recovered where it is known, optimistic where it is not, never NaN."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticd.autoscale.curve.estimate import error_share, fit_s, step_s, steps
+from elasticd.autoscale.curve.fit import fitted
+from elasticd.autoscale.curve.size import with_windows
+from elasticd.records.autoscale.curve import Curve
+from tests.unit.autoscale.curve.curve_scene import curve_of, measured, window
+
+SECONDS = st.floats(min_value=1e-6, max_value=1e6)
+
+
+@given(
+    a=st.floats(0.0, 10.0),
+    b=st.floats(0.1, 10.0),
+    c=st.floats(0.0, 0.5),
+    unit_s=st.sampled_from([1e-6, 1e-3, 1.0, 1e5]),
+)
+def test_a_curve_of_that_form_is_recovered(a: float, b: float, c: float, unit_s: float) -> None:
+    def shape(nodes: int) -> float:
+        return (a + b / nodes + c * (nodes - 1)) * unit_s
+
+    curve = curve_of(shape, 1, 2, 5, 12)
+    for nodes in range(1, 25):
+        assert step_s(curve, nodes)[0] == pytest.approx(shape(nodes), rel=1e-4)
+
+
+def test_one_size_alone_scales_linearly_until_it_is_known_better() -> None:
+    curve = measured({3: 1.0})
+    assert step_s(curve, 3) == (1.0, True)
+    assert step_s(curve, 6) == (0.5, False)
+
+
+def test_two_sizes_saturate_if_that_explains_them() -> None:
+    curve = measured({1: 1.0, 2: 0.6})
+    assert [curve.a, curve.b, curve.c] == pytest.approx([0.2, 0.8, 0.0])
+
+
+def test_two_sizes_that_get_worse_have_their_best_between_them() -> None:
+    curve = measured({1: 1.0, 8: 1.2})
+    assert curve.a == 0.0
+    assert step_s(curve, 3)[0] < 0.7
+
+
+def test_within_the_noise_the_most_optimistic_fit_counts() -> None:
+    """c is what three noisy sizes cannot tell: by the least error 8 nodes would not be tried."""
+    noisy = [(1, 1.0), (1, 1.04), (2, 0.52), (2, 0.5), (4, 0.275), (4, 0.265)]
+    curve = fitted(with_windows(Curve(), [window(nodes, s) for nodes, s in noisy]))
+    assert curve.c == 0.0
+    exact = measured({1: 1.02, 2: 0.51, 4: 0.27})
+    assert exact.c > 0.0
+
+
+def test_more_steps_weigh_more_and_a_measured_size_beats_the_fit() -> None:
+    windows = [window(1, 1.0, steps=100), window(2, 0.5, steps=100), window(4, 0.5, steps=1)]
+    curve = fitted(with_windows(Curve(), [*windows, window(8, 0.125, steps=100)]))
+    assert fit_s(curve, 4) == pytest.approx(0.25, rel=0.1)
+    assert step_s(curve, 4) == (0.5, True)
+
+
+def test_behind_a_cliff_a_size_is_not_taken_for_what_it_would_be_before_it() -> None:
+    curve = measured({1: 1.0, 2: 0.5, 4: 0.25, 8: 0.5})
+    assert step_s(curve, 9)[0] > 0.4
+    assert step_s(curve, 5)[0] < step_s(curve, 7)[0] < 0.5
+
+
+def test_nothing_measured_says_nothing() -> None:
+    curve = fitted(Curve())
+    assert step_s(curve, 4) == (0.0, False)
+    assert steps(curve, range(1, 9)) == ()
+    assert error_share(curve, 4) == 1.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4096), SECONDS, st.integers(1, 10**6)), min_size=1, max_size=12
+    )
+)
+@settings(max_examples=200)
+def test_whatever_was_measured_the_curve_is_finite_and_above_0(
+    found: list[tuple[int, float, int]],
+) -> None:
+    windows = [window(nodes, seconds, steps=count) for nodes, seconds, count in found]
+    curve = fitted(with_windows(Curve(), windows))
+    assert min(curve.a, curve.b, curve.c) >= 0.0
+    assert math.isfinite(curve.a + curve.b + curve.c)
+    for nodes in (1, 2, 3, 7, 64, 4095, 4096):
+        seconds, _ = step_s(curve, nodes)
+        assert math.isfinite(seconds)
+        assert seconds > 0.0
+        assert math.isfinite(error_share(curve, nodes))
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {4094: 1e6, 4095: 1e6, 4096: 1e6},
+        {1: 1e-6, 4096: 1e6},
+        {1: 1e6, 4096: 1e-6},
+        {2: 1.0, 4: 3.0},
+        {1: 1.0, 2: 0.1, 3: 0.001},
+    ],
+)
+def test_numbers_at_the_edge_have_a_fit(sizes: dict[int, float]) -> None:
+    curve = measured(sizes)
+    assert all(
+        math.isfinite(step.seconds) and step.seconds > 0 for step in steps(curve, range(1, 64))
+    )
+    assert all(step_s(curve, nodes) == (seconds, True) for nodes, seconds in sizes.items())
+
+
+def test_the_error_grows_away_from_what_was_measured() -> None:
+    curve = measured({1: 1.0, 2: 0.6, 4: 0.4}, windows=2)
+    assert error_share(curve, 4) < error_share(curve, 5) < error_share(curve, 8)
+    assert error_share(curve, 8) < error_share(curve, 16)
+
+
+def test_reading_a_curve_does_not_import_numpy() -> None:
+    code = (
+        "import sys, elasticd.autoscale.curve.estimate, elasticd.autoscale.curve.window,"
+        "elasticd.autoscale.curve.cost; sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
