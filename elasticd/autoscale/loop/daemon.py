@@ -37,16 +37,6 @@ class Evaluation(Protocol):
         """The term is over, or the process ends."""
 
 
-class Nothing:
-    """A term in which nothing is done."""
-
-    def evaluate(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class Daemon:
     """Runs on the caller's thread until `stop`, which any thread or signal handler may call."""
 
@@ -54,7 +44,7 @@ class Daemon:
         self,
         store: Store,
         keys: Keys,
-        begin: Callable[[Term], Evaluation] = lambda _: Nothing(),
+        begin: Callable[[Term], Evaluation],
         *,
         period_s: float = PERIOD_S,
         ttl_s: float = LEASE_TTL_S,

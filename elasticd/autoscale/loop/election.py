@@ -35,7 +35,7 @@ from elasticd.store.api import (
 )
 from elasticd.telemetry.log import get_logger
 
-__all__ = ["LEASE_TTL_S", "Election", "Term"]
+__all__ = ["LEASE_TTL_S", "Election", "Term", "boottime_s"]
 
 LEASE_TTL_S = 10.0
 """A leader that was killed is followed by another one within this time: less than a period."""
@@ -43,7 +43,8 @@ LEASE_TTL_S = 10.0
 log = get_logger()
 
 
-def _boottime_s() -> float:
+def boottime_s() -> float:
+    """The clock of `Lease.deadline_s`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -72,7 +73,7 @@ class Election:
         ttl_s: float = LEASE_TTL_S,
         wake: Callable[[], None] = lambda: None,
         may_renew: Callable[[], bool] = always,
-        now_s: Callable[[], float] = _boottime_s,
+        now_s: Callable[[], float] = boottime_s,
     ) -> None:
         """`wake` is called when there may be something new; `may_renew`: as `Store.grant` has it.
 

@@ -2,11 +2,14 @@
 
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 import click
 
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.source import Query
 from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_url
 from elasticd.cli.connect import etcd_options, keys_of, open_store, settings_from
 from elasticd.cli.number import duration
@@ -17,6 +20,21 @@ from elasticd.telemetry import log
 __all__ = ["run"]
 
 LEAST_PERIOD_S, LEAST_LEASE_TTL_S = 0.1, 2.0
+
+
+class NoSource:
+    """Answers nothing."""
+
+    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
+        """Say of each query that nobody is there to be asked."""
+        none = Reading(value=None, why="unreachable", detail="No Prometheus was named.")
+        return dict.fromkeys(queries, none)
+
+    def check(self, query: Query) -> None:
+        """Take none."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 @click.command()
@@ -72,8 +90,17 @@ def run(
     keys = keys_of(values, os.environ)
     with closing(open_store(settings, keys)) as store:
         from elasticd.autoscale.loop.daemon import Daemon
+        from elasticd.autoscale.loop.evaluation import JobEvaluation
+        from elasticd.autoscale.metrics.counts import AutoscalerCounts
 
-        daemon = Daemon(store, keys, period_s=period_s, ttl_s=ttl_s)
+        counts = AutoscalerCounts()
+        daemon = Daemon(
+            store,
+            keys,
+            lambda term: JobEvaluation(store, keys, NoSource(), counts, term),
+            period_s=period_s,
+            ttl_s=ttl_s,
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
         daemon.run()

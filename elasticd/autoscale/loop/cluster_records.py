@@ -1,0 +1,124 @@
+"""The records of a cluster that an autoscaler reads: the jobs that are not over, and the nodes."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from elasticd.autoscale.loop.availability import Nodes, held_slots
+from elasticd.autoscale.loop.job_records import JobFacts, JobRecords
+from elasticd.autoscale.loop.mirror import Mirror
+from elasticd.errors import NotSupported
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import Active
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.store.api import KeyValue, Store
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["ActiveJob", "ClusterRecords"]
+
+READY_LIMIT_S = 2.0
+"""For the first snapshots of what is watched anew; what is not there by then is seen next time."""
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveJob:
+    """A job that is not over, as it stands."""
+
+    name: JobName
+    revision: int
+    """At which it was marked as active."""
+    facts: JobFacts
+
+
+class ClusterRecords:
+    """Watches them until it is closed. Used by one thread."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store, self._keys = store, keys
+        self._active = Mirror(store, keys.active)
+        self._nodes = Mirror(store, keys.nodes)
+        self._drains = Mirror(store, keys.drains)
+        self._jobs: dict[JobName, tuple[int, JobRecords]] = {}
+        self._unread: dict[JobName, str] = {}
+        self._decoded: dict[str, tuple[KeyValue, Node]] = {}
+
+    def read(self) -> tuple[tuple[ActiveJob, ...], Nodes]:
+        """Return all jobs that are not over, and the nodes with what is held of them."""
+        until_s = time.monotonic() + READY_LIMIT_S
+        for mirror in (self._active, self._nodes, self._drains):
+            mirror.wait_ready(max(0.0, until_s - time.monotonic()))
+        self._follow()
+        for _, records in self._jobs.values():
+            records.wait_ready(max(0.0, until_s - time.monotonic()))
+        jobs = tuple(self._facts())
+        prefix = self._keys.drains
+        nodes = Nodes(
+            nodes=tuple(self._read_nodes(self._nodes.items)),
+            drained=frozenset(NodeId(key.removeprefix(prefix)) for key in self._drains.items),
+            held=held_slots(job.facts for job in jobs),
+        )
+        return jobs, nodes
+
+    def close(self) -> None:
+        for mirror in (self._active, self._nodes, self._drains):
+            mirror.close()
+        for _, records in self._jobs.values():
+            records.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Watch the jobs that are active now, each of them from its own beginning on."""
+        active: dict[JobName, int] = {}
+        for key, item in self._active.items.items():
+            job = JobName(key.removeprefix(self._keys.active))
+            if self._is_ready(job, item):
+                active[job] = item.mod_revision
+        for job, (revision, records) in list(self._jobs.items()):
+            if active.get(job) != revision:
+                records.close()
+                del self._jobs[job]
+                self._unread.pop(job, None)
+        for job, revision in active.items():
+            if job not in self._jobs:
+                self._jobs[job] = revision, JobRecords(self._store, self._keys, job)
+
+    def _is_ready(self, job: JobName, item: KeyValue) -> bool:
+        try:
+            return decode(Active, item.value).is_ready
+        except NotSupported as exc:
+            self._say_unread(job, str(exc))
+            return False
+
+    def _facts(self) -> Iterator[ActiveJob]:
+        for job, (revision, records) in sorted(self._jobs.items()):
+            try:
+                facts = records.read()
+            except NotSupported as exc:
+                self._say_unread(job, str(exc))
+                continue
+            self._unread.pop(job, None)
+            if facts is not None and not facts.status.phase.is_final:
+                yield ActiveJob(name=job, revision=revision, facts=facts)
+
+    def _read_nodes(self, items: Mapping[str, KeyValue]) -> Iterator[Node]:
+        before, self._decoded = self._decoded, {}
+        for key, item in items.items():
+            known = before.get(key)
+            if known is None or known[0] is not item:
+                try:
+                    known = item, decode(Node, item.value)
+                except NotSupported:  # A newer agent's: nobody can say what it offers.
+                    continue
+            self._decoded[key] = known
+            yield known[1]
+
+    def _say_unread(self, job: JobName, why: str) -> None:
+        """Tell once of a job that nothing is decided about, since it cannot be read."""
+        if self._unread.get(job) != why:
+            self._unread[job] = why
+            log.error("job.not_read", job=job, why=why)

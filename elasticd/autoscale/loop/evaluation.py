@@ -1,0 +1,175 @@
+"""What the leader does in its term: it evaluates all jobs that have a policy, again and again."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from elasticd.autoscale.decide import Decided, decide
+from elasticd.autoscale.loop.availability import Nodes
+from elasticd.autoscale.loop.cluster_records import ActiveJob, ClusterRecords
+from elasticd.autoscale.loop.election import Term, boottime_s
+from elasticd.autoscale.loop.job_book import JobBook
+from elasticd.autoscale.loop.job_seen import job_seen
+from elasticd.autoscale.loop.queries import queries_of
+from elasticd.autoscale.metrics.counts import AutoscalerCounts
+from elasticd.autoscale.seen import Reading, Seen
+from elasticd.autoscale.source import Query, Source
+from elasticd.errors import ElasticdError, NotSupported
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.ids import JobName
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Clocks", "Decide", "JobEvaluation"]
+
+Decide = Callable[[Policy, Curve, Memory, Decision | None, Seen], Decided]
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """The clocks of this process."""
+
+    now_s: Callable[[], float] = time.monotonic
+    unix_s: Callable[[], float] = time.time
+    lease_s: Callable[[], float] = boottime_s
+
+
+class JobEvaluation:
+    """Of one term. Used by one thread; whatever goes wrong with one job stops no other one."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        source: Source,
+        counts: AutoscalerCounts,
+        term: Term,
+        *,
+        decide: Decide = decide,
+        clocks: Clocks = Clocks(),  # frozen
+    ) -> None:
+        self._store, self._keys, self._source, self._counts = store, keys, source, counts
+        self._term, self._decide, self._clocks = term, decide, clocks
+        self._records = ClusterRecords(store, keys)
+        self._books: dict[JobName, JobBook] = {}
+        self._unread: dict[JobName, str] = {}
+
+    def evaluate(self) -> None:
+        """Look at all jobs once.
+
+        Raises:
+            ElasticdError: etcd does not answer, or refuses.
+        """
+        began_s = time.monotonic()
+        jobs, nodes = self._records.read()
+        sized = [job for job in jobs if job.facts.policy is not None]
+        self._keep_books(sized)
+        readings = self._ask(sized)
+        for job in sized:
+            try:
+                self._evaluate(job, nodes, readings.get(job.name, {}))
+            except NotSupported as exc:  # A newer elasticd wrote its memory or curve.
+                self._counts.held(Held.OTHER)
+                self._say_unread(job.name, str(exc))
+            except ElasticdError:
+                self._books.pop(job.name, None)  # Nobody knows what was written.
+                raise
+            except Exception:  # A bug of ours in one job's numbers: the others are still sized.
+                self._books.pop(job.name, None)
+                self._counts.held(Held.OTHER)
+                log.exception("job.not_evaluated", job=job.name)
+        self._counts.evaluated(time.monotonic() - began_s)
+
+    def close(self) -> None:
+        self._records.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _keep_books(self, jobs: list[ActiveJob]) -> None:
+        """Forget what is over, lost its policy, or came back as another job."""
+        standing = {job.name: job.revision for job in jobs}
+        for name, book in list(self._books.items()):
+            if standing.get(name) != book.active:
+                del self._books[name]
+        self._unread = {name: why for name, why in self._unread.items() if name in standing}
+
+    def _ask(self, jobs: list[ActiveJob]) -> Mapping[JobName, Mapping[str, Reading]]:
+        """Ask for all metrics of all jobs at once."""
+        asked: list[tuple[JobName, Query]] = []
+        for job in jobs:
+            policy = job.facts.policy
+            if policy is not None:
+                asked += [(job.name, query) for query in queries_of(policy, job.name)]
+        if not asked:
+            return {}
+        found = self._source.read([query for _, query in asked])
+        readings: dict[JobName, dict[str, Reading]] = {}
+        for name, query in asked:
+            readings.setdefault(name, {})[query.name] = found[query]
+        return readings
+
+    def _evaluate(self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, Reading]) -> None:
+        facts, policy = job.facts, job.facts.policy
+        assert policy is not None
+        now_s, unix_s = self._clocks.now_s(), self._clocks.unix_s()
+        book = self._books.get(job.name)
+        if book is None:
+            book = JobBook(self._store, self._keys, job.name, facts.spec.uid, job.revision)
+            book.read(now_s)
+            self._books[job.name] = book
+        measured = book.measurement.take(facts, policy.window_s)
+        seen = job_seen(facts, measured, nodes, readings, now_s=now_s, unix_s=unix_s)
+        decided = self._decide(policy, book.curve, book.memory, book.open_decision, seen)
+        if not self._term.leads(self._clocks.lease_s()):
+            return  # What was measured is lost with the term.
+        before = book.memory
+        if not book.write(decided, facts, self._term, now_s=now_s, unix_s=unix_s):
+            del self._books[job.name]
+            log.info("decision.void", job=job.name)
+            return
+        self._unread.pop(job.name, None)
+        self._tell(job.name, before, decided)
+
+    def _tell(self, job: JobName, before: Memory, decided: Decided) -> None:
+        """Log each decision and each hold once, and count them."""
+        decision, closed = decided.decision, decided.closed
+        if closed is not None:
+            log.info(
+                "decision.closed",
+                job=job,
+                number=closed.number,
+                outcome=closed.outcome,
+                why=closed.outcome_why,
+            )
+        if decision is not None:
+            self._counts.decided(decision.rule, decision.from_nodes, decision.to_nodes)
+            log.info(
+                "decision.made",
+                job=job,
+                number=decision.number,
+                rule=decision.rule,
+                from_nodes=decision.from_nodes,
+                to_nodes=decision.to_nodes,
+                is_dry_run=decision.is_dry_run,
+                why=decision.why,
+            )
+        if decided.held:
+            self._counts.held(decided.held)
+        if decided.held != before.held:
+            if decided.held:
+                log.info("size.held", job=job, reason=decided.held, why=decided.held_detail)
+            else:
+                log.info("size.released", job=job, was=before.held)
+
+    def _say_unread(self, job: JobName, why: str) -> None:
+        self._books.pop(job, None)
+        if self._unread.get(job) != why:
+            self._unread[job] = why
+            log.error("job.not_read", job=job, why=why)

@@ -1,0 +1,191 @@
+"""What the leader keeps of one job: its memory, its curve and the decision that is open.
+
+All of it is read from etcd when a term begins, and written back in one transaction with each wish,
+which holds only while the election stands, the job is the same one and its policy is unchanged. If
+a write fails, or nobody knows whether it did, the book is thrown away and read anew.
+"""
+
+from dataclasses import replace
+
+from elasticd.autoscale.decide import Decided
+from elasticd.autoscale.loop.election import Term
+from elasticd.autoscale.loop.job_records import JobFacts
+from elasticd.autoscale.loop.measurement import Measurement
+from elasticd.control.job_policy import AUTOSCALER
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import DECISIONS_LIMIT, Decision
+from elasticd.records.autoscale.memory import Memory, shifted
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import JobName
+from elasticd.records.job import Want
+from elasticd.records.keys import Keys
+from elasticd.store.api import Delete, ModifiedAt, Op, Put, Store, Txn
+
+__all__ = ["WRITE_EVERY_S", "JobBook"]
+
+WRITE_EVERY_S = 60.0
+"""What has not changed in a way that matters is written so often: windows of time go by it."""
+
+
+class JobBook:
+    """Of one job in one term; used by the loop's thread alone."""
+
+    def __init__(self, store: Store, keys: Keys, job: JobName, uid: str, active: int) -> None:
+        """`active` is the revision at which the job was marked as one that is not over."""
+        self._store, self._keys, self.job, self.uid = store, keys, job, uid
+        self._is_active = ModifiedAt(key=keys.active_job(job), revision=active)
+        self.measurement = Measurement()
+        self.memory = Memory(uid=uid)
+        self.curve = Curve(uid=uid)
+        self.open_decision: Decision | None = None
+        self._written_memory: Memory | None = None
+        self._written_curve: Curve | None = None
+        self._written_s = 0.0
+
+    @property
+    def active(self) -> int:
+        return self._is_active.revision
+
+    def read(self, now_s: float) -> None:
+        """Go on from what the leader before wrote.
+
+        Raises:
+            ElasticdError: etcd does not answer, or a record is of a newer version.
+        """
+        keys, job = self._keys, self.job
+        memory = self._store.get(keys.autoscaler_memory(job))
+        if memory is not None:
+            found = decode(Memory, memory.value)
+            if found.uid == self.uid:
+                self.memory = self._written_memory = shifted(found, now_s)
+        if not self.memory.decisions:  # A policy was taken back before: its decisions stay.
+            self.memory = replace(self.memory, decisions=self._newest_number())
+        curve = self._store.get(keys.curve(job))
+        if curve is not None:
+            curved = decode(Curve, curve.value)
+            if curved.uid == self.uid:
+                self.curve = self._written_curve = curved
+        self._written_s = now_s
+        self.open_decision = self._read_decision(self.memory.open_decision)
+
+    def write(
+        self, decided: Decided, facts: JobFacts, term: Term, *, now_s: float, unix_s: float
+    ) -> bool:
+        """Write what was decided, if it is worth it, and remember it.
+
+        False: the election, the job or its policy is another one by now; nothing was written.
+
+        Raises:
+            ElasticdError: etcd does not answer, or refuses; nobody knows whether it was written.
+        """
+        ops = self._ops(decided, facts, now_s, unix_s)
+        if ops:
+            policy = ModifiedAt(key=self._keys.policy(self.job), revision=facts.policy_revision)
+            when = (term.standing, self._is_active, policy)
+            if not self._store.commit(Txn(when=when, then=tuple(ops))).succeeded:
+                return False
+        self._remember(decided, ops, now_s)
+        return True
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _newest_number(self) -> int:
+        prefix = self._keys.decisions(self.job)
+        names = [key.removeprefix(prefix) for key in self._store.keys(prefix)]
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    def _read_decision(self, number: int) -> Decision | None:
+        if not number:
+            return None
+        item = self._store.get(self._keys.decision(self.job, number))
+        found = decode(Decision, item.value) if item is not None else None
+        return found if found is not None and found.uid in ("", self.uid) else None
+
+    def _ops(self, decided: Decided, facts: JobFacts, now_s: float, unix_s: float) -> list[Op]:
+        keys, job = self._keys, self.job
+        ops: list[Op] = []
+        closed, decision = decided.closed, decided.decision
+        if closed is not None and (decision is None or closed.number != decision.number):
+            ops.append(Put(key=keys.decision(job, closed.number), value=encode(closed)))
+        if decision is not None:
+            ops.append(Put(key=keys.decision(job, decision.number), value=encode(decision)))
+            oldest = decision.number - DECISIONS_LIMIT + 1
+            if oldest > 1:
+                until = keys.decision(job, oldest)
+                ops.append(Delete(key=keys.decisions(job), until=until))
+        ops += self._want(decided, facts, unix_s)
+        if ops or self._matters(decided, now_s):
+            ops.append(Put(key=keys.autoscaler_memory(job), value=encode(decided.memory)))
+            if decided.curve != self._written_curve:
+                ops.append(Put(key=keys.curve(job), value=encode(decided.curve)))
+        return ops
+
+    def _want(self, decided: Decided, facts: JobFacts, unix_s: float) -> list[Op]:
+        if decided.wanted is None:
+            return []
+        standing = facts.wants.get(AUTOSCALER)
+        if standing is not None and standing.nodes == decided.wanted:
+            return []
+        want = Want(
+            writer=AUTOSCALER,
+            nodes=decided.wanted,
+            why=decided.decision.why if decided.decision is not None else "",
+            since_unix_s=round(unix_s, 3),
+        )
+        return [Put(key=self._keys.want(self.job, AUTOSCALER), value=encode(want))]
+
+    def _matters(self, decided: Decided, now_s: float) -> bool:
+        """True if the next leader would decide otherwise without it, or it is time."""
+        before = self._written_memory
+        if before is None or now_s >= self._written_s + WRITE_EVERY_S:
+            return before is None or _told(before) != _told(decided.memory)
+        has_learnt = _kept(self._written_curve) != _kept(decided.curve)
+        return has_learnt or _gist(before) != _gist(decided.memory)
+
+    def _remember(self, decided: Decided, ops: list[Op], now_s: float) -> None:
+        self.memory, self.curve = decided.memory, decided.curve
+        if ops:
+            self._written_memory, self._written_curve = decided.memory, decided.curve
+            self._written_s = now_s
+        newest = decided.decision
+        if newest is not None and newest.number == decided.memory.open_decision:
+            self.open_decision = newest
+        elif self.open_decision is None or (
+            self.open_decision.number != decided.memory.open_decision
+        ):
+            self.open_decision = None
+
+
+def _gist(memory: Memory) -> object:
+    """What of a memory is written at once when it has changed.
+
+    Of times only whether there is one: the next leader takes what is remembered for as old as it
+    was when it was written, so that its windows end later and never sooner.
+    """
+    return (
+        memory.uid,
+        memory.proposed[-1].nodes if memory.proposed else None,
+        len(memory.resized) and memory.resized[-1].delta,
+        memory.wanted,
+        memory.decisions,
+        memory.open_decision,
+        memory.judged_from,
+        memory.held,
+        frozenset(memory.whole_since_s),
+        memory.idle_since_s is not None,
+        memory.decided_s is not None,
+        memory.generation,
+        memory.policy_at_unix_s,
+    )
+
+
+def _told(memory: Memory) -> Memory:
+    """All of a memory but the moment at which it was written."""
+    return replace(memory, now_s=0.0, at_unix_s=0.0)
+
+
+def _kept(curve: Curve | None) -> object:
+    """What of a curve is written at once: sizes and costs that are new, sizes that are refused."""
+    if curve is None:
+        return ((), 0, ())
+    return (tuple(each.nodes for each in curve.sizes), curve.changes, curve.refused)

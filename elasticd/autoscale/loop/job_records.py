@@ -1,0 +1,128 @@
+"""The records of one job that is not over, as an autoscaler reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from elasticd.autoscale.loop.mirror import Mirror
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.codec import decode
+from elasticd.records.ids import Generation, JobName
+from elasticd.records.incident import Incident
+from elasticd.records.job import JobSpec, JobStatus, Want
+from elasticd.records.keys import Keys
+from elasticd.records.member import Member
+from elasticd.records.reason import Phase
+from elasticd.records.time_spent import JobProgress, TimeSpent
+from elasticd.records.world import World
+from elasticd.store.api import KeyValue, Store
+
+__all__ = ["JobFacts", "JobRecords"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """One job at one revision of etcd."""
+
+    spec: JobSpec
+    status: JobStatus
+    world: World | None = None
+    """None: no world trains."""
+    members: tuple[Member, ...] = ()
+    wants: Mapping[str, Want] = field(default_factory=dict)
+    policy: Policy | None = None
+    """None: it has none, or one of an earlier job of this name."""
+    policy_revision: int = 0
+    progress: JobProgress | None = None
+    spent: tuple[TimeSpent, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    """Of the newest world, as far as its nodes have told."""
+
+    @property
+    def generation(self) -> Generation:
+        return self.world.generation if self.world is not None else Generation(0)
+
+
+class JobRecords:
+    """Watches one job until it is closed. `read` is called by one thread."""
+
+    def __init__(self, store: Store, keys: Keys, job: JobName) -> None:
+        self._keys, self._job = keys, job
+        self._unread = (keys.results(job), keys.decisions(job), keys.late(job), keys.curve(job))
+        self._mirror = Mirror(store, keys.job(job), self._is_read)
+        self._decoded: dict[str, tuple[KeyValue, object]] = {}
+        self._read: tuple[Mapping[str, KeyValue], JobFacts | None] | None = None
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the records are there; False: they are not, in time."""
+        return self._mirror.wait_ready(timeout_s)
+
+    def read(self) -> JobFacts | None:
+        """Put together what stands now; None: nothing is known of the job yet.
+
+        Raises:
+            NotSupported: a record that this version does not understand.
+        """
+        items = self._mirror.items
+        if self._read is None or self._read[0] is not items:
+            before, self._decoded = self._decoded, {}
+            self._read = items, self._put_together(items, before)
+        return self._read[1]
+
+    def close(self) -> None:
+        self._mirror.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _is_read(self, key: str) -> bool:
+        return not key.startswith(self._unread)
+
+    def _put_together(
+        self, items: Mapping[str, KeyValue], before: Mapping[str, tuple[KeyValue, object]]
+    ) -> JobFacts | None:
+        keys, job = self._keys, self._job
+
+        def one(key: str, kind: type[R]) -> R | None:
+            """Decode a record once, however often others change beside it."""
+            item = items.get(key)
+            if item is None:
+                return None
+            known = before.get(key)
+            if known is None or known[0] is not item:
+                known = item, decode(kind, item.value)
+            self._decoded[key] = known
+            record = known[1]
+            assert isinstance(record, kind)
+            return record
+
+        def under(prefix: str, kind: type[R]) -> tuple[R, ...]:
+            found = (one(key, kind) for key in sorted(items) if key.startswith(prefix))
+            return tuple(record for record in found if record is not None)
+
+        spec = one(keys.spec(job), JobSpec)
+        if spec is None:
+            return None
+        status = one(keys.status(job), JobStatus) or JobStatus()
+        world = one(keys.world(job), World) if status.phase is Phase.RUNNING else None
+        policy, progress = one(keys.policy(job), Policy), one(keys.progress(job), JobProgress)
+        has_policy = policy is not None and policy.uid in ("", spec.uid)
+        is_ours = progress is not None and progress.uid == spec.uid
+        wants = {want.writer: want for want in under(keys.wants(job), Want)}
+        spent = under(keys.times_spent(job), TimeSpent) if has_policy else ()
+        incidents: tuple[Incident, ...] = ()
+        if has_policy and world is not None:
+            incidents = under(keys.incidents_of(job, world.generation), Incident)
+        return JobFacts(
+            spec=spec,
+            status=status,
+            world=world,
+            members=under(keys.members(job), Member),
+            wants=wants,
+            policy=policy if has_policy else None,
+            policy_revision=items[keys.policy(job)].mod_revision if policy is not None else 0,
+            progress=progress if is_ours else None,
+            spent=tuple(each for each in spent if each.uid == spec.uid),
+            incidents=incidents,
+        )

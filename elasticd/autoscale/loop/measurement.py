@@ -1,0 +1,179 @@
+"""What a job's own records measure from one evaluation to the next: steps, changes, waits for data.
+
+The node of rank 0 writes how far the job is, and how long ago it saw the generation, on one clock.
+Two such records of one generation are a window: the steps between them, and the seconds. A window
+begins after the generation's first 20 steps, and anew after a pause; so it never spans a change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticd.autoscale.loop.job_records import JobFacts
+from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.goodput.cause import TimeCause
+from elasticd.goodput.formula import causes_of, total
+from elasticd.records.ids import Generation
+from elasticd.records.incident import Incident
+from elasticd.records.reason import Reason
+from elasticd.records.time_spent import JobProgress
+
+__all__ = ["FIRST_STEPS", "Measured", "Measurement", "slot_seconds", "used_node_hours"]
+
+FIRST_STEPS = 20
+"""Caches fill and clocks rise in a generation's first steps: they are no measure of the others."""
+SHARE_S = 15.0
+"""Least time, of each slot, over which the share of one cause is taken: agents tell of it so often.
+"""
+RESIZES = frozenset({Reason.SCALED, Reason.JOINED})
+_NO_COST = frozenset(
+    {
+        TimeCause.TRAIN,
+        TimeCause.SPARE,
+        TimeCause.PAUSE,
+        TimeCause.WAIT,
+        TimeCause.SUSPENDED,
+        TimeCause.DATA,
+        TimeCause.SAVE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What is new since the evaluation before."""
+
+    windows: tuple[MeasuredWindow, ...] = ()
+    is_window_whole: bool = False
+    data_share: float = 0.0
+    change_cost_s: tuple[float, ...] = ()
+
+
+class Measurement:
+    """Of one job, in one term. It begins with nothing: what was under way before is left out."""
+
+    def __init__(self) -> None:
+        self._generation: Generation | None = None
+        self._base: JobProgress | None = None
+        """The first record of the window under way."""
+        self._is_whole = False
+        self._told = Generation(0)
+        """The newest generation whose cost was told, or was known already."""
+        self._sums: Mapping[TimeCause, float] | None = None
+        self._share = 0.0
+
+    def take(self, facts: JobFacts, window_s: float) -> Measured:
+        """Look at the records as they are now; a window is at least `window_s` long."""
+        if self._generation is None:
+            # Whoever led before has told of the change that this generation began with.
+            self._told = facts.generation
+        if facts.generation != self._generation:
+            self._generation, self._base, self._is_whole = facts.generation, None, False
+        windows = self._windows(facts, window_s)
+        return Measured(
+            windows=windows,
+            is_window_whole=self._is_whole,
+            data_share=self._data_share(facts),
+            change_cost_s=self._costs(facts),
+        )
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _windows(self, facts: JobFacts, window_s: float) -> tuple[MeasuredWindow, ...]:
+        progress, world = facts.progress, facts.world
+        if any(member.is_paused for member in facts.members):
+            self._base = None
+            return ()
+        if progress is None or world is None or not progress.has_steps:
+            return ()
+        first = _first_step(facts)
+        if progress.generation != world.generation or first is None:
+            return ()
+        if progress.step < first + FIRST_STEPS:
+            return ()
+        base = self._base
+        if base is None or progress.step < base.step or progress.generation_s < base.generation_s:
+            self._base = progress  # Another node has rank 0's record now: its clock is another.
+            return ()
+        seconds = progress.generation_s - base.generation_s
+        if seconds <= 0.0 or seconds < window_s:
+            return ()
+        self._base, self._is_whole = progress, True
+        return (
+            MeasuredWindow(
+                generation=world.generation,
+                nodes=len(world.nodes),
+                steps=progress.step - base.step,
+                seconds=seconds,
+            ),
+        )
+
+    def _data_share(self, facts: JobFacts) -> float:
+        sums = _sums(facts)
+        before = self._sums
+        if before is None or any(sums.get(cause, 0.0) < s - 1.0 for cause, s in before.items()):
+            self._sums = sums
+            return self._share
+        slots = facts.world.size if facts.world is not None else 1
+        used_s = _used_s(sums) - _used_s(before)
+        if used_s >= SHARE_S * slots:
+            data_s = sums.get(TimeCause.DATA, 0.0) - before.get(TimeCause.DATA, 0.0)
+            self._share = max(0.0, min(1.0, data_s / used_s))
+            self._sums = sums
+        return self._share
+
+    def _costs(self, facts: JobFacts) -> tuple[float, ...]:
+        world = facts.world
+        if world is None or world.generation <= self._told:
+            return ()
+        if world.reason not in RESIZES:
+            self._told = world.generation
+            return ()
+        told = {each.node: each for each in facts.incidents if not each.is_announced}
+        stayed = [node for node in world.nodes if node.since < world.generation]
+        if not stayed or any(node.node not in told for node in stayed):
+            return ()
+        found = [told[node.node] for node in stayed]
+        has_steps = facts.progress is not None and facts.progress.has_steps
+        if has_steps and all(each.step is None for each in found):
+            return ()  # A script of restart mode: what its way to the first step took follows.
+        self._told = world.generation
+        costs = [_cost_s(told[node.node]) / len(node.workers) for node in stayed if node.workers]
+        return (round(max(costs), 3),) if costs else ()
+
+
+def slot_seconds(facts: JobFacts) -> float:
+    """Return the slot-seconds that the job has used so far, spares left out."""
+    return _used_s(_sums(facts))
+
+
+def used_node_hours(facts: JobFacts) -> float:
+    """Return them in hours of whole nodes."""
+    world = facts.world
+    per_node = float(facts.spec.workers_per_node)
+    if not per_node and world is not None and world.nodes:
+        per_node = world.size / len(world.nodes)
+    return slot_seconds(facts) / max(1.0, per_node) / 3600.0
+
+
+def _first_step(facts: JobFacts) -> int | None:
+    """The step that the newest world made first; None: it has not, or has not told."""
+    told = [each.step for each in facts.incidents if each.step is not None]
+    return min(told) if told else None
+
+
+def _sums(facts: JobFacts) -> Mapping[TimeCause, float]:
+    parts = [each.seconds for each in facts.spent]
+    if facts.progress is not None:
+        parts.append(facts.progress.seconds)
+    return total(map(causes_of, parts))
+
+
+def _used_s(sums: Mapping[TimeCause, float]) -> float:
+    return sum(sums.values()) - sums.get(TimeCause.SPARE, 0.0)
+
+
+def _cost_s(incident: Incident) -> float:
+    if incident.spent_s:
+        spent = causes_of(incident.spent_s)
+        return sum(seconds for cause, seconds in spent.items() if cause not in _NO_COST)
+    return sum(incident.phases_s.values())

@@ -1,0 +1,55 @@
+"""A range of etcd in memory, kept up to date by a watch.
+
+What it shows is never changed: a change makes another mapping. So one evaluation works on one state
+of a job, of one revision, while the next changes come in.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+
+__all__ = ["Mirror"]
+
+
+def _all(key: str) -> bool:
+    return True
+
+
+class Mirror:
+    """Any thread may read it, and wait for its first snapshot."""
+
+    def __init__(self, store: Store, prefix: str, is_kept: Callable[[str], bool] = _all) -> None:
+        """Watch all keys under the prefix, and keep those that `is_kept` says."""
+        self._is_kept = is_kept
+        self._ready = threading.Event()
+        self._items: Mapping[str, KeyValue] = {}
+        self._watch = store.watch(KeyRange(key=prefix, is_prefix=True), self._take)
+
+    @property
+    def items(self) -> Mapping[str, KeyValue]:
+        """By key, as of one revision; the same object as long as nothing has changed."""
+        return self._items
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait for the first snapshot; False: there is none in time."""
+        return self._ready.wait(timeout_s)
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def _take(self, seen: Snapshot | Changed) -> None:
+        """Called by the store's thread."""
+        if isinstance(seen, Snapshot):
+            self._items = {item.key: item for item in seen.items if self._is_kept(item.key)}
+            self._ready.set()
+            return
+        changes = [change for change in seen.changes if self._is_kept(change.key)]
+        if not changes:
+            return
+        items = dict(self._items)
+        for change in changes:
+            items.pop(change.key, None)
+            if change.item is not None:
+                items[change.key] = change.item
+        self._items = items

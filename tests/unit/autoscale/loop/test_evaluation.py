@@ -1,0 +1,307 @@
+"""What a leader reads and writes of jobs, with a decision of the test's choice."""
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.autoscale.seen import Reading
+from elasticd.control.job_policy import unset_policy
+from elasticd.errors import Unavailable
+from elasticd.records.autoscale.decision import DECISIONS_LIMIT, Decision, Rule
+from elasticd.records.autoscale.memory import Memory, Proposed
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.codec import decode
+from elasticd.records.job import JobSpec
+from elasticd.store.api import KeyValue, Put, Snapshot, Txn
+from elasticd.store.memory import MemoryStore
+from tests.fixtures.autoscaler_scene import POLICY, Cluster, Deciding, FakeSource, Leader, Ticks
+
+
+def running(cluster: Cluster, *nodes: str, name: str = "j", policy: Policy | None = POLICY):  # type: ignore[no-untyped-def]
+    job = cluster.job(name).submit(policy)
+    job.run(*(nodes or ("a",)))
+    return job
+
+
+def test_a_decision_its_wish_and_the_memory_stand_together() -> None:
+    """With who wishes it, why and since when."""
+    cluster = Cluster()
+    job = running(cluster)
+    leader = Leader(cluster, Deciding(3))
+    leader.evaluate()
+    assert job.wanted == 3
+    (decision,) = job.decisions
+    assert (decision.from_nodes, decision.to_nodes, decision.number) == (1, 3, 1)
+    memory = job.memory
+    assert memory is not None and (memory.wanted, memory.decisions) == (3, 1)
+    keys = (
+        cluster.keys.want(job.name, "autoscaler"),
+        cluster.keys.decision(job.name, 1),
+        cluster.keys.autoscaler_memory(job.name),
+    )
+    items = [cluster.store.get(key) for key in keys]
+    assert len({item.mod_revision for item in items if item is not None}) == 1
+    want = items[0]
+    assert want is not None and b"3 are enough." in want.value and b"since_unix_s" in want.value
+
+
+def test_jobs_without_a_policy_are_left_alone() -> None:
+    """Nothing is asked, decided or written for them."""
+    cluster = Cluster()
+    job = running(cluster, policy=None)
+    deciding = Deciding(3)
+    leader = Leader(cluster, deciding)
+    leader.evaluate()
+    assert (deciding.seen, leader.source.asked, job.wanted, job.memory) == ([], [], None, None)
+
+
+def test_a_policy_of_an_ended_job_of_that_name_counts_for_nothing() -> None:
+    """A policy belongs to one job, by its uid."""
+    cluster = Cluster()
+    job = running(cluster, policy=None)
+    job.put(cluster.keys.policy(job.name), replace(POLICY, uid="another"))
+    deciding = Deciding(3)
+    Leader(cluster, deciding).evaluate()
+    assert deciding.seen == []
+
+
+def test_a_leader_that_was_deposed_writes_nothing() -> None:
+    """Its lease ran out while it stood still; it goes on before it has heard of it."""
+    store = MemoryStore()
+    cluster = Cluster(store)
+    job = running(cluster)
+    before = Leader(cluster, Deciding(3))
+    store.expire(before.term.lease.id)
+    before.term.is_over = False  # It has not been told.
+    after = Leader(cluster, Deciding(2))
+    after.evaluate()
+    before.evaluation._clocks = replace(before.evaluation._clocks, lease_s=lambda: 0.0)
+    before.evaluate()
+    assert job.wanted == 2 and len(job.decisions) == 1
+
+
+def test_a_leader_past_its_deadline_does_not_even_try() -> None:
+    """By its own clock, whatever etcd would say."""
+    clock = Ticks()
+    cluster = Cluster(MemoryStore(now_s=clock))
+    job = running(cluster)
+    leader = Leader(cluster, Deciding(3), lease_s=clock)
+    leader.evaluation._clocks = replace(leader.evaluation._clocks, lease_s=lambda: clock.s + 11.0)
+    leader.evaluate()
+    assert job.wanted is None
+
+
+def test_a_job_that_ended_and_came_back_is_another_one() -> None:
+    """What was decided about the first one is not written for the second."""
+    cluster = Cluster()
+    job = running(cluster)
+    deciding = Deciding(3)
+    leader = Leader(cluster, deciding)
+    leader.evaluate()
+    job.end()
+    leader.evaluate()
+    assert len(deciding.seen) == 1
+    again = cluster.job(uid="v").submit()
+    again.run("a")
+    leader.evaluate()
+    assert deciding.memories[-1].uid == "v" and deciding.memories[-1].wanted == 0
+
+
+class EndsWhileDeciding(Deciding):
+    def __init__(self, act) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(3)
+        self.act = act
+
+    def __call__(self, *given):  # type: ignore[no-untyped-def]
+        self.act()
+        return super().__call__(*given)
+
+
+def test_nothing_is_written_for_a_job_that_ended_meanwhile() -> None:
+    """A wish would outlive it, and count for the next job of that name."""
+    cluster = Cluster()
+    job = running(cluster)
+    Leader(cluster, EndsWhileDeciding(job.end)).evaluate()
+    assert (job.wanted, job.memory, job.decisions) == (None, None, [])
+
+
+def test_nothing_is_written_by_a_policy_that_was_changed_meanwhile() -> None:
+    """Nor by one that was taken back: its wish would stand for ever."""
+    cluster = Cluster()
+    job = running(cluster)
+    newer = replace(POLICY, set_at_unix_s=2.0)
+    leader = Leader(cluster, EndsWhileDeciding(lambda: job.set(newer)))
+    leader.evaluate()
+    assert (job.wanted, job.memory, job.decisions) == (None, None, [])
+
+
+def test_the_next_leader_goes_on_from_the_records() -> None:
+    """As if no time had gone by: all times are moved to its own clock."""
+    cluster = Cluster()
+    job = running(cluster)
+    Leader(cluster, Deciding(3), now_s=Ticks(5000.0)).kill()
+    before = Leader(cluster, first := Deciding(3), now_s=Ticks(5000.0))
+    before.evaluate()
+    before.evaluate()
+    assert first.open[0] is None and first.open[1] is not None
+    memory = job.memory
+    assert memory is not None and memory.now_s == 5000.0
+    job.put(
+        cluster.keys.autoscaler_memory(job.name),
+        replace(memory, proposed=(Proposed(at_s=4990.0, nodes=3),)),
+    )
+    before.kill()
+    after = Leader(cluster, second := Deciding(3), now_s=Ticks(70.0))
+    after.evaluate()
+    taken = second.memories[0]
+    assert (taken.wanted, taken.decisions, taken.now_s) == (3, 1, 70.0)
+    assert taken.proposed == (Proposed(at_s=60.0, nodes=3),)
+    assert second.open[0] == job.decisions[0]
+
+
+def test_memory_is_written_when_it_matters_or_once_a_minute() -> None:
+    """etcd has better things to do than to keep a time that moves."""
+    cluster = Cluster()
+    job = running(cluster)
+    clock = Ticks()
+    deciding = Deciding(held="pinned")
+    leader = Leader(cluster, deciding, now_s=clock)
+
+    def revision() -> int:
+        item = cluster.store.get(cluster.keys.autoscaler_memory(job.name))
+        assert item is not None
+        return item.mod_revision
+
+    leader.evaluate()
+    first = revision()
+    clock.s += 15.0
+    leader.evaluate()
+    assert revision() == first
+    deciding.held = ""
+    leader.evaluate()
+    second = revision()
+    assert second > first
+    clock.s += 61.0
+    leader.evaluate()
+    assert revision() == second  # Nothing of it has changed at all.
+    leader.evaluation._books[job.name].memory = replace(
+        leader.evaluation._books[job.name].memory, held_since_s=7.0
+    )
+    leader.evaluate()
+    assert revision() > second
+
+
+def test_old_decisions_make_room() -> None:
+    """A job keeps the newest ones, however long it lives."""
+    cluster = Cluster()
+    job = running(cluster)
+    for number in range(1, DECISIONS_LIMIT + 1):
+        old = Decision(number=number, rule=Rule.TARGET, from_nodes=1, to_nodes=2, why="So.")
+        job.put(cluster.keys.decision(job.name, number), old)
+    memory = Memory(uid="u", decisions=DECISIONS_LIMIT)
+    job.put(cluster.keys.autoscaler_memory(job.name), memory)
+    Leader(cluster, Deciding(3)).evaluate()
+    assert [each.number for each in job.decisions] == list(range(2, DECISIONS_LIMIT + 2))
+
+
+def test_a_policy_that_is_set_again_counts_its_decisions_on() -> None:
+    """Taking it back deletes the memory, and leaves the decisions for whoever wants to see them."""
+    cluster = Cluster()
+    job = running(cluster)
+    leader = Leader(cluster, Deciding(3))
+    leader.evaluate()
+    spec = cluster.store.get(cluster.keys.spec(job.name))
+    assert spec is not None
+    unset_policy(cluster.store, cluster.keys, decode(JobSpec, spec.value))
+    leader.evaluate()
+    assert (job.wanted, job.memory) == (None, None)
+    job.set(POLICY)
+    leader.evaluate()
+    assert [each.number for each in job.decisions] == [1, 2] and job.wanted == 3
+
+
+def test_etcd_that_goes_away_stops_all_and_the_book_is_read_again() -> None:
+    """Nobody knows whether the last write was made: the records say."""
+    store = MemoryStore()
+    cluster = Cluster(store)
+    job = running(cluster)
+    deciding = EndsWhileDeciding(store.go_away)
+    leader = Leader(cluster, deciding)
+    with pytest.raises(Unavailable):
+        leader.evaluate()
+    store.come_back()
+    deciding.act = lambda: None
+    leader.evaluate()
+    assert job.wanted == 3 and len(job.decisions) == 1
+
+
+def test_a_bug_in_one_jobs_numbers_stops_no_other_job() -> None:
+    """It is counted and logged; the others are sized."""
+    cluster = Cluster()
+    bad, good = running(cluster, name="bad"), running(cluster, "b", name="good")
+    deciding = Deciding(3)
+
+    def decide(policy, curve, memory, opened, seen):  # type: ignore[no-untyped-def]
+        if seen.job == "bad":
+            raise ZeroDivisionError
+        return deciding(policy, curve, memory, opened, seen)
+
+    leader = Leader(cluster, decide)
+    leader.evaluate()
+    assert (bad.wanted, good.wanted) == (None, 3)
+    assert b'elasticd_autoscaler_held_total{why="other"} 1' in leader.counts.exposition()
+
+
+def test_a_memory_of_a_newer_elasticd_is_not_overwritten() -> None:
+    """Nothing is decided about that job until this one is upgraded; others are sized."""
+    cluster = Cluster()
+    newer, good = running(cluster, name="a"), running(cluster, "b", name="b")
+    key = cluster.keys.autoscaler_memory(newer.name)
+    value = b'{"kind":"Memory","schema":"2.0"}'
+    cluster.store.commit(Txn(then=(Put(key=key, value=value),)))
+    leader = Leader(cluster, Deciding(3))
+    leader.evaluate()
+    item = cluster.store.get(key)
+    assert item is not None and item.value == value
+    assert (newer.wanted, good.wanted) == (None, 3)
+
+
+def test_the_source_is_asked_once_for_all_jobs() -> None:
+    """With the job's name and the window in each query; each job gets its own answers."""
+    cluster = Cluster()
+    running(cluster, name="one")
+    running(cluster, "b", name="two", policy=replace(POLICY, window_s=90.0))
+    source = FakeSource({"speed": Reading(value=7.0)})
+    deciding = Deciding()
+    Leader(cluster, deciding, source=source).evaluate()
+    (asked,) = source.asked
+    assert [query.text for query in asked] == [
+        'rate(x{job="one"}[1m])',
+        'rate(x{job="two"}[1m30s])',
+    ]
+    assert [seen.readings["speed"].value for seen in deciding.seen] == [7.0, 7.0]
+
+
+class CountsReads(MemoryStore):
+    reads = 0
+
+    def get(self, key: str) -> KeyValue | None:
+        self.reads += 1
+        return super().get(key)
+
+    def list(self, prefix: str) -> Snapshot:
+        self.reads += 1
+        return super().list(prefix)
+
+
+def test_a_hundred_jobs_are_evaluated_without_reading_the_cluster_again() -> None:
+    """Only what has changed is read; the time for it stands in docs/benchmarks.md."""
+    store = CountsReads()
+    cluster = Cluster(store)
+    for number in range(100):
+        running(cluster, *(f"n{number}-{i}" for i in range(4)), name=f"j{number}")
+    leader = Leader(cluster, Deciding())
+    leader.evaluate()
+    store.reads = 0
+    leader.evaluate()
+    assert store.reads == 0

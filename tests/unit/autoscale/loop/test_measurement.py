@@ -1,0 +1,148 @@
+"""What is measured of a job by its own records, from one evaluation to the next."""
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.autoscale.loop.job_records import JobRecords
+from elasticd.autoscale.loop.measurement import Measured, Measurement, used_node_hours
+from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.records.ids import Generation, Life, NodeId
+from elasticd.records.reason import Reason
+from elasticd.records.time_spent import TimeSpent
+from tests.fixtures.autoscaler_scene import Cluster, JobScene
+
+
+class Bench:
+    """One job on nodes a and b, and what is measured of it in windows of 30 s."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.job: JobScene = self.cluster.job().submit()
+        self.job.run("a", "b")
+        self.records = JobRecords(self.cluster.store, self.cluster.keys, self.job.name)
+        self.measurement = Measurement()
+
+    def take(self) -> Measured:
+        facts = self.records.read()
+        assert facts is not None
+        return self.measurement.take(facts, 30.0)
+
+    def progress(self, step: int, generation_s: float) -> Measured:
+        self.job.progress(step, generation_s)
+        return self.take()
+
+    def spend(self, **seconds: float) -> Measured:
+        spent = TimeSpent(node=NodeId("a"), uid="u", seconds=seconds)
+        self.job.put(self.cluster.keys.time_spent(self.job.name, NodeId("a"), Life("i")), spent)
+        return self.take()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def window(steps: int, seconds: float, *, generation: int = 1, nodes: int = 2) -> MeasuredWindow:
+    return MeasuredWindow(
+        generation=Generation(generation), nodes=nodes, steps=steps, seconds=seconds
+    )
+
+
+def test_a_window_lies_after_the_first_20_steps_and_is_long_enough(bench: Bench) -> None:
+    """It goes by the clock of the node of rank 0 alone, and the next one begins at its end."""
+    bench.job.tell("a", step=101)
+    assert bench.progress(110, 5.0) == Measured()
+    assert bench.progress(121, 20.0) == Measured()
+    assert bench.progress(140, 40.0).windows == ()
+    measured = bench.progress(151, 50.0)
+    assert measured.windows == (window(30, 30.0),) and measured.is_window_whole
+    assert bench.take().windows == () and bench.take().is_window_whole
+    assert bench.progress(191, 90.0).windows == (window(40, 40.0),)
+
+
+def test_a_window_never_spans_a_change_of_world(bench: Bench) -> None:
+    """The record may still tell of the generation before, or of its steps."""
+    bench.job.tell("a", step=1)
+    bench.progress(100, 10.0)
+    bench.job.run("a", "b", "c", new=["c"])
+    assert bench.progress(500, 60.0) == Measured()  # Of the new one, but it has made no step.
+    bench.job.tell("a", step=500)
+    bench.job.tell("b", step=500)
+    assert bench.progress(530, 70.0).windows == ()
+    assert not bench.take().is_window_whole
+    assert bench.progress(560, 100.0).windows == (window(30, 30.0, generation=2, nodes=3),)
+
+
+def test_a_record_of_the_generation_before_is_no_start(bench: Bench) -> None:
+    """Rank 0's node writes every few seconds: what stands there may be older than the world."""
+    bench.job.tell("a", step=1)
+    bench.progress(100, 100.0)
+    stale = bench.records.read()
+    assert stale is not None and stale.world is not None
+    newer = replace(stale, world=replace(stale.world, generation=Generation(2)))
+    assert bench.measurement.take(newer, 30.0).windows == ()
+    assert bench.measurement._base is None
+
+
+def test_a_window_begins_anew_after_a_pause(bench: Bench) -> None:
+    """An evaluation of the model is no training, and says nothing about the size."""
+    bench.job.tell("a", step=1)
+    bench.progress(100, 10.0)
+    bench.job.join("a", is_paused=True)
+    assert bench.progress(130, 50.0).windows == ()
+    bench.job.join("a")
+    assert bench.progress(140, 60.0).windows == ()
+    assert bench.progress(170, 90.0).windows == (window(30, 30.0),)
+
+
+def test_a_standstill_is_a_window_without_steps(bench: Bench) -> None:
+    """It is measured like any other."""
+    bench.job.tell("a", step=1)
+    bench.progress(100, 10.0)
+    assert bench.progress(100, 40.0).windows == (window(0, 30.0),)
+
+
+def test_what_a_change_cost_is_told_once_by_those_who_stayed(bench: Bench) -> None:
+    """Seconds without steps of the slowest; steps, spares and saves are none of it."""
+    bench.take()
+    bench.job.run("a", "b", "c", new=["c"])
+    bench.job.tell("a", spent_s={"resize": 0.5, "train": 9.0, "save": 3.0})
+    assert bench.take().change_cost_s == ()
+    bench.job.tell("c", spent_s={"start": 30.0})
+    assert bench.take().change_cost_s == ()
+    bench.job.tell("b", spent_s={"resize": 0.25, "restore": 0.5})
+    assert bench.take().change_cost_s == (0.75,)
+    assert bench.take().change_cost_s == ()
+
+
+def test_a_failure_is_no_change_of_size(bench: Bench) -> None:
+    """What it cost says nothing about what a change that is wished for costs."""
+    bench.take()
+    bench.job.run("a", "b", reason=Reason.NODE_LOST)
+    bench.job.tell("a", spent_s={"recover": 9.0})
+    bench.job.tell("b", spent_s={"recover": 9.0})
+    assert bench.take().change_cost_s == ()
+
+
+def test_a_new_leader_does_not_tell_a_cost_again(bench: Bench) -> None:
+    """The one before has told of the change with which this generation began."""
+    bench.job.run("a", "b", "c", new=["c"])
+    for node in ("a", "b"):
+        bench.job.tell(node, spent_s={"resize": 0.5})
+    assert bench.take().change_cost_s == ()
+
+
+def test_the_share_of_data_is_that_of_the_newest_time(bench: Bench) -> None:
+    """Over a quarter of a minute of each slot at least; what came before counts no more."""
+    bench.spend(train=1000.0)
+    assert bench.spend(train=1010.0, data=10.0).data_share == 0.0
+    assert bench.spend(train=1010.0, data=30.0).data_share == 0.75
+    assert bench.spend(train=1070.0, data=30.0).data_share == 0.0
+
+
+def test_used_node_hours_leave_spares_out(bench: Bench) -> None:
+    """They wait for others' misfortune."""
+    bench.spend(train=7200.0, spare=36_000.0)
+    facts = bench.records.read()
+    assert facts is not None and used_node_hours(facts) == 2.0
