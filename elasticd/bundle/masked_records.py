@@ -43,6 +43,11 @@ _STRUCTURE = frozenset(
         "restored_from",
         "lost",
         "excluded",
+        "rule",
+        "outcome",
+        "unit",
+        "select",
+        "held",
     )
 )
 """Fields of names and of words from closed lists; a record that has others in them is none."""

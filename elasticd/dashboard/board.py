@@ -17,6 +17,8 @@ class JobPage:
     """In the order of their generations."""
     samples: tuple[Plain, ...] = ()
     """In the order of their time; none is ever taken back, but old ones may be thinned out."""
+    autoscale: Plain | None = None
+    """None: it never had a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,8 @@ def delta(before: Board | None, after: Board, job: str) -> Plain:
         known = {id(change) for change in old.changes} if old is not None else set()
         told["changes"] = [change for change in page.changes if id(change) not in known]
         told["generations"] = [change["generation"] for change in page.changes]
+    if page.autoscale != (old.autoscale if old is not None else None):
+        told["autoscale"] = page.autoscale
     last = old.samples[-1]["at"] if old is not None and old.samples else None
     new = [s for s in page.samples if last is None or s["at"] > last]  # type: ignore[operator]
     if new:

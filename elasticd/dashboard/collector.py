@@ -295,6 +295,7 @@ class Collector:
             view=job_view(report, ranks, self._say, at_unix_s=at_unix_s),
             changes=tuple(changes),
             samples=samples_view(samples.all()) if samples is not None else (),
+            autoscale=self._say.autoscale(report),
         )
 
     def _publish(self, board: Board) -> None:

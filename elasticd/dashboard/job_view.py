@@ -30,6 +30,8 @@ class Sentences:
     change: Callable[[Change], str]
     ending: Callable[[JobReport], str]
     late: Callable[[JobReport, LateNode], str]
+    autoscale: Callable[[JobReport], Plain | None] = lambda report: None
+    """What is shown of its autoscaling; None: it never had a policy."""
 
 
 def job_row(report: JobReport, *, is_archive: bool) -> Plain:

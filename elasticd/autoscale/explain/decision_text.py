@@ -8,9 +8,9 @@ __all__ = ["decision_details", "decision_line", "outcome_sentence"]
 CANDIDATES_SHOWN = 8
 
 
-def decision_line(decision: Decision) -> str:
+def decision_line(decision: Decision, *, has_clock: bool = True) -> str:
     """Say the change, the rule that had the last word, and its reason, in one line."""
-    at = clock(decision.at_unix_s)
+    at = clock(decision.at_unix_s) if has_clock else ""
     kind = ", tried" if decision.is_probe else ""
     dry = ", dry run" if decision.is_dry_run else ""
     return (

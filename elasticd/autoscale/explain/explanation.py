@@ -19,7 +19,14 @@ from elasticd.records.autoscale.decision import Decision
 from elasticd.records.codec import to_plain
 from elasticd.records.reason import Phase
 
-__all__ = ["Section", "curve_plain", "decisions_lines", "explain_plain", "explain_sections"]
+__all__ = [
+    "Section",
+    "curve_plain",
+    "decisions_lines",
+    "explain_plain",
+    "explain_sections",
+    "why_sections",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,18 @@ def explain_sections(
     return sections
 
 
+def why_sections(report: JobReport, *, last: int) -> list[Section]:
+    """Return what `why` says of a job's sizes; nothing where no policy ever was."""
+    found = report.autoscaling
+    if found is None or (not found.decisions and found.policy is None):
+        return []
+    sections = []
+    if found.curve is not None and found.curve.sizes:
+        sections.append(_curve(report, found.curve))
+    sections.append(Section(lines=tuple(decisions_lines(found.decisions, last=last))))
+    return sections
+
+
 def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
     """Tell of the newest decisions, the newest first, with what came of each."""
     if not decisions:
@@ -77,8 +96,8 @@ def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
     return lines
 
 
-def explain_plain(report: JobReport, *, leader: object, last: int, now_unix_s: float) -> object:
-    """Return the same for programs; `leader`: the record of whoever leads, None: nobody does."""
+def explain_plain(report: JobReport, *, last: int, now_unix_s: float) -> dict[str, object]:
+    """Return the same for programs, but who leads."""
     found = report.autoscaling
     end = end_time(report)
     want = report.size_want
@@ -90,7 +109,6 @@ def explain_plain(report: JobReport, *, leader: object, last: int, now_unix_s: f
         "nodes": _nodes(report),
         "target_nodes": report.target_nodes,
         "size_want": to_plain(want),
-        "leader": leader,
         "policy": to_plain(found.policy) if found is not None else None,
         "memory": to_plain(memory),
         "held": memory.held if memory is not None else "",

@@ -13,6 +13,7 @@ __all__ = [
     "held_since_unix_s",
     "missing_sentence",
     "size_sentence",
+    "status_lines",
     "summary",
 ]
 
@@ -92,6 +93,22 @@ def missing_sentence(report: JobReport) -> str:
     why = newest.missing if newest is not None and newest.to_nodes == target else ""
     why = why or report.message or "no other node is free"
     return f"missing: {counted(target - here, 'node')} of the {target} wanted: {why}"
+
+
+def status_lines(report: JobReport) -> list[str]:
+    """Say who wants the size and what holds the autoscaler; nothing of a job without either."""
+    want = report.size_want
+    if report.status.phase.is_final:
+        return []
+    lines = [size_sentence(report)] if want is not None else []
+    found = report.autoscaling
+    if found is None or found.policy is None or want is None or want.writer != "autoscaler":
+        lines.append(summary(report))
+    else:
+        held = (held_sentence(found.memory), missing_sentence(report))
+        if said := "; ".join(filter(None, held)):
+            lines.append(f"autoscaler: {said}")
+    return [line for line in lines if line]
 
 
 def summary(report: JobReport) -> str:

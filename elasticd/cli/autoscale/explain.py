@@ -12,11 +12,12 @@ from elasticd.autoscale.explain.leader_text import leader_sentence
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.source import Source, job_source
 from elasticd.cli.table import show_table
+from elasticd.control.report import JobReport
 from elasticd.errors import NotSupported
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode, to_plain
 
-__all__ = ["explain"]
+__all__ = ["explain", "tell_explanation"]
 
 DECISIONS_SHOWN = 5
 
@@ -40,18 +41,23 @@ def explain(job: str | None, last: int, is_json: bool, **values: Any) -> int:
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
         leader = _leader(source)
-    now_unix_s = time.time()
     if is_json:
-        plain = explain_plain(report, leader=to_plain(leader), last=last, now_unix_s=now_unix_s)
+        plain = explain_plain(report, last=last, now_unix_s=time.time())
+        plain["leader"] = to_plain(leader)
         click.echo(json.dumps(plain, indent=2))
         return 0
-    said = leader_sentence(leader)
-    for section in explain_sections(report, leader=said, last=last, now_unix_s=now_unix_s):
+    tell_explanation(report, leader_sentence(leader), last=last)
+    return 0
+
+
+def tell_explanation(report: JobReport, leader: str, *, last: int) -> None:
+    """Print it; `leader`: who leads, as a sentence; `last`: so many decisions, 0: all."""
+    now_unix_s = time.time()
+    for section in explain_sections(report, leader=leader, last=last, now_unix_s=now_unix_s):
         for line in section.lines:
             click.echo(line)
         if section.rows:
             show_table(CURVE_HEADS, section.rows)
-    return 0
 
 
 def _leader(source: Source) -> Leader | None:

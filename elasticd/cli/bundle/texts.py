@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 
 from elasticd import __version__
+from elasticd.autoscale.explain.explanation import explain_plain
 from elasticd.bundle.part import Missing
 from elasticd.cli import words
+from elasticd.cli.autoscale.explain import tell_explanation
 from elasticd.cli.jobs.status import show_job, status_plain
 from elasticd.cli.table import show_table
 from elasticd.cli.why.command import change_plain, tell_why
@@ -26,6 +28,7 @@ why.txt            what changed in the job, for what reason, who was first, what
 why.html           the same as a page, with tracebacks
 status.txt         where the job stands, and the last failure
 account.txt        where the time of all its slots went
+autoscale.txt      its policy, the curve that was measured, and each decision with what came of it
 trace.json         the changes, for https://ui.perfetto.dev
 data/              the same for programs: spec, status, worlds, incidents, account, checkpoints
 run/JOB/           the ends of the workers' output (gen-*), stacks of those that hung (incidents),
@@ -59,6 +62,11 @@ def report_texts(report: JobReport, ranks: Sequence[RankProgress]) -> Mapping[st
         "data/worlds.json": _json(worlds),
         "data/incidents.json": _json(to_plain(report.incidents)),
     }
+    if report.autoscaling is not None:
+        # Who leads is not a record of the job.
+        found["autoscale.txt"] = _captured(lambda: tell_explanation(report, "", last=0))
+        plain = explain_plain(report, last=0, now_unix_s=time.time())
+        found["data/autoscale.json"] = _json(plain)
     if report.time is not None:
         spent = report.time
         found["account.txt"] = (
@@ -84,8 +92,7 @@ def readme(report: JobReport | None, job: str, source: str, now_unix_s: float) -
         f"    elasticd logs {job} --log-dir run --rank 0",
         "    elasticd dashboard --log-dir run",
     ]
-    none = "\nThere are no decisions of an autoscaler in here: this version of elasticd has none.\n"
-    return "\n".join(lines) + "\n" + WORTH + none + SECRETS
+    return "\n".join(lines) + "\n" + WORTH + SECRETS
 
 
 def missing_text(missing: Sequence[Missing]) -> str:

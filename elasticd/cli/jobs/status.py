@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from elasticd.autoscale.explain.standing import status_lines, summary
 from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_now
 from elasticd.cli.jobs.options import json_options, report_of
@@ -121,6 +122,8 @@ def status_plain(report: JobReport) -> dict[str, object]:
         "results": to_plain(report.results),
         "late": to_plain(report.late),
         "target_nodes": report.target_nodes,
+        "size_want": to_plain(report.size_want),
+        "autoscaler": summary(report),
         "message": report.message,
     }
 
@@ -155,6 +158,8 @@ def show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
         f"nodes: {spec.min_nodes}:{spec.max_nodes}, wanted {report.target_nodes}; "
         f"workers on each: {spec.workers_per_node or 'as many as it has slots'}"
     )
+    for line in status_lines(report):
+        click.echo(line)
     used, limits = current.budget, spec.limits
     click.echo(
         f"restarts: {current.restarts}; of the budget: script errors {used.user_error}/"

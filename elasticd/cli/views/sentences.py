@@ -1,5 +1,6 @@
 """The sentences of the command line, for the views that cannot import it."""
 
+from elasticd.autoscale.explain.view import autoscale_view
 from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_sentence
 from elasticd.dashboard.job_view import Sentences
@@ -10,4 +11,5 @@ SENTENCES = Sentences(
     change=words.timeline,
     ending=lambda report: words.ending(report.status),
     late=lambda report, node: late_sentence(node, is_over=report.status.phase.is_final),
+    autoscale=autoscale_view,
 )

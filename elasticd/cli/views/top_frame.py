@@ -62,10 +62,11 @@ def frame(
         parts.append(_line("There are no jobs.", "dim"))
     else:
         parts.append(_jobs(board, chosen, now_unix_s, is_narrow=width < NARROW))
+        parts += _autoscaled(board)
     page = board.pages.get(chosen)
     if page is not None:
         parts += _job(page, width)
-    left = height - len(board.jobs) - 16
+    left = height - len(board.jobs) - len(_autoscaled(board)) - 16
     if board.nodes and left > 0:
         parts.append(_nodes(board.nodes, left))
     if has_keys:
@@ -116,6 +117,19 @@ def _jobs(board: Board, chosen: str, now_unix_s: float, *, is_narrow: bool) -> T
             ]
         table.add_row(*(Text(cell) for cell in cells), style=tone if name == chosen else "")
     return table
+
+
+def _autoscaled(board: Board) -> list[Text]:
+    """Return a line for each job that has a policy: what the autoscaler wants of it, and why."""
+    lines = []
+    for row in board.jobs:
+        page = board.pages.get(str(row["job"]))
+        view: Mapping[str, Any] = (page.autoscale if page is not None else None) or {}
+        if view.get("summary"):
+            tone = "yellow" if view["held"] else ""
+            size = f"{row['nodes']}/{row['wanted']} nodes"
+            lines.append(_line(f"  {row['job']}: {size}; {view['summary']}", tone))
+    return lines
 
 
 def _share(view: Mapping[str, object]) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from elasticd.autoscale.explain.curve_table import CURVE_HEADS
+from elasticd.autoscale.explain.explanation import explain_plain, why_sections
 from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.jobs.options import json_options, report_of
@@ -21,7 +23,10 @@ from elasticd.errors import CallError
 from elasticd.records.codec import to_plain
 from elasticd.records.progress import RankProgress
 
-__all__ = ["change_plain", "tell_why", "why"]
+__all__ = ["change_plain", "tell_sizes", "tell_why", "why"]
+
+DECISIONS_SHOWN = 10
+"""`elasticd autoscale explain --last 0` has all."""
 
 
 @click.command()
@@ -62,6 +67,7 @@ def why(
             "late": to_plain(report.late),
             "progress": to_plain(ranks),
             "account": report.time.plain if report.time is not None else None,
+            "autoscale": _autoscale(report),
         }
         click.echo(json.dumps(plain, indent=2))
     elif html_path is None and trace_path is None:
@@ -92,6 +98,7 @@ def tell_why(report: JobReport, ranks: Sequence[RankProgress]) -> None:
             click.echo(f"          {words.progress(change)}")
     for line in late_history(report.late, is_over=report.status.phase.is_final):
         click.echo(line)
+    tell_sizes(report)
     click.echo(words.ending(report.status))
     for line in (*words.standing(ranks), *words.training_lines(report)):
         click.echo(line)
@@ -101,6 +108,21 @@ def tell_why(report: JobReport, ranks: Sequence[RankProgress]) -> None:
     if report.time is not None:
         show_table(("CAUSE", "SLOT-SECONDS", "SHARE"), time_rows(report.time))
         click.echo(time_sentence(report.time))
+
+
+def tell_sizes(report: JobReport) -> None:
+    """Print what the autoscaler measured and decided; nothing of a job without a policy."""
+    for section in why_sections(report, last=DECISIONS_SHOWN):
+        for line in section.lines:
+            click.echo(line)
+        if section.rows:
+            show_table(CURVE_HEADS, section.rows)
+
+
+def _autoscale(report: JobReport) -> object:
+    if report.autoscaling is None:
+        return None
+    return explain_plain(report, last=0, now_unix_s=time.time())
 
 
 def _write(text: str, path: str, what: str, flag: str) -> None:

@@ -7,6 +7,9 @@ in it as text. Colours repeat what the words say.
 import time
 from html import escape
 
+from elasticd.autoscale.explain.curve_picture import curve_picture
+from elasticd.autoscale.explain.curve_table import CURVE_HEADS, curve_points
+from elasticd.autoscale.explain.explanation import why_sections
 from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.why.time_words import time_rows, time_sentence
@@ -62,6 +65,7 @@ def why_page(report: JobReport) -> str:
     parts.append("<h2>What changed</h2>")
     parts += [_said(line) for line in words.unkept_lines(report)]
     parts += [_change(report, change) for change in report.changes]
+    parts += _sizes(report)
     late = late_history(report.late, is_over=report.status.phase.is_final)
     parts += [_said(line) for line in (*late, *words.training_lines(report))]
     if words.is_failed(report.status) and report.status.failure is not None:
@@ -100,6 +104,28 @@ def _account(spent: JobTime) -> list[str]:
         f"<table><tr><th>cause</th><th>slot-seconds</th><th>share</th></tr>{lines}</table>",
         _said(time_sentence(spent)),
     ]
+
+
+def _sizes(report: JobReport) -> list[str]:
+    """Return the curve with its decisions; nothing of a job that never had a policy."""
+    found = report.autoscaling
+    sections = why_sections(report, last=0)
+    if found is None or not sections:
+        return []
+    parts = ["<h2>What the autoscaler measured and decided</h2>"]
+    if found.curve is not None:
+        points = curve_points(found.curve, most=report.spec.max_nodes)
+        parts.append(curve_picture(points, found.decisions))
+    for section in sections:
+        parts += [_said(line) for line in section.lines]
+        if section.rows:
+            heads = "".join(f"<th>{escape(head.lower())}</th>" for head in CURVE_HEADS)
+            rows = "".join(
+                f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+                for row in section.rows
+            )
+            parts.append(f"<table><tr>{heads}</tr>{rows}</table>")
+    return parts
 
 
 def _change(report: JobReport, change: Change) -> str:

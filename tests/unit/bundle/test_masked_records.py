@@ -13,6 +13,20 @@ from elasticd.control.archive import archive_text
 from elasticd.control.report import job_report
 from elasticd.records import job as job_records
 from elasticd.records import late, reason
+from elasticd.records.autoscale import decision as autoscale_decision
+from elasticd.records.autoscale import policy as autoscale_policy
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import (
+    Behavior,
+    MetricKind,
+    Policy,
+    Rate,
+    RateUnit,
+    TargetMetric,
+    TargetRule,
+)
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.codec import decode, encode
 from elasticd.records.failure import Failure
@@ -28,6 +42,10 @@ from tests.unit.control.world_case import member, world
 KEYS = Keys("other")
 JOB = JobName("j")
 CANARY = "canary-7f3a9"
+METRIC = TargetMetric(
+    name="queue", query=f'q{{secret="{CANARY}"}}', target=1.0, kind=MetricKind.LOAD
+)
+BEHAVIOR = Behavior(rates=(Rate(amount=1.0, unit=RateUnit.NODES, period_s=15.0),))
 
 
 def items(**records: object) -> list[KeyValue]:
@@ -60,6 +78,12 @@ def everything(env: Mapping[str, str]) -> list[KeyValue]:
         generation=Generation(2), node=NodeId("a"), host="h", reason=Reason.WORKER_FAILED,
         culprit=failure, note=CANARY, unknown={"newer": [CANARY]},
     )  # fmt: skip
+    policy = Policy(uid="u", target=TargetRule(metrics=(METRIC,), up=BEHAVIOR), set_by=CANARY)
+    decision = Decision(
+        number=1, uid="u", rule=Rule.TAKE_BACK, outcome=Outcome.TAKEN_BACK, from_nodes=2,
+        to_nodes=1, why=f"it said {CANARY}", outcome_why=CANARY,
+    )  # fmt: skip
+    memory = Memory(uid="u", held="stale", held_detail=CANARY, sentences={"target": CANARY})
     return items(
         **{
             KEYS.spec(JOB): spec,
@@ -67,6 +91,10 @@ def everything(env: Mapping[str, str]) -> list[KeyValue]:
             KEYS.world(JOB): world(2, "a"),
             KEYS.member(JOB, NodeId("a")): member("a"),
             KEYS.incident(JOB, Generation(2), NodeId("a")): incident,
+            KEYS.policy(JOB): policy,
+            KEYS.autoscaler_memory(JOB): memory,
+            KEYS.curve(JOB): Curve(uid="u"),
+            KEYS.decision(JOB, 1): decision,
             KEYS.node(NodeId("a")): node,
         }
     )
@@ -94,7 +122,7 @@ def test_no_text_of_a_record_has_a_secret() -> None:
 
 WORDS = [
     str(word.value)
-    for module in (job_records, late, reason)
+    for module in (job_records, late, reason, autoscale_policy, autoscale_decision)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Enum)
     for word in kind
@@ -107,6 +135,10 @@ def test_a_secret_that_is_a_word_of_ours_leaves_records_readable(word: str) -> N
     report = job_report(masked(everything({"SECRET_MODE": word, "X": CANARY})), KEYS, JOB)
     assert report is not None
     assert (report.status.phase, report.changes[0].reason) == (Phase.FAILED, Reason.WORKER_FAILED)
+    sized = report.autoscaling
+    assert sized is not None and sized.policy is not None and sized.policy.target is not None
+    assert sized.memory is not None and sized.memory.held == "stale" and sized.trouble == ""
+    assert [each.outcome for each in sized.decisions] == [Outcome.TAKEN_BACK]
 
 
 def test_a_damaged_record_is_named_and_the_others_stay() -> None:

@@ -36,6 +36,16 @@ def test_what_changed_is_told_once() -> None:
     assert delta(BOARD, replace(BOARD, trouble="etcd is away"), "j") == {"trouble": "etcd is away"}
 
 
+def test_what_the_autoscaler_says_is_told_when_it_changes() -> None:
+    """A job that never had a policy is told nothing about it."""
+    assert "autoscale" not in delta(None, BOARD, "j")
+    said: Plain = {"summary": "autoscaler: held"}
+    after = replace(BOARD, pages={"j": replace(PAGE, autoscale=said)})
+    assert delta(BOARD, after, "j") == {"autoscale": said}
+    assert delta(None, after, "j")["autoscale"] == said
+    assert delta(after, after, "j") == {}
+
+
 def test_a_job_that_is_gone_is_said_once() -> None:
     """Somebody removed its records."""
     empty = replace(BOARD, pages={})

@@ -1,6 +1,7 @@
 """One frame of `elasticd top`, on wide and narrow terminals."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,3 +120,15 @@ def test_words_of_a_script_are_one_line() -> None:
     console.print(made)
     (line,) = [line for line in console.export_text().splitlines() if "ValueError" in line]
     assert "one two [2J" in line
+
+
+def test_each_job_with_a_policy_has_a_line_of_its_own() -> None:
+    """Its size, the wish, and why nothing is done; jobs without one have none."""
+    said: dict[str, object] = {
+        "summary": "autoscaler: held since 10:02:00 (stale): too old",
+        "held": "held since",
+    }
+    sized = replace(BOARD, pages={"digits": replace(PAGE, autoscale=said)})
+    lines = drawn(sized, 120)
+    assert "  digits: 2/3 nodes; autoscaler: held since 10:02:00 (stale): too old" in lines
+    assert not any("autoscaler" in line for line in drawn(BOARD, 120))
