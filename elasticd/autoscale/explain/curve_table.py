@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from elasticd.autoscale.curve.estimate import error_share, fit_s, is_fitted, measured_sizes, steps
 from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.records.autoscale.curve import Curve
 
@@ -20,14 +21,16 @@ class CurvePoint:
 
     nodes: int
     step_s: float
-    """Measured where it was; else by the fit."""
+    """Measured where it was; else by the fit, as far as the measured sizes bear it out."""
     fit_s: float = 0.0
-    """By the fit; 0: there is none."""
+    """By the fit alone; 0: there is none."""
     is_measured: bool = False
     spread_s: float = 0.0
     """Standard deviation of the windows' means."""
     windows: int = 0
     steps: float = 0.0
+    error_share: float = 0.0
+    """How far the step may be off, as a part of it (one standard deviation)."""
     is_refused: bool = False
     """A decision for this size was taken back."""
 
@@ -41,25 +44,25 @@ def curve_points(curve: Curve, *, most: int = 0) -> tuple[CurvePoint, ...]:
 
     They come in the order of their nodes; without a fit there are only those measured.
     """
-    measured = {size.nodes: size for size in curve.sizes}
-    has_fit = curve.a + curve.b + curve.c > 0.0
+    measured = {size.nodes: size for size in measured_sizes(curve)}
+    has_fit = is_fitted(curve)
     wanted = set(measured)
     if has_fit and measured:
         wanted |= set(range(1, min(POINTS_LIMIT, max(most, *measured)) + 1))
     points = []
-    for nodes in sorted(wanted):
-        size = measured.get(nodes)
-        fit_s = curve.a + curve.b / nodes + curve.c * (nodes - 1) if has_fit else 0.0
+    for step in steps(curve, sorted(wanted)):
+        size = measured.get(step.nodes)
         points.append(
             CurvePoint(
-                nodes=nodes,
-                step_s=size.step_s if size is not None else fit_s,
-                fit_s=fit_s,
-                is_measured=size is not None,
+                nodes=step.nodes,
+                step_s=step.seconds,
+                fit_s=fit_s(curve, step.nodes) if has_fit else 0.0,
+                is_measured=step.is_measured,
                 spread_s=size.spread_s if size is not None else 0.0,
                 windows=size.windows if size is not None else 0,
                 steps=size.steps if size is not None else 0.0,
-                is_refused=nodes in curve.refused,
+                error_share=error_share(curve, step.nodes),
+                is_refused=step.nodes in curve.refused,
             )
         )
     return tuple(points)
@@ -91,7 +94,7 @@ def fit_sentence(curve: Curve) -> str:
     if not curve.sizes:
         return "no size has been measured yet"
     sizes = counted(len(curve.sizes), "size")
-    if curve.a + curve.b + curve.c > 0.0:
+    if is_fitted(curve):
         text = (
             f"fit of {sizes}: t(n) = {span(curve.a)} + {span(curve.b)}/n + {span(curve.c)} x (n-1)"
         )

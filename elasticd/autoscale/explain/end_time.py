@@ -1,6 +1,5 @@
 """When a job will have made its steps, by the curve, and how sure that is. Pure."""
 
-import math
 from dataclasses import dataclass
 
 from elasticd.autoscale.explain.curve_table import curve_points
@@ -21,7 +20,7 @@ class EndTime:
     left_s: float
     """0: all steps are made."""
     error_s: float
-    """One standard deviation; infinite: a single window says nothing about it, nor does a fit."""
+    """One standard deviation."""
     is_measured: bool
     """Else by the fit."""
 
@@ -49,13 +48,12 @@ def end_time(report: JobReport) -> EndTime | None:
     point = points.get(nodes)
     if point is None or point.step_s <= 0.0:
         return None
-    share = point.spread_s / point.step_s if point.is_measured and point.windows > 1 else math.inf
     left_s = left * point.step_s
     return EndTime(
         nodes=nodes,
         steps_left=left,
         left_s=left_s,
-        error_s=left_s * share if left else 0.0,
+        error_s=left_s * point.error_share,
         is_measured=point.is_measured,
     )
 
@@ -72,12 +70,10 @@ def end_sentence(report: JobReport, now_unix_s: float) -> str:
     if not found.steps_left:
         return f"all {steps_wanted(policy)} steps are made"
     at_unix_s = now_unix_s + found.left_s
-    error = f" ± {span(found.error_s)}" if math.isfinite(found.error_s) else ""
     how = "measured" if found.is_measured else "by the fit"
-    if not error:
-        how += ", error not known"
     text = (
-        f"the last {found.steps_left} steps end at {clock(at_unix_s, has_day=True)}{error}, in "
+        f"the last {found.steps_left} steps end at {clock(at_unix_s, has_day=True)} "
+        f"± {span(found.error_s)}, in "
         f"{span(found.left_s)} on {found.nodes} nodes ({how})"
     )
     if policy is not None and policy.deadline is not None:

@@ -1,6 +1,5 @@
 """All that is known of a job's autoscaling, as lines for people and as plain values. Pure."""
 
-import math
 from dataclasses import dataclass
 
 from elasticd.autoscale.explain.curve_table import curve_points, curve_rows, fit_sentence
@@ -123,7 +122,7 @@ def explain_plain(report: JobReport, *, last: int, now_unix_s: float) -> dict[st
         plain["end"] = {
             "at_unix_s": round(now_unix_s + end.left_s, 1),
             "left_s": round(end.left_s, 1),
-            "error_s": round(end.error_s, 1) if math.isfinite(end.error_s) else None,
+            "error_s": round(end.error_s, 1),
             "steps_left": end.steps_left,
             "is_measured": end.is_measured,
         }
