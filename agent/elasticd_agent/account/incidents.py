@@ -4,10 +4,11 @@ In restart mode a change is told of when all workers run. Where the script says 
 way of the slowest worker to its first step follows, and the same record is written once more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from elasticd.goodput.cause import TimeCause
 from elasticd.records.incident import Incident
 from elasticd.rendezvous.effect import WriteIncident
 from elasticd_agent.account.incident_file import IncidentFile
@@ -28,11 +29,14 @@ class Incidents:
         self.file = IncidentFile(folder)
         self._last: Incident | None = None
         """Told of, and without a step."""
+        self._cost: Mapping[TimeCause, float] = {}
+        """What that change cost so far: it is rounded once, after the sum, so that it never shows
+        more than the job's whole account does."""
 
     def tell(self, incident: Incident) -> None:
         """Write it down, to etcd and to the job's folder."""
-        spent_s = plain(self._account.change_s(incident.generation))
-        incident = replace(incident, spent_s=spent_s)
+        self._cost = self._account.change_s(incident.generation)
+        incident = replace(incident, spent_s=plain(self._cost))
         self._last = incident if incident.step is None else None
         self._write(incident)
 
@@ -45,13 +49,13 @@ class Incidents:
         if incident is None or incident.generation != self._account.generations.newest:
             return None
         phases_s = {**incident.phases_s, "step": round(self._account.way_s, 4)}
-        spent_s = dict(incident.spent_s)
-        for cause, seconds in plain(self._account.change_s(incident.generation)).items():
-            spent_s[cause] = round(spent_s.get(cause, 0.0) + seconds, 2)
+        spent_s = dict(self._cost)
+        for cause, seconds in self._account.change_s(incident.generation).items():
+            spent_s[cause] = spent_s.get(cause, 0.0) + seconds
         incident = replace(
             incident,
             phases_s=phases_s,
-            spent_s=spent_s,
+            spent_s=plain(spent_s),
             step=self._account.first_step,
             lost_steps=self._account.repeated_steps,
         )
