@@ -202,7 +202,8 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
             if not state.is_fenced or state.stage is Stage.VOID:
                 return state
             # Nobody promised that the watches saw everything meanwhile: read once more.
-            state = replace(state, is_fenced=False, reread_at_s=now_s)
+            # Nor could others be heard: their time begins anew.
+            state = replace(state, is_fenced=False, reread_at_s=now_s, unheard_s=None)
             return look(state, Reason.NODE_LOST, now_s=now_s)
         case ev.LeaseUncertain():
             return replace(state, is_fenced=True)

@@ -9,13 +9,14 @@ standing world goes on meanwhile.
 from collections.abc import Sequence
 
 from elasticd.records.ids import NodeId, Slot
+from elasticd.records.member import SlotOffer
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
 from elasticd.rendezvous.change import Change, offers_in, offers_of
 from elasticd.rendezvous.condition import is_dead, is_useless
 from elasticd.rendezvous.state import JobState, SeenMember
 
-__all__ = ["awaited", "givers", "new_slots", "unheard"]
+__all__ = ["awaited", "givers", "new_slots", "unheard", "unheard_until_s"]
 
 
 def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tuple[SeenMember, ...]:
@@ -58,17 +59,30 @@ def unheard(
 
     The first world names processes that are being started. Where etcd is slow for their agent, its
     record says so long after they train; those who were chosen would begin from nothing. Nobody
-    waits longer than a world may take to form: such a process may also never come up.
+    waits longer than `unheard_until_s`: such a process may also never come up.
     """
-    world, deadline_s = state.world, state.formation_deadline_s
-    if world is None or not state.is_in_process or deadline_s is None or now_s >= deadline_s:
+    world = state.world
+    if world is None or not state.is_in_process or now_s >= unheard_until_s(state, now_s):
         return ()
-    if any(offer.has_state for s in chosen for offer in offers_in(state, change, s.member)):
+    has_state = any(o.has_state for s in chosen for o in offers_in(state, change, s.member))
+    if has_state and not change.is_orderly:
         return ()
     lost = change.culprit
     if lost is not None and lost.generation == world.generation and not lost.step:
         return ()  # One that never made a step: nor did the others.
     return tuple(node.node for node in world.nodes if _is_unheard(state, node))
+
+
+def unheard_until_s(state: JobState, now_s: float) -> float:
+    """Return how long to wait for the records of processes that may have the state.
+
+    As long as the world may take to form, and as long again from when their word is missed: until
+    then etcd may have been slow for their agents, or for ours.
+    """
+    if state.formation_deadline_s is None:
+        return now_s
+    since_s = state.unheard_s if state.unheard_s is not None else now_s
+    return max(state.formation_deadline_s, since_s + state.spec.formation_timeout_s)
 
 
 def _is_unheard(state: JobState, node: WorldNode) -> bool:
@@ -78,9 +92,16 @@ def _is_unheard(state: JobState, node: WorldNode) -> bool:
     member = seen.member
     if is_dead(state, node.incarnation) or is_useless(member) or member.leaving is not None:
         return False
-    named = {(worker.slot, worker.nonce) for worker in node.workers}
-    silent = (o for o in member.slots if not (o.is_prepared or o.is_finished))
-    return any((offer.slot, offer.nonce) in named for offer in silent)
+    offers = {offer.slot: offer for offer in member.slots}
+    named = [worker for worker in node.workers if worker.slot not in member.given_up]
+    return any(_is_older(offers.get(worker.slot), worker) for worker in named)
+
+
+def _is_older(offer: SlotOffer | None, worker: WorldWorker) -> bool:
+    """The record is of a time before the named process could train."""
+    if offer is None or offer.nonce < worker.nonce:
+        return True
+    return offer.nonce == worker.nonce and not (offer.is_prepared or offer.is_finished)
 
 
 def new_slots(

@@ -156,6 +156,7 @@ def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
         is_oldest_asked=False,
         formed_s=None,
         is_formation_late=False,
+        unheard_s=None,
         formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s + due_s,
         lost_races=0,
         alike_until_s=None,
@@ -281,6 +282,9 @@ def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | Non
         absent = [n for n in state.gone_s if n not in asked and world.node(n) is not None]
         named = (node for name in asked if (node := world.node(name)) is not None)
         absent += [node.node for node in named if not _is_here(state, node)]
+        # Where all of the world's are gone the oldest propose: one of them may be gone as well.
+        if any(n in asked and n not in state.members for n in state.oldest or ()):
+            state = replace(state, oldest=None, is_oldest_asked=False)
     state = replace(
         state,
         arrived=sum(_arrival(state, seen) for seen in state.members.values()),

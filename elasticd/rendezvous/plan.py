@@ -19,7 +19,7 @@ from elasticd.rendezvous.change import (
 )
 from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless, may_come_back
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
-from elasticd.rendezvous.handover import awaited, givers, new_slots, unheard
+from elasticd.rendezvous.handover import awaited, givers, new_slots, unheard, unheard_until_s
 from elasticd.rendezvous.ranks import order_nodes, with_ranks
 from elasticd.rendezvous.state import JobState, SeenMember
 
@@ -58,6 +58,8 @@ class Wait:
     until_s: float | None = None
     """Look again then; None: only a new fact can change it."""
     is_below_min: bool = False
+    is_for_state: bool = False
+    """Records are missed that may tell of the state."""
     is_in_vain: bool = False
     """Too few nodes are left that can start workers, and no others will come."""
 
@@ -82,7 +84,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     silent = unheard(state, change, chosen, now_s)
     if silent:
         message = f"node {names(silent)} to tell whether it has the state"
-        return Wait(message=message, until_s=state.formation_deadline_s)
+        return Wait(message=message, until_s=unheard_until_s(state, now_s), is_for_state=True)
     if change.reason is Reason.JOINED and not state.is_world_ended:
         early = _too_early_to_join(state, chosen, held, now_s)
         if early is not None:

@@ -162,6 +162,8 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
             return replace(state, plan_at_s=wait_s), ()
     planned = plan_world(view, change, now_s=now_s)
     if isinstance(planned, Wait):
+        if planned.is_for_state and state.unheard_s is None:
+            state = replace(state, unheard_s=now_s)
         return _say_wait(state, change, planned, now_s)
     is_changed = is_news(own, state.member_sent)
     effect = ProposeWorld(

@@ -208,6 +208,8 @@ class JobState:
     formed_s: float | None = None
     formation_deadline_s: float | None = None
     is_formation_late: bool = False
+    unheard_s: float | None = None
+    """Since when the next world waits for records that may tell of the state."""
     join_at_s: float | None = None
     """When to look whether others can be taken in, or anything else has changed."""
     plan_at_s: float | None = None

@@ -46,6 +46,12 @@ SEEDS = {
     30003630: "processes that a smaller world had left out were waited for when all had finished",
     50009897: "a proposer that was started anew took those for new who had trained",
     70010378: "a node began from nothing: the other's record did not say yet that it trains",
+    80009637: "a planned change took a node that trained for one that only starts",
+    80020664: "a record of before the process was replaced hid that the process trains",
+    80023756: "as 80020664, with a pool that is started anew",
+    80024452: "as 80009637, after a node was left out",
+    80027671: "the time to be heard ran out while etcd was away",
+    100000171: "the time to be heard ran out before anybody was missed",
     20442: "a drain below min, at the end, made all nodes begin from nothing",
 }
 

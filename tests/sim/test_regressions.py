@@ -23,6 +23,7 @@ SEEDS = {
     107448: "a node whose record was gone never wrote it again",
     9900468: "of two lives of a node that were both found dead the agents knew one, in turn",
     9903870: "three that were found dead and came back waited for each other to propose",
+    90031553: "one of the oldest members was gone, and the others waited for it to propose",
     1069: "a dead agent among the oldest members made an outsider change its watches without end",
 }
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import pytest
-
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import Limits
@@ -493,42 +491,6 @@ def _called_new(*members: Member) -> list[tuple[Slot, ...]]:
     found = plan_world(told.state, lost, now_s=told.now_s)
     assert isinstance(found, World)
     return [node.new_slots for node in found.nodes]
-
-
-def test_nobody_begins_anew_while_a_node_of_the_world_has_not_told_of_its_process() -> None:
-    """etcd is slow for node-1: its record says that the process starts, and it trains."""
-    found = _after_the_kill(trainer(1, (0, 1, "")), step=1)
-    assert isinstance(found, Wait) and "node node-1 to tell" in found.message
-    assert found.until_s is not None and not found.is_below_min
-
-
-@pytest.mark.parametrize(
-    ("other", "step"),
-    [
-        pytest.param(trainer(1, (0, 1, "")), 0, id="none has made a step"),
-        pytest.param(trainer(1, (0, 2, "")), 1, id="another process, which starts"),
-        pytest.param(trainer(1, (0, 1, ""), leaving=Reason.DRAINED), 1, id="it leaves"),
-    ],
-)
-def test_what_has_no_state_is_not_waited_for(other: Member, step: int) -> None:
-    """Nothing of it would be waited for but its imports."""
-    found = _after_the_kill(other, step=step)
-    assert isinstance(found, World) and [node.node for node in found.nodes] == ["node-0"]
-
-
-def test_node_that_never_tells_is_waited_for_as_long_as_a_world_may_take() -> None:
-    """Its process may hang in its imports."""
-    assert isinstance(_after_the_kill(trainer(1, (0, 1, "")), step=1, after_s=1e4), World)
-
-
-def _after_the_kill(other: Member, *, step: int, after_s: float = 0.0) -> World | Wait:
-    """The first world trained; node-0's process was killed, and its next one is ready."""
-    told = training(1)
-    told.state = replace(told.state, formed_s=None)
-    lost = dataclasses.replace(failure(0), step=step)
-    told.members(trainer(0, (0, 2, "p"), failure=lost), other)
-    change = Change(reason=Reason.WORKER_KILLED, culprit=lost)
-    return plan_world(told.state, change, now_s=told.now_s + after_s)
 
 
 def test_members_are_read_once_more_before_the_newcomers_are_passed_over() -> None:

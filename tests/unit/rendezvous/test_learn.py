@@ -158,6 +158,20 @@ def test_when_all_proposers_are_gone_the_oldest_members_are_asked_for() -> None:
     assert isinstance(observe, fx.Observe) and observe.nodes is None
 
 
+def test_when_one_of_the_oldest_is_gone_too_they_are_asked_for_anew() -> None:
+    """Else the job waits for it to propose, for ever."""
+    told = Told(5)
+    told.standby()
+    told.status(running(1))
+    told.world(world(1, 0, 1, 2))
+    told.tell(ev.MembersListed(revision=900, members=(), watched=(name(0), name(1), name(2))))
+    assert told.count(fx.FindOldest) == 1
+    told.tell(ev.OldestFound(nodes=(name(3), name(4))))
+    row = ((member(4), 4, 4),)
+    told.tell(ev.MembersListed(revision=901, members=row, watched=(name(3), name(4))))
+    assert told.count(fx.FindOldest) == 1
+
+
 def test_node_that_misses_its_own_record_settles() -> None:
     """It once changed its watches on every list, without end."""
     told = Told(0)

@@ -32,9 +32,7 @@ def test_cost_that_is_told_of_twice_is_rounded_once(tmp_path: Path) -> None:
     account = Account(0.417, 0.426)
     incidents = Incidents(account, tmp_path, written.append)  # type: ignore[arg-type]
     incidents.tell(
-        Incident(
-            generation=Generation(2), node=NodeId("a"), host="h", reason=Reason.WORKER_KILLED
-        )
+        Incident(generation=Generation(2), node=NodeId("a"), host="h", reason=Reason.WORKER_KILLED)
     )
     assert incidents.tell_way() is not None
     assert [dict(each.incident.spent_s) for each in written] == [
