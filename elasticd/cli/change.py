@@ -39,6 +39,7 @@ __all__ = [
     "scale_job",
     "stop",
     "undrain_node",
+    "unpin_job",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,14 +95,47 @@ class Said:
             self.echo(dry + sentence)
 
 
+AUTO = 0
+"""What stands for `auto` among numbers of nodes."""
+
+
+def _number_or_auto(text: str) -> int:
+    if text == "auto":
+        return AUTO
+    try:
+        return at_least(1)(text)
+    except click.BadParameter as exc:
+        raise click.BadParameter(f"{exc.message}, or `auto`") from exc
+
+
 @click.command()
 @click.argument("job")
-@click.argument("nodes", type=at_least(1))
+@click.argument("nodes", metavar="N|auto", type=_number_or_auto)
 @change_options
 def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) -> int:
-    """Wish for this many nodes, within what the job was submitted with."""
-    scale_job(job, nodes, Said(is_dry_run=is_dry_run, is_json=is_json), values)
+    """Wish for this many nodes, within what the job was submitted with.
+
+    `auto` takes that wish back: the size is up to the autoscaler then, where the job has a policy,
+    and else as large as it may be.
+    """
+    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    if nodes == AUTO:
+        unpin_job(job, said, values)
+    else:
+        scale_job(job, nodes, said, values)
     return 0
+
+
+def unpin_job(job: str, said: Said, values: Values) -> None:
+    """Take the wish for a size back, and say what is wanted then."""
+    with job_source(values, job) as (source, name):
+        _check_live(source, job)
+        nodes = jobs.unpin(source.store, source.keys, name, is_dry_run=said.is_dry_run)
+    said(
+        f"job {job} is not scaled by a person any more: {words.counted(nodes, 'node')} wanted",
+        job=job,
+        nodes=nodes,
+    )
 
 
 def scale_job(job: str, nodes: int, said: Said, values: Values) -> None:

@@ -16,7 +16,7 @@ from elasticd.control.same_job import check_same
 from elasticd.errors import CallError, NotFound, Refused, Unavailable
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, NodeId
-from elasticd.records.job import Active, EndedJob, JobSpec, JobStatus, Want
+from elasticd.records.job import Active, EndedJob, JobSpec, JobStatus, Want, target_nodes
 from elasticd.records.keys import Keys
 from elasticd.records.member import Drain, Node
 from elasticd.records.reason import Phase, Reason
@@ -32,6 +32,7 @@ __all__ = [
     "submit",
     "submit_or_join",
     "undrain",
+    "unpin",
     "wait_left",
 ]
 
@@ -141,8 +142,36 @@ def scale(
             f"{job!r} was submitted: choose a number of nodes between them."
         )
     if not is_dry_run:
-        _wish(store, keys, job, lambda want: replace(want, nodes=nodes, why="elasticd scale"))
+        at_unix_s = round(time.time(), 3)
+        _wish(
+            store,
+            keys,
+            job,
+            lambda want: replace(want, nodes=nodes, why="elasticd scale", since_unix_s=at_unix_s),
+        )
     return spec
+
+
+def unpin(store: Store, keys: Keys, job: JobName, *, is_dry_run: bool = False) -> int:
+    """Take the user's wish for a size back; return the number of nodes that is wanted then.
+
+    Raises:
+        NotFound: no such job, or it is over, or no user wishes for a size.
+    """
+    spec = _running(store, keys, job)
+    wants = {
+        want.writer: want
+        for want in (decode(Want, item.value) for item in store.list(keys.wants(job)).items)
+    }
+    mine = wants.get(USER)
+    if mine is None or mine.nodes is None:
+        raise NotFound(
+            f"Nobody has scaled job {job!r} to a size: there is nothing to take back, "
+            f"`elasticd status {job}` shows its size."
+        )
+    if not is_dry_run:
+        _wish(store, keys, job, lambda want: replace(want, nodes=None, why="", since_unix_s=0.0))
+    return target_nodes(spec, {**wants, USER: replace(mine, nodes=None)})
 
 
 def stop(

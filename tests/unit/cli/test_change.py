@@ -92,6 +92,24 @@ def test_programs_get_one_object_a_line(
     assert decode(Want, want.value).is_stop
 
 
+def test_scale_auto_takes_the_wish_back(
+    store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And says what is wanted then; a word that is neither a number nor `auto` is refused."""
+    put(store, KEYS.member(JOB, node("a").node), member("a"))
+    assert main(["scale", JOB, "1"]) == 0
+    assert main(["scale", JOB, "auto", "--dry-run"]) == 0
+    assert main(["scale", JOB, "auto"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == (
+        f"job {JOB} is not scaled by a person any more: 1 node wanted"
+    )
+    (want,) = store.list(KEYS.wants(JOB)).items
+    assert decode(Want, want.value).nodes is None
+    assert main(["scale", JOB, "auto"]) == 2
+    assert main(["scale", JOB, "many"]) == 2
+    assert "or `auto`" in capfd.readouterr().err
+
+
 def test_stop_waits_for_the_end_of_all_jobs(
     store: MemoryStore, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,6 +173,22 @@ def test_scaling_writes_the_users_wish_within_the_range(store: MemoryStore) -> N
         jobs.scale(store, KEYS, JOB, 5)
 
 
+def test_a_users_wish_for_a_size_can_be_taken_back(store: MemoryStore) -> None:
+    """The next one's counts then; a wish that the job ends stays."""
+    jobs.submit(store, KEYS, SPEC)
+    join(store)
+    with pytest.raises(NotFound, match="nothing to take back"):
+        jobs.unpin(store, KEYS, JOB)
+    jobs.scale(store, KEYS, JOB, 3)
+    assert want(store).since_unix_s > 0.0
+    assert jobs.unpin(store, KEYS, JOB, is_dry_run=True) == SPEC.max_nodes
+    assert want(store).nodes == 3
+    put(store, KEYS.want(JOB, "autoscaler"), Want(writer="autoscaler", nodes=2))
+    jobs.stop(store, KEYS, JOB, why="enough")
+    assert jobs.unpin(store, KEYS, JOB) == 2
+    assert (want(store).nodes, want(store).is_stop) == (None, True)
+
+
 def test_stop_of_a_job_that_nobody_serves_ends_it_at_once(store: MemoryStore) -> None:
     """There is no agent that could read the wish; the name is free again."""
     jobs.submit(store, KEYS, SPEC)
