@@ -35,7 +35,7 @@ COMMANDS = {
     ),
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),
     "attach": ("elasticd.cli.jobs.attach:attach", "Follow a job that runs already."),
-    "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes; or leave that to others."),
+    "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),
     "autoscale": (
         "elasticd.cli.autoscale.group:autoscale",
         "Size jobs by their policies, and tell why.",

@@ -1,0 +1,142 @@
+"""The thread of an autoscaler: when it evaluates, and how it ends."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from elasticd.autoscale.loop import daemon as module
+from elasticd.autoscale.loop.daemon import Daemon
+from elasticd.autoscale.loop.election import Term
+from elasticd.records.keys import Keys
+from elasticd.store.memory import MemoryStore
+from elasticd.telemetry import log
+from tests.fixtures.store import wait_until
+
+KEYS = Keys()
+
+
+class Counting:
+    """An evaluation that counts."""
+
+    def __init__(self, act: Callable[[], None] = lambda: None) -> None:
+        self.terms: list[Term] = []
+        self.evaluations = 0
+        self.closed = 0
+        self.act = act
+
+    def begin(self, term: Term) -> "Counting":
+        self.terms.append(term)
+        return self
+
+    def evaluate(self) -> None:
+        self.evaluations += 1
+        self.act()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@contextmanager
+def running(store: MemoryStore, counting: Counting, period_s: float = 0.01) -> Iterator[Daemon]:
+    daemon = Daemon(store, KEYS, counting.begin, period_s=period_s)
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+        thread.join(20.0)
+        assert not thread.is_alive()
+
+
+def reads(store: MemoryStore) -> None:
+    store.get(KEYS.root)
+
+
+def waits(event: threading.Event) -> None:
+    event.wait(20.0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+
+
+def test_the_leader_evaluates_and_the_other_takes_over_at_once() -> None:
+    """Nobody evaluates who stands by; whoever ends gives the election back."""
+    store = MemoryStore()
+    first, second = Counting(), Counting()
+    with running(store, first):
+        wait_until(lambda: first.evaluations > 2)
+        with running(store, second):
+            before = first.evaluations
+            wait_until(lambda: first.evaluations > before + 2)
+            assert (second.evaluations, second.terms) == (0, [])
+        assert second.closed == 0
+    assert first.closed == 1 and store.get(KEYS.autoscaler_election) is None
+    with running(store, second) as daemon:
+        wait_until(lambda: second.evaluations > 0)
+        assert daemon.leads
+    assert not daemon.leads
+
+
+def test_a_term_that_is_over_is_closed_before_the_next_one() -> None:
+    """What was measured in it is not mixed with what the leader in between did."""
+    store = MemoryStore()
+    counting = Counting()
+    with running(store, counting):
+        wait_until(lambda: counting.evaluations > 0)
+        store.expire(counting.terms[0].lease.id)
+        wait_until(lambda: len(counting.terms) == 2)
+        assert counting.closed == 1
+
+
+def test_an_etcd_that_is_away_is_told_of_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """And that it is back; meanwhile nothing is evaluated with success."""
+    store = MemoryStore()
+    counting = Counting(lambda: reads(store))
+    log.configure(is_json=True)
+    with running(store, counting):
+        wait_until(lambda: counting.evaluations > 0)
+        store.go_away()
+        before = counting.evaluations
+        wait_until(lambda: counting.evaluations > before + 5)
+        store.come_back()
+        said: list[str] = []
+
+        def is_told() -> bool:
+            said.append(capfd.readouterr().err)
+            return "etcd.back" in "".join(said)
+
+        wait_until(is_told)
+    told = "".join(said)
+    assert told.count("etcd.lost") == 1 and told.count("etcd.back") == 1
+
+
+def test_a_daemon_that_begins_without_etcd_waits_for_it() -> None:
+    """It does not end: whoever started it would have to start it again and again."""
+    store = MemoryStore()
+    store.go_away()
+    counting = Counting()
+    with running(store, counting):
+        assert counting.evaluations == 0
+        store.come_back()
+        wait_until(lambda: counting.evaluations > 0)
+
+
+def test_a_leader_that_hangs_lets_its_lease_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stands by leads then, although this process lives on."""
+    monkeypatch.setattr(module, "HUNG_LEAST_S", 0.05)
+    store = MemoryStore()
+    is_going = threading.Event()
+    hanging = Counting(lambda: waits(is_going))
+    with running(store, hanging, period_s=0.01):
+        wait_until(lambda: hanging.evaluations == 1)
+        renews = next(iter(store._grants.values())).may_renew
+        wait_until(lambda: not renews())
+        is_going.set()
+        wait_until(renews)
