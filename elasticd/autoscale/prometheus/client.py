@@ -1,0 +1,157 @@
+"""The client of all jobs: readings for the loop, a check for `set`, a past for `simulate`."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticd.autoscale.prometheus.answer import Answer, Failure, number
+from elasticd.autoscale.prometheus.credentials import Credentials
+from elasticd.autoscale.prometheus.evaluation import WORKERS, Evaluation, Known
+from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
+from elasticd.autoscale.prometheus.reading import reading
+from elasticd.autoscale.prometheus.session import Call, Session
+from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.source import Query
+from elasticd.errors import CallError, EnvironmentProblem, Unavailable
+from elasticd.records.autoscale.held import Held
+
+__all__ = ["Point", "PrometheusClient"]
+
+RANGE = "/api/v1/query_range"
+RANGE_LIMIT_BYTES = 16 << 20
+POINTS_LIMIT = 11_000
+"""Of one series in a range: Prometheus' own limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One value of the past."""
+
+    ago_s: float
+    """Before now, by Prometheus' clock."""
+    value: float
+
+
+class PrometheusClient:
+    """One Prometheus; `read`, `check` and `past` are called by one thread at a time."""
+
+    def __init__(self, settings: PrometheusSettings) -> None:
+        """Read all files that are named; connect to nobody yet.
+
+        Raises:
+            CallError: the settings make no sense.
+            EnvironmentProblem: a file is missing, or is not what it should be.
+        """
+        self._timeout_s = settings.timeout_s
+        self._endpoint = endpoint(settings)
+        self._credentials = Credentials(settings, self._endpoint)
+        self._session = Session(self._endpoint, self._credentials.current(), WORKERS)
+        self._known, self._clock = Known(), Clock()
+
+    @property
+    def url(self) -> str:
+        """Its address, which holds no secret."""
+        return self._endpoint.url
+
+    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
+        """Ask for all of them and for how fresh they are, within the time limit of the settings."""
+        ages = {each: age_queries(each.text, each.max_age_s) for each in queries}
+        texts = [each.text for each in queries] + [text for of in ages.values() for text in of]
+        self._known.forget_but(texts)
+        found = self._answers(texts)
+        back_s = self._clock.back_s(_clock_s(found))
+        readings = {}
+        for query, asked in ages.items():
+            # What names no series, as hour(), is never old.
+            age = age_s(found[text] for text in asked) if asked else 0.0
+            readings[query] = reading(
+                found[query.text], age, max_age_s=query.max_age_s, back_s=back_s
+            )
+        return readings
+
+    def check(self, query: Query) -> Reading:
+        """Return what the query says now, also where that is nothing yet.
+
+        Raises:
+            CallError: Prometheus refuses it, or it can never be one number; with Prometheus' words.
+            Unavailable: Prometheus does not answer.
+        """
+        answer = self._answers([query.text])[query.text]
+        if isinstance(answer, Failure):
+            if answer.why is Held.REFUSED:
+                raise CallError(f"{query.name}: {query.text} is refused. {answer.detail}")
+            if answer.why is Held.UNREACHABLE:
+                raise Unavailable(f"{query.name} cannot be checked. {answer.detail}")
+        elif answer.kind not in ("vector", "scalar"):
+            raise CallError(
+                f"{query.name}: {query.text} is a {answer.kind}, not one number: use an "
+                "expression of one value, as sum(rate(...))."
+            )
+        return self.read([query])[query]
+
+    def past(self, text: str, seconds: float, step_s: float) -> tuple[Point, ...]:
+        """Return the finite values of a query over the last so many seconds, oldest first.
+
+        Args:
+            text: PromQL of one series.
+            seconds: how far back; above 0.
+            step_s: between two points; above 0.
+
+        Raises:
+            CallError: Prometheus refuses it, it has several series, or too many points.
+            Unavailable: Prometheus does not answer.
+        """
+        if not 0 < seconds / step_s <= POINTS_LIMIT:
+            raise CallError(
+                f"{seconds:g} s in steps of {step_s:g} s are more points than one may ask."
+            )
+        now = self._answers(["time()"])["time()"]
+        now_s = now.clock_s if isinstance(now, Answer) else None
+        if isinstance(now, Failure) or now_s is None:
+            raise Unavailable(
+                now.detail if isinstance(now, Failure) else f"{self.url} has no time."
+            )
+        fields = {
+            "query": text,
+            "start": f"{now_s - seconds:.3f}",
+            "end": f"{now_s:.3f}",
+            "step": f"{step_s:.3f}",
+        }
+        call = Call(time.monotonic() + self._timeout_s)
+        answer = self._session.ask(RANGE, fields, call, RANGE_LIMIT_BYTES)
+        if isinstance(answer, Failure):
+            is_away = answer.why is Held.UNREACHABLE
+            raise (Unavailable if is_away else CallError)(f"{text}: {answer.detail}")
+        if len({tuple(sorted(sample.labels.items())) for sample in answer.samples}) > 1:
+            raise CallError(f"{text} has several series: make one of them, as by sum() or max().")
+        points = ((sample.at_s, number(sample.text)) for sample in answer.samples)
+        return tuple(
+            Point(ago_s=max(0.0, now_s - at_s), value=value)
+            for at_s, value in points
+            if value is not None and abs(value) < float("inf")
+        )
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _answers(self, texts: Sequence[str]) -> dict[str, Answer | Failure]:
+        if not texts:
+            return {}
+        deadline_s = time.monotonic() + self._timeout_s
+        try:
+            shown = self._credentials.current()
+        except EnvironmentProblem as exc:
+            return dict.fromkeys(texts, Failure(why=Held.UNREACHABLE, detail=str(exc)))
+        if shown is not self._session.shown:
+            self._session.close()
+            self._session = Session(self._endpoint, shown, WORKERS)
+        return Evaluation(self._session, self._known, deadline_s).answers(texts)
+
+
+def _clock_s(found: Mapping[str, Answer | Failure]) -> float | None:
+    """Return Prometheus' time as the first of these answers has it; the others are as good."""
+    for answer in found.values():
+        if isinstance(answer, Answer) and answer.clock_s:
+            return answer.clock_s
+    return None

@@ -1,0 +1,137 @@
+"""The token, the password and the certificates, as they stand in their files now.
+
+They rotate while the autoscaler runs, so the files are looked at before each evaluation and read
+again when one of them changed. What was in them stays in here and in the header: no error quotes
+it.
+"""
+
+import base64
+import os
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticd.autoscale.prometheus.settings import Endpoint, PrometheusSettings
+from elasticd.errors import EnvironmentProblem
+
+__all__ = ["Credentials", "Shown"]
+
+FILE_LIMIT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a request shows of us."""
+
+    authorization: str = field(default="", repr=False)
+    """The header; empty: none."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What no sentence may hold, also where others say it back to us."""
+    context: ssl.SSLContext | None = None
+
+
+class Credentials:
+    """Reads the files of one endpoint; used by one thread."""
+
+    def __init__(self, settings: PrometheusSettings, endpoint: Endpoint) -> None:
+        """Read nothing yet."""
+        self._settings, self._endpoint = settings, endpoint
+        given = (
+            settings.bearer_token_file,
+            settings.password_file,
+            settings.ca_file,
+            settings.cert_file,
+            settings.key_file,
+        )
+        self._files = tuple(name for name in given if name)
+        self._read_as: tuple[tuple[int, ...], ...] | None = None
+        self._shown = Shown()
+
+    def current(self) -> Shown:
+        """Return what holds now: the same object as long as no file has changed.
+
+        Raises:
+            EnvironmentProblem: a file is missing, or cannot be what it should be.
+        """
+        are = tuple(_identity(name) for name in self._files)
+        if self._read_as != are:
+            self._shown = self._read()
+            self._read_as = are
+        return self._shown
+
+    def _read(self) -> Shown:
+        given, authorization = self._settings, ""
+        secrets: tuple[str, ...] = ()
+        if given.bearer_token_file:
+            token = _line(given.bearer_token_file, "bearer token")
+            authorization, secrets = f"Bearer {token}", (token,)
+        elif given.password_file:
+            password = _line(given.password_file, "password")
+            pair = base64.b64encode(f"{given.username}:{password}".encode()).decode()
+            authorization, secrets = f"Basic {pair}", (pair, password)
+        context = self._context() if self._endpoint.is_tls else None
+        return Shown(authorization=authorization, secrets=secrets, context=context)
+
+    def _context(self) -> ssl.SSLContext:
+        given = self._settings
+        try:
+            context = ssl.create_default_context(cafile=given.ca_file or None)
+        except (OSError, ValueError) as exc:
+            raise EnvironmentProblem(
+                f"{given.ca_file} is no file of certificates that could be read "
+                f"({_why(exc)}): name the CA of Prometheus as PEM."
+            ) from exc
+        if given.cert_file:
+            try:
+                # A password would be asked for on the terminal: a daemon has none.
+                context.load_cert_chain(given.cert_file, given.key_file, password=_no_password)
+            except (OSError, ValueError) as exc:
+                raise EnvironmentProblem(
+                    f"{given.cert_file} with {given.key_file} is no certificate with its key "
+                    f"({_why(exc)}): give both as PEM, the key without a password."
+                ) from exc
+        return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
+
+
+def _identity(name: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(name)
+    except OSError as exc:
+        raise EnvironmentProblem(
+            f"{name} cannot be read ({exc.strerror}): it is what Prometheus is to be shown."
+        ) from exc
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _line(name: str, what: str) -> str:
+    """Return the one line of a file; nothing of it stands in any error."""
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(FILE_LIMIT_BYTES + 1)
+    except OSError as exc:
+        raise EnvironmentProblem(f"{name} cannot be read ({exc.strerror}).") from exc
+    line = content.strip()
+    is_text = all(0x20 <= byte != 0x7F for byte in line)
+    if what == "bearer token":
+        is_text = is_text and line.isascii() and b" " not in line
+    if not line or not is_text or len(content) > FILE_LIMIT_BYTES or not _is_utf8(line):
+        raise EnvironmentProblem(f"{name} is no file with one line, the {what} for Prometheus.")
+    return line.decode()
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLError):
+        return exc.reason or "not PEM"
+    return (exc.strerror if isinstance(exc, OSError) else "") or str(exc)

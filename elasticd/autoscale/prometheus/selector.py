@@ -1,0 +1,104 @@
+"""The vector selectors of a PromQL expression: which series it rests on. Pure.
+
+Intuition: whether an answer is fresh can only be asked of series (`timestamp(selector)`), while a
+policy has any expression. So its selectors are found by a lexer, which knows PromQL's strings,
+comments, numbers and words, and no grammar: what stands in braces, and a name that is neither a
+function nor a keyword, with the braces after it. Prometheus itself judges what is found, as each
+selector goes back to it in a query.
+
+Rejected: Prometheus' own parser behind `/api/v1/parse_query`, which those of before 3.0, Thanos and
+Mimir do not have. Limits: `offset` and `@` are left out, so the series must live *now*, although
+the expression looks at an earlier time; the second argument of the experimental `info()` counts as
+a selector; a metric that is called like a keyword (`by`, `or`, `inf`) needs braces
+(`{__name__="or"}`).
+"""
+
+import re
+from collections.abc import Iterator
+
+__all__ = ["selectors"]
+
+_TOKEN = re.compile(
+    r"""
+      (?P<skip> \s+ | \#[^\n]* )
+    | (?P<string> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` )
+    | (?P<number> (?:\d|\.\d)[\w.]* )
+    | (?P<word> [A-Za-z_:][\w:]* )
+    | (?P<other> . )
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_AGGREGATIONS = frozenset(
+    (
+        *("avg", "bottomk", "count", "count_values", "group", "limit_ratio", "limitk", "max"),
+        *("min", "quantile", "stddev", "stdvar", "sum", "topk"),
+    )
+)
+_LISTS = frozenset(("by", "without", "on", "ignoring", "group_left", "group_right"))
+"""Words before a list of labels."""
+_KEYWORDS = _LISTS | frozenset(
+    ("and", "or", "unless", "atan2", "bool", "offset", "inf", "nan", "smoothed", "anchored")
+)
+
+_Token = tuple[str, str]
+"""Its kind and its text."""
+
+
+def selectors(expression: str) -> tuple[str, ...]:
+    """Return them, each once, in their order; none where only times and constants are named.
+
+    What is no PromQL has some selectors or none: Prometheus says what is wrong with it.
+    """
+    found: dict[str, None] = {}
+    tokens = [token for token in _tokens(expression) if token[0] != "skip"]
+    at = 0
+    while at < len(tokens):
+        kind, text = tokens[at]
+        following = tokens[at + 1][1] if at + 1 < len(tokens) else ""
+        at += 1
+        if text == "[":
+            at = _behind(tokens, at, "]")
+        elif kind == "braces":
+            found[text] = None
+        elif kind != "word":
+            continue
+        elif text.lower() in _KEYWORDS:
+            if text.lower() in _LISTS and following == "(":
+                at = _behind(tokens, at, ")")
+        elif following == "(" or _is_aggregation(text, following):
+            continue
+        elif following.startswith("{"):
+            found[f"{text}{following}"] = None
+            at += 1
+        else:
+            found[text] = None
+    return tuple(found)
+
+
+def _is_aggregation(word: str, following: str) -> bool:
+    """True for `sum by (x) (...)`, whose parenthesis does not follow at once."""
+    return word.lower() in _AGGREGATIONS and following.lower() in ("by", "without")
+
+
+def _behind(tokens: list[_Token], at: int, end: str) -> int:
+    """Return the place behind the next `end`; neither labels nor durations hold another one."""
+    while at < len(tokens) and tokens[at][1] != end:
+        at += 1
+    return at + 1
+
+
+def _tokens(expression: str) -> Iterator[_Token]:
+    """Yield the tokens, those from one brace to its closing one as a single one."""
+    braces: list[str] = []
+    for found in _TOKEN.finditer(expression):
+        kind, text = found.lastgroup or "", found.group()
+        if text == "{" and not braces:
+            braces.append(text)
+        elif braces:
+            if not text.startswith("#"):
+                braces.append(text)
+            if text == "}":
+                yield "braces", "".join(braces)
+                braces = []
+        else:
+            yield kind, text

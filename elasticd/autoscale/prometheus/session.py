@@ -1,0 +1,254 @@
+"""One request over kept connections: bytes, or a sentence, and in time whatever the other end does.
+
+urllib3 gives the pool of connections that are kept, TLS and the time limits of one socket. Those
+hold for each wait alone, and a server that drips a byte a second never meets them: so whoever waits
+for an evaluation breaks off what is left when its time is over (`Call.abort`).
+
+No redirect is followed: the next address might be another host's, which must not see our token, or
+http after https. No proxy of the environment is used, and an answer is never unpacked: a kilobyte
+that becomes a gigabyte is not read.
+"""
+
+import re
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import local
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError
+from urllib3.response import BaseHTTPResponse
+
+from elasticd import __version__
+from elasticd.autoscale.prometheus.answer import Answer, Failure, answered, words
+from elasticd.autoscale.prometheus.credentials import Shown
+from elasticd.autoscale.prometheus.settings import Endpoint
+from elasticd.records.autoscale.held import Held
+
+__all__ = ["Call", "Session"]
+
+ANSWER_LIMIT_BYTES = 4 << 20
+CONNECT_LIMIT_S = 5.0
+CHUNK_BYTES = 1 << 16
+
+
+class Call:
+    """One request under way; another thread may break it off."""
+
+    def __init__(self, deadline_s: float) -> None:
+        """`deadline_s`: on the monotonic clock."""
+        self.deadline_s = deadline_s
+        self.is_aborted = False
+        self._socket: socket.socket | None = None
+
+    def left_s(self) -> float:
+        return self.deadline_s - time.monotonic()
+
+    def uses(self, opened: socket.socket | None) -> None:
+        self._socket = opened
+        if self.is_aborted:
+            self.abort()
+
+    def abort(self) -> None:
+        """Have its thread wait for nothing any more."""
+        self.is_aborted = True
+        if self._socket is not None:
+            with suppress(OSError, ValueError):
+                # Not that of TLS, whose state belongs to the thread that reads.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+_here = local()
+"""The call of this thread, for the connection that it gets out of the pool."""
+
+
+class _Plain(HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        _here.call.uses(self.sock)
+
+    def request(self, *args: Any, **given: Any) -> None:
+        _here.call.uses(self.sock)
+        super().request(*args, **given)
+
+
+class _Tls(HTTPSConnection):
+    def connect(self) -> None:
+        super().connect()
+        _here.call.uses(self.sock)
+
+    def request(self, *args: Any, **given: Any) -> None:
+        _here.call.uses(self.sock)
+        super().request(*args, **given)
+
+
+class _PlainPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Plain
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _Tls
+
+
+class Session:
+    """Connections to one endpoint with one set of credentials; safe for several threads."""
+
+    def __init__(self, endpoint: Endpoint, shown: Shown, connections: int) -> None:
+        """Connect to nobody yet; keep at most so many connections."""
+        self._endpoint, self.shown = endpoint, shown
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "User-Agent": f"elasticd/{__version__}",
+        }
+        if shown.authorization:
+            self._headers["Authorization"] = shown.authorization
+        given: dict[str, Any] = {"maxsize": connections, "block": False, "retries": False}
+        self._pool: urllib3.HTTPConnectionPool
+        if endpoint.is_tls:
+            self._pool = _TlsPool(endpoint.host, endpoint.port, ssl_context=shown.context, **given)
+        else:
+            self._pool = _PlainPool(endpoint.host, endpoint.port, **given)
+
+    def ask(
+        self,
+        path: str,
+        fields: Mapping[str, str],
+        call: Call,
+        limit_bytes: int = ANSWER_LIMIT_BYTES,
+    ) -> Answer | Failure:
+        """Post a form to the API, and return what it answers; it raises nothing.
+
+        Prometheus is told how long we wait, so that it works no longer than that either.
+        """
+        _here.call = call
+        found = self._tried(path, fields, call, limit_bytes)
+        if isinstance(found, Failure):
+            return Failure(why=found.why, detail=self._without_secrets(found.detail))
+        return found
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _tried(
+        self, path: str, fields: Mapping[str, str], call: Call, limit_bytes: int
+    ) -> Answer | Failure:
+        for is_last in (False, True):
+            left_s = call.left_s()
+            if left_s <= 0 or call.is_aborted:
+                break
+            try:
+                return self._asked(
+                    path, {**fields, "timeout": f"{left_s:.3f}s"}, left_s, limit_bytes
+                )
+            except ProtocolError as exc:
+                # It may have ended a connection that was kept, in the moment in which we used it.
+                if is_last:
+                    return self._away(f"The answer broke off ({_reason(exc)})", call)
+            except (HTTPError, OSError, ValueError) as exc:
+                return self._away(_reason(exc), call)
+        return self._away("", call)
+
+    def _asked(
+        self, path: str, fields: Mapping[str, str], left_s: float, limit_bytes: int
+    ) -> Answer | Failure:
+        response = self._pool.urlopen(
+            "POST",
+            f"{self._endpoint.prefix}{path}",
+            body=urlencode(fields),
+            headers=self._headers,
+            redirect=False,
+            timeout=urllib3.Timeout(connect=min(left_s, CONNECT_LIMIT_S), read=left_s),
+            preload_content=False,
+            decode_content=False,
+        )
+        is_whole = False
+        try:
+            if failure := self._refusal(response):
+                return failure
+            body = _read(response, limit_bytes)
+            is_whole = body is not None
+        finally:
+            if is_whole:
+                response.release_conn()
+            else:
+                response.close()
+        if body is None:
+            return Failure(
+                why=Held.MANY_SERIES,
+                detail=f"The answer has more than {limit_bytes >> 20} MiB: ask for fewer series.",
+            )
+        return answered(response.status, body)
+
+    def _refusal(self, response: BaseHTTPResponse) -> Failure | None:
+        """Say what the head of an answer says already; None: its body counts."""
+        if 300 <= response.status < 400:
+            to = urlsplit(response.headers.get("Location", ""))
+            where = words(
+                f"{to.scheme}://{to.netloc.rpartition('@')[2]}{to.path}" if to.netloc else to.path
+            )
+            return Failure(
+                why=Held.REFUSED,
+                detail=f"{self._endpoint.url} redirects to {where or 'nowhere'}: give the address "
+                "that answers itself, as credentials are shown to no other one.",
+            )
+        if response.status in (401, 403):
+            return Failure(
+                why=Held.REFUSED,
+                detail=f"{self._endpoint.url} answers with HTTP {response.status}: it does not "
+                "take what it was shown (token, password or certificate).",
+            )
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            return Failure(
+                why=Held.UNREACHABLE,
+                detail=f"{self._endpoint.url} packs its answers, which it was asked not to do.",
+            )
+        return None
+
+    def _away(self, reason: str, call: Call) -> Failure:
+        if call.is_aborted or call.left_s() <= 0:
+            reason = "no answer in time"
+        return Failure(
+            why=Held.UNREACHABLE, detail=f"{self._endpoint.url} does not answer: {words(reason)}."
+        )
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self.shown.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _read(response: BaseHTTPResponse, limit_bytes: int) -> bytes | None:
+    """Return the body; None: it is longer than that."""
+    parts: list[bytes] = []
+    size = 0
+    while part := response.read(CHUNK_BYTES):
+        size += len(part)
+        if size > limit_bytes:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+_OBJECT = re.compile(r"^<[^>]*>: |^\w*(Connection|Pool)\(.*?\): ")
+
+
+def _reason(exc: Exception) -> str:
+    """Return what is behind it, without the objects and ports that urllib3 names."""
+    cause: BaseException = exc
+    while not isinstance(cause, OSError) and (inner := _inner(cause)) is not None:
+        cause = inner
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return _OBJECT.sub("", str(cause)) or type(cause).__name__
+
+
+def _inner(exc: BaseException) -> BaseException | None:
+    if isinstance(exc, SSLError | NewConnectionError) and exc.__cause__ is None and exc.args:
+        return exc.args[0] if isinstance(exc.args[0], BaseException) else None
+    return exc.__cause__
