@@ -7,7 +7,7 @@ import difflib
 import json
 import math
 import re
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 
 from elasticd.autoscale.policy_file.key import ALIASES, KEYS
 from elasticd.errors import CallError
@@ -19,6 +19,8 @@ LIMIT_S = 366 * 86_400.0
 WHOLE_LIMIT = 2**53
 """Whole numbers above it are none as a float."""
 TEXT_LIMIT = 4_096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MOMENT_S = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()
 _SHOWN_CHARS = 60
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
@@ -121,11 +123,12 @@ class Table:
     def duration(
         self, key: str, default: float, *, least_s: float = 0.0, most_s: float = LIMIT_S
     ) -> float:
-        """Return seconds; a number without a unit is seconds."""
+        """Return seconds, in whole milliseconds; a number without a unit is seconds."""
         value = self.value(key)
         if value is None:
             return default
-        seconds = self._seconds(key, value)
+        # Milliseconds are the least unit: what is left of one is noise of the file's numbers.
+        seconds = round(self._seconds(key, value), 3)
         if seconds < least_s:
             raise self.wrong_value(key, f"is shorter than {least_s:g}s, the least that makes sense")
         if seconds > most_s:
@@ -178,10 +181,10 @@ class Table:
             raise self.wrong_value(
                 key, "does not say of which zone: add Z for UTC, or an offset as in +02:00"
             )
-        try:
-            return value.timestamp()
-        except (OverflowError, OSError, ValueError) as exc:
-            raise self.wrong_value(key, "is no time that a clock will show") from exc
+        at_unix_s = (value - _EPOCH).total_seconds()
+        if not 0.0 < at_unix_s < _LAST_MOMENT_S:
+            raise self.wrong_value(key, "is no time that a clock will show: write one to come")
+        return at_unix_s
 
     def _number(self, key: str, value: object) -> float:
         if isinstance(value, str):

@@ -1,9 +1,12 @@
 """What a policy file may say, and what it is told where it may not."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elasticd.autoscale.policy_file.key import KEYS
 from elasticd.autoscale.policy_file.parser import parsed
+from elasticd.autoscale.policy_file.toml_text import policy_toml
 from elasticd.errors import CallError, NotSupported
 from elasticd.records.autoscale.policy import (
     DOWN,
@@ -347,3 +350,83 @@ def test_the_default_in_the_table_is_the_one_that_holds(section: str, key: str) 
         "[idle]": "[idle]\n{}",
     }[section]
     assert read(bare.replace("{}", line)) == read(bare.replace("{}", ""))
+
+
+ODD = [
+    "0",
+    "-1",
+    "1",
+    "0.5",
+    "-0.0",
+    "nan",
+    "inf",
+    "-inf",
+    "1e308",
+    "5e-324",
+    str(10**400),
+    "-" + str(10**400),
+    "true",
+    "''",
+    "'x'",
+    "'5m'",
+    "'9" + "9" * 400 + "d'",
+    '"\\u0000"',
+    "'" + "x" * 5000 + "'",
+    "'$job'",
+    "'{'",
+    "[]",
+    "[[]]",
+    "[{}]",
+    "[1, 'x', {}]",
+    "{}",
+    "{a = 1}",
+    "{name = 'a', query = 'x', load = 1}",
+    "[{name = 'a', query = 'x', load = 1}]",
+    "[{nodes = 1, period = 5}]",
+    "2026-11-24",
+    "2026-11-24T08:00:00",
+    "0001-01-01T00:00:00+14:00",
+    "9999-12-31T23:59:59Z",
+    "08:00:00",
+]
+PLACES = {
+    "": "{}\n[goodput]",
+    "[target]": "[target]\n{}",
+    "[[target.metrics]]": "[[target.metrics]]\nname = 'a'\nquery = 'x'\n{}",
+    "[target.scale_up]": target("load = 1\n[target.scale_up]\n{}"),
+    "[target.scale_down]": target("load = 1\n[target.scale_down]\n{}"),
+    "policies = [{...}]": target("load = 1\n[target.scale_up]\npolicies = [{period = 5, {}}]"),
+    "[goodput]": "[goodput]\n{}",
+    "[deadline]": "[deadline]\nsteps = 5\n{}",
+    "[budget]": "[budget]\nsteps = 5\nprice = 2\n{}",
+    "[idle]": "[idle]\n{}",
+}
+
+
+def outcome(text: str) -> Policy | str:
+    try:
+        return read(text)
+    except CallError as exc:
+        return str(exc)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [(section, key) for section, keys in KEYS.items() for key in keys]
+)
+def test_whatever_stands_there_it_is_taken_or_refused_in_one_sentence(
+    section: str, key: str
+) -> None:
+    for value in ODD:
+        text = PLACES[section].replace("{}", f"{key} = {value}")
+        found = outcome(text)
+        if isinstance(found, Policy):
+            assert parsed(policy_toml(found), file="again.toml", now_unix_s=NOW_S) == found
+        else:
+            assert found.startswith("policy.toml") and "\n" not in found and len(found) < 500
+
+
+@given(text=st.text(alphabet="[]{}=.,#'\"\n\\ abginopt0159-:TZ_eE+", max_size=60))
+def test_any_text_is_taken_or_refused_in_one_sentence(text: str) -> None:
+    for each in (text, "[goodput]\n" + text):
+        found = outcome(each)
+        assert isinstance(found, Policy) or (found.startswith("policy.toml") and "\n" not in found)

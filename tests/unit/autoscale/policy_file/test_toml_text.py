@@ -22,7 +22,9 @@ from elasticd.records.autoscale.policy import (
     TargetRule,
 )
 
-seconds = st.one_of(st.integers(1, 86_400).map(float), st.floats(1.0, 86_400.0))
+seconds = st.one_of(
+    st.integers(1, 86_400).map(float), st.integers(1_000, 86_400_000).map(lambda ms: ms / 1000)
+)
 shares = st.floats(0.001, 1.0)
 numbers = st.one_of(st.integers(1, 2**60).map(float), st.floats(1e-9, 1e12))
 steps = st.integers(1, 10**12)
