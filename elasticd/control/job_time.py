@@ -24,6 +24,8 @@ class JobTime:
 
     step: int = 0
     """Applied steps by then; 0: none, or not known."""
+    generation_s: float = 0.0
+    """Age of the generation when that was written, on the writer's clock."""
     at_unix_s: float = 0.0
     """When the node of rank 0 last wrote, by its clock; 0: not known."""
 
@@ -74,5 +76,6 @@ def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTim
         wanted_s=found.wanted_s,
         has_steps=found.has_steps,
         step=found.step,
+        generation_s=found.generation_s,
         at_unix_s=found.at_unix_s,
     )

@@ -37,6 +37,8 @@ __all__ = [
     "with_elsewhere",
 ]
 
+STEPS_EXPECTED_S = 60.0
+"""A generation of this age in which no step was seen is one whose script reports none."""
 INCIDENTS_KEPT = 4096
 """For those who read again and again: about 2 KB each."""
 
@@ -135,6 +137,14 @@ class JobReport:
     def size_want(self) -> Want | None:
         """The wish that decides the size; None: nobody has one, and it is as large as it may be."""
         return size_want(self.wants)
+
+    @property
+    def reports_steps(self) -> bool | None:
+        """Whether it says how many steps it has made; None: it is too young to know."""
+        if self.status.is_in_process or (self.time is not None and self.time.has_steps):
+            return True
+        is_old = self.time is not None and self.time.generation_s >= STEPS_EXPECTED_S
+        return False if is_old and self.status.phase is Phase.RUNNING else None
 
     @property
     def message(self) -> str:

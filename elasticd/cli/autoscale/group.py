@@ -8,6 +8,7 @@ __all__ = ["autoscale"]
 
 COMMANDS = {
     "run": ("elasticd.cli.autoscale.run:run", "Size the jobs that have a policy: the daemon."),
+    "set": ("elasticd.cli.autoscale.set:set_", "Give a job a policy, or another one."),
     "unset": ("elasticd.cli.autoscale.unset:unset", "Take a job's policy back."),
     "explain": (
         "elasticd.cli.autoscale.explain:explain",

@@ -1,0 +1,94 @@
+"""`elasticd autoscale set`: a job gets a policy, or another one, while it runs."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from elasticd.autoscale.explain.policy_text import policy_rules
+from elasticd.autoscale.explain.standing import size_sentence
+from elasticd.autoscale.policy_file.document import document
+from elasticd.autoscale.policy_file.job_check import checked, rules_by_steps
+from elasticd.autoscale.policy_file.parser import parsed
+from elasticd.cli.autoscale.running_job import running_report
+from elasticd.cli.change import Said, change_options
+from elasticd.cli.place import submitter
+from elasticd.cli.source import job_source
+from elasticd.control.job_policy import set_policy
+from elasticd.control.report import JobReport
+from elasticd.errors import Refused
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.codec import to_plain
+from elasticd.records.reason import Phase
+
+__all__ = ["set_"]
+
+
+@click.command("set")
+@click.argument("job")
+@click.argument("policy", metavar="POLICY.TOML")
+@change_options
+def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) -> int:
+    """Give a job a policy, or another one; it counts from the next evaluation on.
+
+    Jobs in restart mode are resized only where the policy says allow_restarts = true.
+    """
+    said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    now_unix_s = time.time()
+    read = parsed(document(policy), file=policy, now_unix_s=now_unix_s)
+    with job_source(values, job) as (source, name):
+        report = running_report(source, name)
+        _check(read, report, now_unix_s)
+        found = replace(
+            read, uid=report.spec.uid, set_by=submitter(), set_at_unix_s=round(now_unix_s, 3)
+        )
+        notes = _notes(found, report)
+        if not is_dry_run:
+            set_policy(source.store, source.keys, report.spec, found)
+    rules = ", ".join(policy_rules(found))
+    said(f"job {name} has a policy ({rules})", job=name, policy=to_plain(found), notes=notes)
+    if not is_json:
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+    return 0
+
+
+def _check(policy: Policy, report: JobReport, now_unix_s: float) -> None:
+    """See that it can be the policy of this job.
+
+    Raises:
+        Refused: it can never do anything, or nothing right, for this job.
+    """
+    checked(
+        policy,
+        report.spec,
+        report.status,
+        reports_steps=report.reports_steps,
+        now_unix_s=now_unix_s,
+    )
+    for name, rule in (("deadline", policy.deadline), ("budget", policy.budget)):
+        if rule is not None and 0 < rule.steps <= report.step:
+            raise Refused(
+                f"[{name}] steps = {rule.steps} are made already: job {report.spec.name} is at "
+                f"step {report.step}. Give the steps of the whole job, or take the rule out."
+            )
+
+
+def _notes(policy: Policy, report: JobReport) -> list[str]:
+    """Say what keeps the policy from doing anything, as far as that is known now."""
+    notes, is_running = [], report.status.phase is Phase.RUNNING
+    by_steps = rules_by_steps(policy)
+    if by_steps and report.reports_steps is None and is_running:
+        notes.append(
+            f"the job has not said yet how many steps it has made: [{by_steps[0]}] waits for that"
+        )
+    if is_running and not report.status.is_in_process and not policy.allow_restarts:
+        notes.append(
+            "the job runs in restart mode: nothing is done unless the policy says "
+            "allow_restarts = true"
+        )
+    want = report.size_want
+    if want is not None and want.writer != "autoscaler":
+        notes.append(f"nothing is decided while a pin stands: {size_sentence(report)}")
+    return notes
