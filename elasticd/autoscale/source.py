@@ -39,8 +39,8 @@ class Source(Protocol):
         """
         ...
 
-    def check(self, query: Query) -> None:
-        """Say whether this source can answer such a query, as `autoscale set` wants to know.
+    def check(self, query: Query) -> Reading:
+        """Return what the query says now, also where that is nothing yet, as `set` wants to know.
 
         Raises:
             CallError: it never will, with the source's own words.

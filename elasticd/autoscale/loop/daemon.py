@@ -37,6 +37,10 @@ class Evaluation(Protocol):
         """The term is over, or the process ends."""
 
 
+def _nobody(leads: bool) -> None:
+    """Where nobody wants to know."""
+
+
 class Daemon:
     """Runs on the caller's thread until `stop`, which any thread or signal handler may call."""
 
@@ -48,14 +52,19 @@ class Daemon:
         *,
         period_s: float = PERIOD_S,
         ttl_s: float = LEASE_TTL_S,
+        told_lead: Callable[[bool], None] = _nobody,
     ) -> None:
-        """`begin` is called with each term that this process is elected for."""
+        """`begin` is called with each term that this process is elected for.
+
+        `told_lead` hears in each round whether this process leads.
+        """
         self._begin, self._period_s = begin, period_s
         self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
         self._news = threading.Event()
         self._is_stopping = False
         self._round_s = time.monotonic()
         self._trouble = ""
+        self._told_lead = told_lead
         self.leads = False
         self._election = Election(
             store, keys, ttl_s=ttl_s, wake=self._news.set, may_renew=self._is_alive
@@ -75,7 +84,6 @@ class Daemon:
                     if evaluation is not None and (term is None or term.is_over):
                         evaluation.close()
                         term = evaluation = None
-                    self.leads = led is not None
                     if led is not None and evaluation is None:
                         term, evaluation = led, self._begin(led)
                         due_s = 0.0
@@ -85,10 +93,13 @@ class Daemon:
                     self._say("")
                 except ElasticdError as exc:
                     self._say(str(exc))
+                self.leads = self._election.term is not None
+                self._told_lead(self.leads)
                 left_s = due_s - time.monotonic() if self.leads else RETRY_S
                 self._news.wait(max(0.0, min(RETRY_S, left_s)))
         finally:
             self.leads = False
+            self._told_lead(False)
             if evaluation is not None:
                 evaluation.close()
             self._election.close()

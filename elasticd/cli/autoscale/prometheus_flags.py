@@ -5,11 +5,15 @@ from typing import Any, TypeVar
 
 import click
 
+from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
+from elasticd.autoscale.source import Source
 from elasticd.cli.connect import Values
 from elasticd.cli.number import not_empty
 from elasticd.errors import CallError
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store
 
-__all__ = ["prometheus_options", "prometheus_url"]
+__all__ = ["open_source", "prometheus_options", "prometheus_settings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,23 +40,41 @@ def prometheus_options(command: F) -> F:
     return command
 
 
-def prometheus_url(values: Values) -> str:
-    """Return the address of Prometheus; empty where none was given.
+def prometheus_settings(values: Values) -> PrometheusSettings | None:
+    """Return which Prometheus is asked; None: none was named.
 
     Raises:
-        CallError: it is no address, or flags that need one were given without it.
+        CallError: it is no address, or flags do not go together.
     """
-    url = str(values.get("prometheus") or "")
-    if not url:
+    url = values.get("prometheus")
+    if url is None:
         for name, _, _ in _FLAGS[1:]:
             if values.get(name.replace("-", "_")) is not None:
                 raise CallError(f"--{name} is for Prometheus: give --prometheus URL as well.")
-        return ""
-    scheme, _, rest = url.partition("://")
-    if scheme not in ("http", "https") or not rest.strip("/"):
-        raise CallError(f"--prometheus {url!r} is no address: write http://HOST:9090.")
+        return None
     if (values.get("user") is None) != (values.get("password_file") is None):
         raise CallError("--user and --password-file belong together: give both or none.")
     if values.get("user") is not None and values.get("token_file") is not None:
         raise CallError("--token-file and --user are two ways to log in: give one of them.")
-    return url.rstrip("/")
+    settings = PrometheusSettings(
+        url=str(url),
+        bearer_token_file=values.get("token_file") or "",
+        username=values.get("user") or "",
+        password_file=values.get("password_file") or "",
+        ca_file=values.get("ca_file") or "",
+    )
+    endpoint(settings)
+    return settings
+
+
+def open_source(settings: PrometheusSettings | None, store: Store, keys: Keys) -> Source:
+    """Make what answers a policy's queries.
+
+    Raises:
+        CallError: there is nobody to ask, or a file that was named cannot be used.
+    """
+    if settings is None:
+        raise CallError("An autoscaler asks Prometheus: give --prometheus http://HOST:9090.")
+    from elasticd.autoscale.prometheus.client import PrometheusClient  # urllib3, ssl
+
+    return PrometheusClient(settings)

@@ -2,17 +2,18 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import click
 
-from elasticd.autoscale.seen import Reading
-from elasticd.autoscale.source import Query
-from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_url
+from elasticd.cli.autoscale.prometheus_flags import (
+    open_source,
+    prometheus_options,
+    prometheus_settings,
+)
 from elasticd.cli.connect import etcd_options, keys_of, open_store, settings_from
-from elasticd.cli.number import duration
+from elasticd.cli.number import duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.errors import CallError
 from elasticd.telemetry import log
@@ -20,21 +21,9 @@ from elasticd.telemetry import log
 __all__ = ["run"]
 
 LEAST_PERIOD_S, LEAST_LEASE_TTL_S = 0.1, 2.0
+LAST_PORT = 65535
 
-
-class NoSource:
-    """Answers nothing."""
-
-    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
-        """Say of each query that nobody is there to be asked."""
-        none = Reading(value=None, why="unreachable", detail="No Prometheus was named.")
-        return dict.fromkeys(queries, none)
-
-    def check(self, query: Query) -> None:
-        """Take none."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
+_log = log.get_logger()
 
 
 @click.command()
@@ -58,11 +47,21 @@ class NoSource:
     show_default=True,
     help="A leader that is gone is followed within this time.",
 )
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    type=not_empty,
+    default="127.0.0.1:9481",
+    show_default=True,
+    envvar="ELASTICD_LISTEN",
+    help="Where /metrics and /healthz are; port 0: any.",
+)
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
 def run(
     period_s: float,
     ttl_s: float,
+    listen: str,
     log_level: str,
     is_log_json: bool | None,
     **values: Any,
@@ -70,6 +69,7 @@ def run(
     """Size the jobs that have a policy (`elasticd autoscale set`), until it is stopped.
 
     Any number of these may run: one leads, the others stand by. SIGTERM gives the lead back.
+    Without --prometheus the agents themselves are asked for the metrics that policies name.
     """
     settings = settings_from(values, os.environ)
     if settings is None:
@@ -77,31 +77,56 @@ def run(
             "An autoscaler needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD. (On one "
             "machine alone, `elasticd run --autoscale FILE` starts all of it.)"
         )
-    prometheus_url(values)
-    for flag, value, least in (
+    for flag, value_s, least_s in (
         ("--period", period_s, LEAST_PERIOD_S),
         ("--lease-ttl", ttl_s, LEAST_LEASE_TTL_S),
     ):
-        if value < least:
-            raise CallError(f"{flag} {value:g}s is below {least:g} seconds, the least possible.")
+        if value_s < least_s:
+            raise CallError(f"{flag} {value_s:g} is below {least_s:g} seconds, the least possible.")
+    host, port = _address(listen)
+    prometheus = prometheus_settings(values)
+    keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
     if settings.password:
         hide_from_user()
-    keys = keys_of(values, os.environ)
-    with closing(open_store(settings, keys)) as store:
+    with ExitStack() as stack:
+        # Only now what costs: grpc, urllib3, numpy.
         from elasticd.autoscale.loop.daemon import Daemon
         from elasticd.autoscale.loop.evaluation import JobEvaluation
         from elasticd.autoscale.metrics.counts import AutoscalerCounts
+        from elasticd.autoscale.metrics.http_server import MetricsServer
 
+        store = stack.enter_context(closing(open_store(settings, keys)))
+        source = stack.enter_context(closing(open_source(prometheus, store, keys)))
         counts = AutoscalerCounts()
+        server = stack.enter_context(closing(MetricsServer(host, port, counts)))
         daemon = Daemon(
             store,
             keys,
-            lambda term: JobEvaluation(store, keys, NoSource(), counts, term),
+            lambda term: JobEvaluation(store, keys, source, counts, term),
             period_s=period_s,
             ttl_s=ttl_s,
+            told_lead=counts.leads,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
+        _log.info("autoscaler.started", listen=f"{host}:{server.port}", period_s=period_s)
         daemon.run()
+    _log.info("autoscaler.ended")
     return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT.
+
+    Raises:
+        CallError: it is none.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    is_port = port.isascii() and port.isdecimal() and int(port) <= LAST_PORT
+    if not (colon and host and is_port):
+        raise CallError(
+            f"--listen {text} is no address: write HOST:PORT, as in 0.0.0.0:9481, or [::]:9481."
+        )
+    return host, int(port)
