@@ -1,5 +1,9 @@
 """What a policy's query becomes for one job."""
 
+import json
+import subprocess
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +15,7 @@ from elasticd.autoscale.rules.query import (
     variables,
     window_text,
 )
+from tests.fixtures.prometheus import promtool
 
 
 @pytest.mark.parametrize(
@@ -73,3 +78,31 @@ def test_what_a_query_names_by_a_dollar_is_found_with_the_place() -> None:
 def test_a_quote_without_its_other_half_is_seen() -> None:
     assert is_closed('x{j="a\\""}')
     assert not is_closed('x{j="a}')
+
+
+def test_prometheus_takes_what_is_filled_in(tmp_path: Path) -> None:
+    """Its own parser, of strings and regular expressions too, with names that no job may have."""
+    queries = [
+        'rate(x{job_name="$job"}[$window])',
+        "x{a='$job', b!~'$job-.*'}",
+        "x{b=~ `$job.*`}",
+        'rate(x{a=~"b|$job"}[${window}:5s]) # $job',
+        'label_replace(x{a="$job"}, "b", "$1-${rest}", "c", "(.)(?P<rest>.*)")',
+    ]
+    jobs = (("a.b-c_1", 90.0), ("llama", 1.5), ("o\"dd\\ 'na|me[(\n", 700_000.25))
+    rules = [
+        {
+            "record": "r",
+            "labels": {"n": f"{query} {job}"},
+            "expr": filled(query, job=job, window_s=s),
+        }
+        for query in queries
+        for job, s in jobs
+    ]
+    path = tmp_path / "rules.yaml"
+    path.write_text(json.dumps({"groups": [{"name": "g", "rules": rules}]}))
+    done = subprocess.run(
+        [promtool(), "check", "rules", str(path)], text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
