@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from elasticd.autoscale.curve.size import is_measured, spread_share, standard_error_share
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
-__all__ = ["Step", "error_share", "fit_s", "is_fitted", "measured_sizes", "step_s", "steps"]
+__all__ = [
+    "Step",
+    "error_share",
+    "fit_s",
+    "is_fitted",
+    "measured_sizes",
+    "off_share",
+    "step_s",
+    "steps",
+]
 
 OFF_LIMIT = 16.0
 """The fit is scaled by at most so much."""
@@ -74,7 +83,7 @@ def steps(curve: Curve, sizes: Sequence[int]) -> tuple[Step, ...]:
             if nodes in by_nodes
         )
     at = [size.nodes for size in known]
-    off = [_off(curve, size) for size in known]
+    off = [off_share(curve, size) for size in known]
     best = min(known, key=lambda size: size.step_s)
     found = []
     for nodes in sizes:
@@ -103,12 +112,12 @@ def error_share(curve: Curve, nodes: int) -> float:
         if size.nodes == nodes:
             return standard_error_share(curve, size)
     doublings = min(abs(math.log2(nodes / size.nodes)) for size in known)
-    away = max(abs(_off(curve, size) - 1.0) for size in known)
+    away = max(abs(off_share(curve, size) - 1.0) for size in known)
     noise = max(spread_share(curve, size) for size in known)
     return max(FIT_ERROR_SHARE, away, noise) * (1.0 + doublings)
 
 
-def _off(curve: Curve, size: SizeMeasured) -> float:
+def off_share(curve: Curve, size: SizeMeasured) -> float:
     """Return what the fit is to be scaled by to be right at a measured size."""
     fit = fit_s(curve, size.nodes)
     if fit * OFF_LIMIT <= size.step_s:

@@ -67,6 +67,8 @@ class Memory:
     """By the name of a metric: since when it has been there without a gap. One that is missing now
     is not in it."""
     idle_since_s: float | None = None
+    idle_from_nodes: int = 0
+    """How many nodes were wanted when that began; kept until the job has them again."""
     decided_s: float | None = None
     """When the newest decision was made, which the cooldown goes by."""
     generation: Generation = Generation(0)

@@ -1,0 +1,135 @@
+"""The goodput rule: as many nodes as pay for themselves, by the job's own measured steps.
+
+Intuition: a size is worth its steps in a second, less what the change to it costs, spread over the
+horizon; and each node in it must earn its keep. Rough model: worth(m) = rate(m) / m ** s, where s
+is `least_share`. It has its maximum exactly where the last node adds s of what a node adds on
+average: d ln rate / d ln m = s. With s = 0 the throughput alone counts, with s = 1 that of a node.
+Between two sizes, ln(rate(n) / rate(m)) / ln(n / m) is the mean of that share on the way.
+
+The rule moves to the size of the greatest worth if that is more than that of now, by more than what
+both may be wrong. Since every move goes up on one function of the size, moves cannot go round in a
+circle while the curve stays as it is; and what is needed to come back is twice what noise can do.
+For a larger size this says more than that (rate(m) - rate(n)) x horizon > rate(n) x cost, which
+follows from it.
+
+Rejected: to compare the last node with the average one by the difference of two neighbours. At 30
+nodes the last one adds 3 % at best, which is the noise of a window.
+
+A size that was never measured is tried, at most twice as far as the largest measured one, or half
+as far as the smallest. Where only the size of now was measured, and the fit knows of none better,
+half of it is tried once: whoever begins at MAX learns nothing else. Where the next larger measured
+size lies behind a cliff, which the fit does not explain, the size halfway to it is tried, if it is
+worth it when all goes on as it went up to now.
+"""
+
+from elasticd.autoscale.curve.cost import change_cost_s
+from elasticd.autoscale.curve.estimate import measured_sizes, steps
+from elasticd.autoscale.explain.quantity import counted, span
+from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.rules.goodput_text import candidates_of, why, why_cliff, why_not, why_trial
+from elasticd.autoscale.rules.size_range import size_range
+from elasticd.autoscale.rules.size_trial import before_cliff, only_known
+from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
+from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Candidate, Rule
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import GoodputRule, Policy
+
+__all__ = ["propose"]
+
+
+def propose(
+    rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
+) -> Proposal:
+    """Return the size that is worth most, or why there is nothing to go by."""
+    held = _held(rule, curve, seen, memory)
+    if held is not None:
+        return held
+    low, high = size_range(policy, seen)
+    scene = _scene(rule, policy, curve, seen)
+    sizes = [
+        size_worth(scene, curve, step)
+        for step in steps(curve, _within_reach(curve, low, high))
+        if step.nodes != seen.nodes
+    ]
+    candidates = candidates_of(scene, sizes)
+    best = max(
+        (size for size in sizes if size.is_better),
+        key=lambda size: (size.worth, -size.nodes),
+        default=None,
+    )
+    if best is not None:
+        return _proposal(scene, best, why(scene, best), candidates)
+    trial = before_cliff(scene, curve, low, high)
+    if trial is not None:
+        return _proposal(scene, trial, why_cliff(scene, trial), candidates)
+    trial = only_known(scene, curve, low, high)
+    if trial is not None:
+        return _proposal(scene, trial, why_trial(scene, trial), candidates)
+    return Proposal(
+        rule=Rule.GOODPUT,
+        nodes=min(high, max(low, seen.nodes)),
+        why=why_not(scene, sizes),
+        was_steps_per_s=scene.now.per_s,
+        promised_steps_per_s=scene.now.per_s,
+        candidates=candidates,
+    )
+
+
+def _held(rule: GoodputRule, curve: Curve, seen: Seen, memory: Memory) -> Proposal | None:
+    if seen.nodes <= 0:
+        return _nothing(Held.NOT_RUNNING, "No world trains, so no step can be measured.")
+    if seen.step <= 0:
+        return _nothing(Held.NO_STEPS, "The job has reported no steps, and goodput goes by them.")
+    size = next((each for each in measured_sizes(curve) if each.nodes == seen.nodes), None)
+    if size is None:
+        return _nothing(
+            Held.NO_WINDOW,
+            f"The steps of {counted(seen.nodes, 'node')} have not been measured for a whole window"
+            " yet.",
+        )
+    since_s = seen.now_s - memory.resized[-1].at_s if memory.resized else rule.probe_s
+    if size.windows == 1 and since_s < rule.probe_s:
+        return _nothing(
+            Held.PROBE,
+            f"{counted(seen.nodes, 'node')} are tried since {span(since_s)}, of"
+            f" {span(rule.probe_s)}.",
+        )
+    return None
+
+
+def _nothing(held: Held, said: str) -> Proposal:
+    return Proposal(rule=Rule.GOODPUT, nodes=None, why=said, held=held)
+
+
+def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> Scene:
+    now = steps(curve, (seen.nodes,))[0]
+    cost_s, is_cost_seen = change_cost_s(curve, is_in_process=seen.is_in_process)
+    horizon_s = rule.horizon_s
+    # A job that will have ended by then earns nothing afterwards.
+    total = next((each.steps for each in (policy.deadline, policy.budget) if each is not None), 0)
+    if total > seen.step:
+        horizon_s = min(horizon_s, (total - seen.step) * now.seconds)
+    horizon_s = max(horizon_s, now.seconds)
+    return Scene(rule=rule, now=now, horizon_s=horizon_s, cost_s=cost_s, is_cost_seen=is_cost_seen)
+
+
+def _within_reach(curve: Curve, low: int, high: int) -> range:
+    known = [size.nodes for size in measured_sizes(curve)]
+    return range(max(low, min(known) // 2), min(high, 2 * max(known)) + 1)
+
+
+def _proposal(
+    scene: Scene, size: SizeWorth, said: str, candidates: tuple[Candidate, ...]
+) -> Proposal:
+    return Proposal(
+        rule=Rule.GOODPUT,
+        nodes=size.nodes,
+        why=said,
+        is_probe=not size.step.is_measured,
+        was_steps_per_s=scene.now.per_s,
+        promised_steps_per_s=size.step.per_s,
+        candidates=candidates,
+    )

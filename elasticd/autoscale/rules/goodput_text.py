@@ -1,0 +1,114 @@
+"""What the goodput rule says: candidates for the record, and a sentence that names its numbers."""
+
+import math
+
+from elasticd.autoscale.curve.estimate import Step
+from elasticd.autoscale.explain.quantity import counted, number, span
+from elasticd.autoscale.rules.size_worth import Scene, SizeWorth
+from elasticd.records.autoscale.decision import Candidate
+
+__all__ = ["CANDIDATES_LIMIT", "candidates_of", "why", "why_cliff", "why_not", "why_trial"]
+
+CANDIDATES_LIMIT = 16
+"""Listed in a decision, the best ones: it is a record."""
+
+
+def candidates_of(scene: Scene, sizes: list[SizeWorth]) -> tuple[Candidate, ...]:
+    """Return the sizes of the greatest worth and that of now, in the order of their nodes."""
+    best = sorted(sizes, key=lambda size: (-size.worth, size.nodes))[: CANDIDATES_LIMIT - 1]
+    found = [
+        Candidate(
+            nodes=size.nodes,
+            steps_per_s=size.step.per_s,
+            is_measured=size.step.is_measured,
+            gain_steps=size.gain_steps,
+            why=_verdict(scene, size),
+        )
+        for size in best
+    ]
+    now = Candidate(
+        nodes=scene.now.nodes,
+        steps_per_s=scene.now.per_s,
+        is_measured=scene.now.is_measured,
+        why="the size of now",
+    )
+    return tuple(sorted([*found, now], key=lambda candidate: candidate.nodes))
+
+
+def _verdict(scene: Scene, size: SizeWorth) -> str:
+    if size.is_refused:
+        return "taken back before"
+    if size.is_better:
+        return "worth the change"
+    if size.nodes > scene.now.nodes and size.gain_steps <= 0.0:
+        return "does not earn its change"
+    if size.worth > 1.0:
+        return "not more than may be noise"
+    if size.nodes > scene.now.nodes:
+        return f"one node more would add {number(_share(size.step, scene.now))} of an average one"
+    return f"one node less would take {number(_share(scene.now, size.step))} of an average one"
+
+
+def why(scene: Scene, size: SizeWorth) -> str:
+    """Say what a size that is worth a change brings."""
+    rates = f"{_rate(size.step)}, against {_rate(scene.now)}"
+    if size.nodes > scene.now.nodes:
+        return (
+            f"{rates}: within {span(scene.horizon_s)} that is {number(round(size.gain_steps))} "
+            f"steps more, {_cost(scene)} paid."
+        )
+    if size.step.per_s >= scene.now.per_s:
+        return f"{rates}: fewer nodes are faster."
+    share = _share(scene.now, size.step)
+    return (
+        f"{rates}: from {size.nodes} to {scene.now.nodes} nodes one more added {number(share)} of "
+        f"what a node adds on average, less than {number(scene.rule.least_share)} (least_share)."
+    )
+
+
+def why_cliff(scene: Scene, size: SizeWorth) -> str:
+    """Say why a size is tried before a cliff."""
+    return (
+        f"{_rate(scene.now)}, and a larger size was much slower than the sizes up to this one let "
+        f"expect: {counted(size.nodes, 'node')}, halfway to it, are tried for "
+        f"{span(scene.rule.probe_s)}."
+    )
+
+
+def why_trial(scene: Scene, size: SizeWorth) -> str:
+    """Say that a size is tried because nothing else is known."""
+    return (
+        f"No size but {counted(scene.now.nodes, 'node')} has been measured "
+        f"({number(scene.now.per_s)} steps/s): {size.nodes} are tried for "
+        f"{span(scene.rule.probe_s)}."
+    )
+
+
+def why_not(scene: Scene, sizes: list[SizeWorth]) -> str:
+    """Say why the size stays, and which other one came next."""
+    now = f"{_rate(scene.now)}"
+    open_ones = [size for size in sizes if not size.is_refused]
+    if not open_ones:
+        return f"{now}: no other size is allowed or left to try."
+    next_best = max(open_ones, key=lambda size: size.worth)
+    return (
+        f"{now}, and that stays: {_rate(next_best.step)}, {number(round(next_best.gain_steps))} "
+        f"steps within {span(scene.horizon_s)} with {_cost(scene)} paid "
+        f"({_verdict(scene, next_best)})."
+    )
+
+
+def _rate(step: Step) -> str:
+    how = "measured" if step.is_measured else "expected"
+    makes = "makes" if step.nodes == 1 else "make"
+    return f"{counted(step.nodes, 'node')} {makes} {number(step.per_s)} steps/s ({how})"
+
+
+def _cost(scene: Scene) -> str:
+    how = "" if scene.is_cost_seen else ", assumed"
+    return f"the change of {span(scene.cost_s)}{how}"
+
+
+def _share(larger: Step, smaller: Step) -> float:
+    """Return what one node more adds in parts of an average one, as a mean between two sizes."""
+    return math.log(larger.per_s / smaller.per_s) / math.log(larger.nodes / smaller.nodes)

@@ -1,0 +1,90 @@
+"""The idle rule: the least number of nodes while the job waits for its data, or is paused.
+
+When work is there again the job goes back to the size that it had, at once. A paused job has work
+when it is no longer paused. A job that waited for its data is asked whether it would wait again:
+where the data come at a rate of their own, fewer nodes wait less, and all of them would wait as
+before. At m nodes that wait for a part d of their time, N nodes would wait for 1 - (1-d) x m/N of
+theirs; only below the rule's share is there work for N.
+"""
+
+from dataclasses import replace
+
+from elasticd.autoscale.explain.quantity import counted, percent, span
+from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.rules.size_range import size_range
+from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import IdleRule, Policy
+
+__all__ = ["propose", "remembered"]
+
+NO_WAIT_SHARE = 0.05
+"""Below this part of its time a job does not wait for its data, however few nodes it has."""
+
+
+def remembered(rule: IdleRule, seen: Seen, memory: Memory) -> Memory:
+    """Return the memory with since when the job has been idle, and how large it was before.
+
+    It comes first in each evaluation, before `propose`.
+    """
+    if not seen.is_running or seen.nodes <= 0:
+        return memory  # Between two worlds nobody waits for data.
+    if _is_idle(rule, seen, memory):
+        if memory.idle_since_s is not None:
+            return memory
+        before = memory.idle_from_nodes or seen.wanted or seen.nodes
+        return replace(memory, idle_since_s=seen.now_s, idle_from_nodes=before)
+    is_back = seen.wanted >= memory.idle_from_nodes
+    return replace(
+        memory, idle_since_s=None, idle_from_nodes=0 if is_back else memory.idle_from_nodes
+    )
+
+
+def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
+    """Return MIN for a job that is idle, its earlier size for one that is so no longer, or none.
+
+    `memory` is what `remembered` returned in this evaluation.
+    """
+    del curve  # Idle nodes make no steps, at no size.
+    if seen.nodes <= 0:
+        why = "No world trains, so nothing is idle."
+        return Proposal(rule=Rule.IDLE, nodes=None, why=why, held=Held.NOT_RUNNING)
+    low, high = size_range(policy, seen)
+    before = min(high, max(low, memory.idle_from_nodes))
+    if memory.idle_since_s is None:
+        if memory.idle_from_nodes <= 0:
+            return Proposal(rule=Rule.IDLE, nodes=None, why=_why_busy(seen))
+        why = f"{_why_busy(seen)[:-1]}: back to the {counted(before, 'node')} of before."
+        return Proposal(rule=Rule.IDLE, nodes=before, why=why)
+    since_s = seen.now_s - memory.idle_since_s
+    what = (
+        "is paused"
+        if seen.is_paused
+        else f"waits for its data for {percent(seen.data_share)} of its time"
+    )
+    if since_s < rule.after_s:
+        why = f"The job {what} since {span(since_s)}: after {span(rule.after_s)} it is idle."
+        return Proposal(rule=Rule.IDLE, nodes=None, why=why)
+    why = (
+        f"The job {what} since {span(since_s)}: it keeps {counted(low, 'node')}, and has the "
+        f"{before} of before again when there is work."
+    )
+    return Proposal(rule=Rule.IDLE, nodes=low, why=why)
+
+
+def _is_idle(rule: IdleRule, seen: Seen, memory: Memory) -> bool:
+    if seen.is_paused or seen.data_share >= rule.data_share:
+        return True
+    if seen.nodes >= memory.idle_from_nodes or memory.idle_since_s is None:
+        return False
+    if seen.data_share < NO_WAIT_SHARE:
+        return False
+    busy_share = (1.0 - seen.data_share) * seen.nodes / memory.idle_from_nodes
+    return 1.0 - busy_share >= rule.data_share
+
+
+def _why_busy(seen: Seen) -> str:
+    return f"The job works: it waits for its data for {percent(seen.data_share)} of its time."

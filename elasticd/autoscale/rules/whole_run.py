@@ -1,0 +1,88 @@
+"""What the whole rest of a job takes at one size: for the deadline and the budget."""
+
+from dataclasses import dataclass
+
+from elasticd.autoscale.curve.cost import change_cost_s
+from elasticd.autoscale.curve.estimate import error_share, measured_sizes, steps
+from elasticd.autoscale.explain.quantity import counted
+from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.rules.size_range import size_range
+from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.policy import Policy
+
+__all__ = ["Remaining", "held", "remaining"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """All steps that are left, at one size."""
+
+    nodes: int
+    seconds: float
+    """The change to this size included."""
+    error_s: float
+    """One standard deviation."""
+    steps_per_s: float
+    is_measured: bool
+
+    @property
+    def surely_s(self) -> float:
+        """Seconds with their error added."""
+        return self.seconds + self.error_s
+
+    @property
+    def node_hours(self) -> float:
+        return self.nodes * self.seconds / 3600.0
+
+    @property
+    def surely_node_hours(self) -> float:
+        return self.nodes * self.surely_s / 3600.0
+
+
+def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | None:
+    """Return why the rest of the job cannot be told; None: it can."""
+    if seen.nodes <= 0:
+        why = "No world trains, so no step can be measured."
+        return Proposal(rule=rule, nodes=None, why=why, held=Held.NOT_RUNNING)
+    if seen.step <= 0:
+        why = f"The job has reported no steps, and its {rule} goes by them."
+        return Proposal(rule=rule, nodes=None, why=why, held=Held.NO_STEPS)
+    if seen.step >= total_steps:
+        return Proposal(rule=rule, nodes=None, why=f"All {total_steps} steps are made.")
+    if all(size.nodes != seen.nodes for size in measured_sizes(curve)):
+        why = (
+            f"The steps of {counted(seen.nodes, 'node')} have not been measured for a whole "
+            "window yet."
+        )
+        return Proposal(rule=rule, nodes=None, why=why, held=Held.NO_WINDOW)
+    return None
+
+
+def remaining(total_steps: int, policy: Policy, curve: Curve, seen: Seen) -> tuple[Remaining, ...]:
+    """Return it for all sizes that are allowed and the one of now, in the order of their nodes.
+
+    Sizes that were taken back are left out. The curve knows the size of now (`held`).
+    """
+    low, high = size_range(policy, seen)
+    left = total_steps - seen.step
+    cost_s, _ = change_cost_s(curve, is_in_process=seen.is_in_process)
+    allowed = {nodes for nodes in range(low, high + 1) if nodes not in curve.refused}
+    found = []
+    for step in steps(curve, sorted(allowed | {seen.nodes})):
+        seconds = left * step.seconds
+        error_s = seconds * error_share(curve, step.nodes)
+        if step.nodes != seen.nodes:
+            seconds += cost_s
+        found.append(
+            Remaining(
+                nodes=step.nodes,
+                seconds=seconds,
+                error_s=error_s,
+                steps_per_s=step.per_s,
+                is_measured=step.is_measured,
+            )
+        )
+    return tuple(found)
