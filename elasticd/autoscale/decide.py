@@ -2,16 +2,30 @@
 
 It has no clock and does no I/O: the same records and the same sight give the same decision, in
 whatever process. So a leader that is killed leaves nothing behind that the next one lacks.
+
+One evaluation, in this order: what is remembered is brought up to now, and the curve learns what
+was measured; the open decision gets its verdict; what forbids every change ends it here; a decision
+that broke its promise is taken back; else each rule says what it wants, and the wish that follows
+is held against cooldown, `max_step` and what is wanted already.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from elasticd.autoscale.hold import forbidden
+from elasticd.autoscale.books import verdict as books
+from elasticd.autoscale.books.decision import Change, decided
+from elasticd.autoscale.books.recall import recalled, with_gaps
+from elasticd.autoscale.compose import Wish, composed, missing_nodes, size_limits
+from elasticd.autoscale.curve.cost import with_change_cost
+from elasticd.autoscale.curve.fit import fitted
+from elasticd.autoscale.curve.size import refused, with_windows
+from elasticd.autoscale.hold import Hold, counted, forbidden, unsettled
 from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.propose import proposals
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision
-from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory, Resized
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["Decided", "decide"]
@@ -32,13 +46,26 @@ class Decided:
     wanted: int | None = None
     """The size to write as the autoscaler's want; None: what stands there stays."""
     held: str = ""
-    """Why nothing is done, by a word of a closed list (hold.py); empty: nothing is held."""
+    """What keeps the size as it is, or may only grow it, by a word of a closed list (`Held`)."""
     held_detail: str = ""
     """One sentence for people."""
     missing: str = ""
     """What the wish that stands lacks, as a sentence; empty: nothing."""
     proposals: tuple[Proposal, ...] = ()
     """What each rule said, for `explain`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One evaluation under way."""
+
+    policy: Policy
+    curve: Curve
+    memory: Memory
+    seen: Seen
+    open: Decision | None
+    closed: Decision | None = None
+    proposals: tuple[Proposal, ...] = field(default=())
 
 
 def decide(
@@ -49,15 +76,179 @@ def decide(
     `memory` is on the clock of `seen.now_s` (`shifted` where another process wrote it), and
     `open_decision` is the one that `memory.open_decision` names.
     """
+    case = _opened(policy, curve, memory, open_decision, seen)
     stop = forbidden(policy, seen)
-    held, detail = stop if stop is not None else ("", "")
-    since_s = memory.held_since_s if held == memory.held else seen.now_s
-    memory = replace(
-        memory,
-        uid=seen.uid,
-        now_s=seen.now_s,
-        held=str(held),
-        held_since_s=since_s,
-        held_detail=detail,
+    cooling = _cooling(policy, case.memory, seen)
+    found = None
+    if case.open is not None and (cooling is None or stop is not None):
+        found = books.verdict(policy, case.memory, case.open, seen)
+    if stop is not None:
+        if found is not None and found.outcome is not Outcome.TAKEN_BACK:
+            case = _closed(case, found)
+        return _held(case, stop)
+    is_broken = found is not None and found.outcome is Outcome.TAKEN_BACK
+    learned = case.curve
+    if case.open is not None and found is not None and is_broken:
+        case = replace(case, curve=refused(case.curve, case.open.to_nodes))
+    elif found is not None:
+        case = _closed(case, found)
+    awaited = None if is_broken else _awaited(case)
+    remembered, said = proposals(
+        policy,
+        case.curve,
+        with_gaps(policy, case.memory, seen),
+        case.memory,
+        unsettled=unsettled(policy, case.memory, seen),
+        awaited=awaited,
     )
-    return Decided(memory=memory, curve=curve, held=str(held), held_detail=detail)
+    case = replace(case, memory=remembered, proposals=said)
+    wish = composed(policy, with_gaps(policy, case.memory, seen), said)
+    if case.open is not None and found is not None and is_broken:
+        back = _back(case, case.open, found, wish)
+        if back is None:
+            # The verdict waits for what is missing: meanwhile nothing is made smaller.
+            return _held(replace(case, curve=learned), wish.hold)
+        return _done(_closed(case, found), back)
+    return _followed(case, wish, cooling)
+
+
+def _opened(
+    policy: Policy, curve: Curve, memory: Memory, decision: Decision | None, seen: Seen
+) -> _Case:
+    """Bring all that is remembered up to now."""
+    is_other_policy = memory.policy_at_unix_s != policy.set_at_unix_s
+    memory = recalled(policy, memory, seen)
+    if curve.uid != seen.uid:
+        curve = Curve(uid=seen.uid)
+    if seen.windows:
+        curve = fitted(with_windows(curve, seen.windows, seen.unix_s))
+    curve = with_change_cost(curve, seen.change_cost_s)
+    if decision is None or decision.number != memory.open_decision or decision.uid != seen.uid:
+        return _Case(
+            policy=policy, curve=curve, memory=books.forgotten(memory), seen=seen, open=None
+        )
+    case = _Case(policy=policy, curve=curve, memory=memory, seen=seen, open=decision)
+    if is_other_policy:
+        why = "Another policy was set before it was known."
+        return _closed(case, books.Verdict(outcome=Outcome.UNKNOWN, why=why))
+    return replace(case, memory=books.followed(memory, decision, seen))
+
+
+def _closed(case: _Case, found: books.Verdict) -> _Case:
+    assert case.open is not None
+    done = books.closed(case.open, found)
+    return replace(case, memory=books.forgotten(case.memory), open=None, closed=done)
+
+
+def _cooling(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
+    if memory.decided_s is None or seen.now_s - memory.decided_s >= policy.cooldown_s:
+        return None
+    ago_s = seen.now_s - memory.decided_s
+    return Held.COOLDOWN, (
+        f"The last decision was {ago_s:.0f} s ago, and the cooldown is {policy.cooldown_s:g} s."
+    )
+
+
+def _awaited(case: _Case) -> Hold | None:
+    if case.open is None or not books.is_awaited(case.memory, case.open, case.seen):
+        return None
+    return Held.PROBE, (
+        f"Decision {case.open.number}, for {counted(case.open.to_nodes)}, is still being measured."
+    )
+
+
+def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Change | None:
+    """Return the change that takes a decision back; None: an input is missing.
+
+    It goes to where the curve now says, if that is not beyond the size that broke its promise:
+    else to where the job came from, or to what other rules ask for.
+    """
+    seen, is_growth = case.seen, broken.to_nodes > broken.from_nodes
+    if is_growth and wish.hold is not None and wish.hold[0] is not Held.NO_WINDOW:
+        return None
+    nodes = broken.from_nodes
+    if wish.nodes is not None:
+        is_back = wish.nodes != broken.to_nodes and is_growth == (wish.nodes < broken.to_nodes)
+        if is_back or wish.rule not in (broken.rule, Rule.LIMITS):
+            nodes = wish.nodes
+    least, most = size_limits(case.policy, seen)
+    nodes = max(least, min(most, nodes))
+    back = Proposal(
+        rule=Rule.TAKE_BACK,
+        nodes=nodes,
+        why=f"Decision {broken.number} is taken back. {found.why}",
+        was_steps_per_s=found.got_steps_per_s,
+        promised_steps_per_s=broken.was_steps_per_s if nodes == broken.from_nodes else 0.0,
+    )
+    return Change(nodes=nodes, rule=Rule.TAKE_BACK, why=back.why, proposal=back)
+
+
+def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
+    """Carry out a wish, as far as cooldown and `max_step` let it."""
+    policy, seen = case.policy, case.seen
+    if wish.nodes is None:
+        return _held(case, wish.hold)
+    nodes, why = wish.nodes, wish.why
+    if policy.max_step > 0 and wish.rule is not Rule.LIMITS:
+        nodes = max(seen.nodes - policy.max_step, min(seen.nodes + policy.max_step, nodes))
+        if nodes != wish.nodes:
+            why += f" Of {wish.nodes} nodes {nodes} are taken now: max_step is {policy.max_step}."
+    before = case.memory.wanted if policy.is_dry_run and case.memory.wanted else seen.wanted
+    if nodes == before:
+        return _held(case, wish.hold, lacks=wish.lacks)
+    if cooling is not None and wish.rule is not Rule.LIMITS:
+        return _held(case, cooling, lacks=wish.lacks)
+    change = Change(
+        nodes=nodes,
+        rule=wish.rule,
+        why=why,
+        proposal=wish.proposal,
+        missing=" ".join(each for each in (wish.lacks, missing_nodes(nodes, seen)) if each),
+    )
+    if case.open is not None:
+        late = f"Decision {case.memory.decisions + 1} came before it was known."
+        case = _closed(case, books.Verdict(outcome=Outcome.UNKNOWN, why=late))
+    return _done(case, change, wish.hold)
+
+
+def _done(case: _Case, change: Change, hold: Hold | None = None) -> Decided:
+    """Write a change down, and make it unless this is a dry run."""
+    policy, seen, memory = case.policy, case.seen, case.memory
+    number = memory.decisions + 1
+    decision = decided(change, number, policy, case.curve, seen)
+    memory = replace(
+        memory, decisions=number, wanted=change.nodes, decided_s=seen.now_s, open_decision=0
+    )
+    if decision.outcome is Outcome.OPEN:
+        memory = replace(memory, open_decision=number)
+    if not policy.is_dry_run:
+        resized = Resized(at_s=seen.now_s, delta=change.nodes - seen.wanted)
+        memory = replace(memory, resized=(*memory.resized, resized))
+    held = _held(replace(case, memory=memory), hold)
+    return replace(
+        held,
+        decision=decision,
+        wanted=None if policy.is_dry_run else change.nodes,
+        missing=change.missing,
+    )
+
+
+def _held(case: _Case, hold: Hold | None, *, lacks: str = "") -> Decided:
+    """Leave the size as it is. The word changes only when the reason does."""
+    word, detail = hold if hold is not None else ("", "")
+    memory, seen = case.memory, case.seen
+    since_s = memory.held_since_s if memory.held == word else seen.now_s
+    sentences = {proposal.rule.value: proposal.why for proposal in case.proposals}
+    memory = replace(
+        memory, held=str(word), held_since_s=since_s, held_detail=detail, sentences=sentences
+    )
+    stands = missing_nodes(seen.wanted, seen) if memory.wanted == seen.wanted else ""
+    return Decided(
+        memory=memory,
+        curve=case.curve,
+        closed=case.closed,
+        held=str(word),
+        held_detail=detail,
+        missing=" ".join(each for each in (lacks, stands) if each),
+        proposals=case.proposals,
+    )

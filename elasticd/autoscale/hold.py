@@ -1,66 +1,53 @@
-"""Why nothing is done: the closed list of words, and what forbids any decision about a job.
-
-A word is counted (`elasticd_autoscaler_held_total`) and remembered when it changes, so that a
-fault that lasts an hour is told once. The words of `Reading.why`, which say what a query lacks,
-belong to the list as well.
-"""
-
-from enum import StrEnum
+"""What forbids a decision about a job, whatever its rules say."""
 
 from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy
 
-__all__ = ["READING_WORDS", "Hold", "forbidden"]
+__all__ = ["Hold", "counted", "forbidden", "held_word", "unsettled"]
 
-READING_WORDS = (
-    "empty",
-    "stale",
-    "not_a_number",
-    "many_series",
-    "negative",
-    "unreachable",
-    "refused",
-    "warning",
-)
-"""Why a query gave no number (`Reading.why`)."""
+Hold = tuple[Held, str]
+"""A word, and a sentence for people."""
 
 
-class Hold(StrEnum):
-    """Why the size stays as it is, where no query is to blame."""
-
-    NOT_RUNNING = "not_running"
-    """No world trains: the job starts, waits for nodes, changes or ends."""
-    PINNED = "pinned"
-    """A user's or the operator's want stands above the autoscaler's."""
-    RESTARTS = "restarts"
-    """A change would restart the scripts, and the policy does not allow that."""
-    SETTLING = "settling"
-    """The generation has not been measured for one whole window yet."""
-    VERDICT = "verdict"
-    """The last decision is still being measured."""
-    COOLDOWN = "cooldown"
-    """The last decision is too young for another one."""
-    GAP = "gap"
-    """A metric has been missing, and is not there again for one whole window."""
-    NO_STEPS = "no_steps"
-    """A rule needs the steps that the job does not report."""
-    NO_CURVE = "no_curve"
-    """A rule needs a measurement that there is none of yet."""
-
-
-def forbidden(policy: Policy, seen: Seen) -> tuple[Hold, str] | None:
-    """Return what forbids any change of the job's size now, with a sentence; None: nothing."""
+def forbidden(policy: Policy, seen: Seen) -> Hold | None:
+    """Return what forbids any change of the job's size now; None: nothing does."""
     if not seen.is_running or seen.nodes == 0:
-        return Hold.NOT_RUNNING, "No world trains now: the size is decided when one does."
+        return Held.NOT_RUNNING, "No world trains now: the size is decided when one does."
     if seen.is_pinned:
         by = seen.pinned_by or "a user"
-        return Hold.PINNED, (
+        return Held.PINNED, (
             f"The want of {by} pins the job to {seen.wanted} nodes: nothing is decided until it "
             f"is taken back (elasticd scale {seen.job} auto)."
         )
     if not (seen.is_in_process or policy.allow_restarts or policy.is_dry_run):
-        return Hold.RESTARTS, (
+        return Held.RESTART_MODE, (
             "A change of size restarts this job's scripts, since it runs in restart mode: nothing "
             "is done unless the policy says allow_restarts = true."
         )
     return None
+
+
+def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
+    """Return why nothing is known of the present generation yet; None: its window is whole.
+
+    A job that reports no steps has its window by the time for which its generation has been seen.
+    """
+    there_s = seen.now_s - memory.generation_since_s
+    if seen.is_window_whole or (seen.step == 0 and there_s >= policy.window_s):
+        return None
+    return Held.NO_WINDOW, (
+        f"Generation {seen.generation} has not been measured for one whole window of "
+        f"{policy.window_s:g} s yet: what is from before it says nothing of {counted(seen.nodes)}."
+    )
+
+
+def held_word(word: str) -> Held:
+    """Return the word of the closed list; what a rule calls otherwise is `other`."""
+    return Held(word) if word in Held.__members__.values() else Held.OTHER
+
+
+def counted(nodes: int) -> str:
+    """Return a number of nodes with its noun."""
+    return f"{nodes} node" + ("" if nodes == 1 else "s")

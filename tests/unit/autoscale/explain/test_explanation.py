@@ -17,9 +17,9 @@ from elasticd.autoscale.explain.standing import (
     size_sentence,
     summary,
 )
-from elasticd.autoscale.hold import READING_WORDS, Hold
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.held import Held
 from elasticd.records.job import Want
 from elasticd.records.reason import Phase
 from elasticd.store.api import Put, Txn
@@ -123,7 +123,7 @@ def test_plain_values_are_json_and_hold_the_curve_with_its_fit() -> None:
 
 def test_every_word_of_a_hold_has_a_sentence() -> None:
     """A new word in the closed list is a new sentence here."""
-    assert HELD.keys() == {*map(str, Hold), *READING_WORDS}
+    assert HELD.keys() == set(map(str, Held))
 
 
 def test_hold_is_as_old_as_its_writer_measured() -> None:

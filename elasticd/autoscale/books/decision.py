@@ -1,0 +1,96 @@
+"""Write a change of size down: what it rests on, what else was looked at, what it promises."""
+
+from dataclasses import dataclass
+
+from elasticd.autoscale.curve.estimate import step_s
+from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.policy import Policy
+
+__all__ = ["Change", "decided"]
+
+BY_CURVE = (Rule.GOODPUT, Rule.DEADLINE, Rule.BUDGET, Rule.TAKE_BACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A size that is decided for."""
+
+    nodes: int
+    rule: Rule
+    why: str
+    proposal: Proposal | None
+    missing: str = ""
+
+
+def decided(change: Change, number: int, policy: Policy, curve: Curve, seen: Seen) -> Decision:
+    """Return the record of a change; its outcome is known at once where nothing is to follow."""
+    proposal = change.proposal
+    was = proposal.was_steps_per_s if proposal is not None else 0.0
+    promised, is_probe = _promise(change, curve)
+    outcome, outcome_why = Outcome.OPEN, ""
+    if policy.is_dry_run:
+        outcome, outcome_why = Outcome.DRY_RUN, "Nothing was done: the policy is a dry run."
+    elif change.nodes == seen.nodes:
+        outcome, outcome_why = Outcome.KEPT, "The job has that size already, and keeps it."
+    by_curve = change.rule in BY_CURVE
+    return Decision(
+        number=number,
+        uid=seen.uid,
+        rule=change.rule,
+        from_nodes=seen.nodes,
+        to_nodes=change.nodes,
+        why=change.why,
+        generation=seen.generation,
+        inputs=_inputs(curve, seen),
+        fit={"a": curve.a, "b": curve.b, "c": curve.c} if by_curve else {},
+        candidates=proposal.candidates if proposal is not None else (),
+        was_steps_per_s=was or _measured(curve, seen.nodes),
+        promised_steps_per_s=promised,
+        is_probe=is_probe,
+        is_dry_run=policy.is_dry_run,
+        missing=change.missing,
+        at_unix_s=seen.unix_s,
+        outcome=outcome,
+        outcome_why=outcome_why,
+    )
+
+
+def _promise(change: Change, curve: Curve) -> tuple[float, bool]:
+    """Return the steps per second that are promised, and whether the size is tried.
+
+    A size that limits or `max_step` made of the proposed one promises what the curve says of it.
+    """
+    proposal = change.proposal
+    if proposal is None or proposal.promised_steps_per_s <= 0.0:
+        return 0.0, proposal is not None and proposal.is_probe
+    if proposal.nodes == change.nodes:
+        return proposal.promised_steps_per_s, proposal.is_probe
+    seconds, is_measured = step_s(curve, change.nodes)
+    return (1.0 / seconds if seconds > 0.0 else 0.0), not is_measured
+
+
+def _measured(curve: Curve, nodes: int) -> float:
+    seconds, is_measured = step_s(curve, nodes)
+    return 1.0 / seconds if is_measured else 0.0
+
+
+def _inputs(curve: Curve, seen: Seen) -> dict[str, float]:
+    """Return the numbers by name; the metrics' own names are never those of ours."""
+    found = {
+        f"metric {name}": reading.value
+        for name, reading in sorted(seen.readings.items())
+        if reading.value is not None
+    }
+    return {
+        **found,
+        "nodes": float(seen.nodes),
+        "wanted": float(seen.wanted),
+        "available": float(seen.available),
+        "step": float(seen.step),
+        "change_cost_s": curve.change_cost_s,
+        "data_share": seen.data_share,
+        "used_node_hours": seen.used_node_hours,
+    }

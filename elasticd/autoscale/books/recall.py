@@ -1,0 +1,82 @@
+"""What is remembered from one evaluation to the next, brought up to the present one.
+
+All that is kept is bounded: of the changes those within the longest period that a rate looks back
+to, of the proposals what the stabilization windows can still ask for.
+"""
+
+import math
+from dataclasses import replace
+
+from elasticd.autoscale.rules.behavior import rates_reach_s
+from elasticd.autoscale.seen import Reading, Seen
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory, Resized
+from elasticd.records.autoscale.policy import Policy, TargetRule
+
+__all__ = ["RESIZED_LIMIT", "recalled", "with_gaps"]
+
+RESIZED_LIMIT = 256
+"""Changes that are kept, the newest; a cooldown makes them fewer."""
+
+
+def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
+    """Return the memory as of now: of this job and this policy, with what is too old left out.
+
+    Another policy begins afresh, but what was done stays: the number of the newest decision, and
+    the changes that cooldown and rates look back to. Another job of the same name has no past.
+    """
+    if memory.uid != seen.uid:
+        memory = Memory(uid=seen.uid, policy_at_unix_s=policy.set_at_unix_s)
+    if memory.policy_at_unix_s != policy.set_at_unix_s:
+        memory = Memory(
+            uid=seen.uid,
+            decisions=memory.decisions,
+            open_decision=memory.open_decision,
+            resized=memory.resized,
+            decided_s=memory.decided_s,
+            generation=memory.generation,
+            generation_since_s=memory.generation_since_s,
+            policy_at_unix_s=policy.set_at_unix_s,
+            unknown=memory.unknown,
+        )
+    if memory.generation != seen.generation:
+        memory = replace(memory, generation=seen.generation, generation_since_s=seen.now_s)
+    return replace(
+        memory,
+        now_s=seen.now_s,
+        at_unix_s=seen.unix_s,
+        resized=_resized(policy, memory, seen.now_s),
+        whole_since_s=_whole_since_s(policy.target, memory, seen),
+    )
+
+
+def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
+    """Return what was seen without the metrics that were missing within the last window.
+
+    After an outage, or after Prometheus began anew, an average is one over too little. `memory` is
+    that of now (`recalled`).
+    """
+    readings = dict(seen.readings)
+    for name, since_s in memory.whole_since_s.items():
+        there_s = seen.now_s - since_s
+        if there_s < policy.window_s:
+            detail = f"it has been there for {there_s:.0f} s of a window of {policy.window_s:g} s"
+            readings[name] = Reading(value=None, why=Held.GAP, detail=detail)
+    return replace(seen, readings=readings)
+
+
+def _resized(policy: Policy, memory: Memory, now_s: float) -> tuple[Resized, ...]:
+    rates_s = rates_reach_s(policy.target) if policy.target is not None else 0.0
+    reach_s = max(policy.cooldown_s, rates_s)
+    return tuple(each for each in memory.resized if now_s - each.at_s < reach_s)[-RESIZED_LIMIT:]
+
+
+def _whole_since_s(rule: TargetRule | None, memory: Memory, seen: Seen) -> dict[str, float]:
+    found = {}
+    for metric in rule.metrics if rule is not None else ():
+        reading = seen.readings.get(metric.name)
+        if reading is None or reading.value is None or reading.age_s > metric.max_age_s:
+            continue
+        if math.isfinite(reading.value) and reading.value >= 0:
+            found[metric.name] = memory.whole_since_s.get(metric.name, seen.now_s)
+    return found

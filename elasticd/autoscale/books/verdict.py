@@ -1,0 +1,137 @@
+"""What came of a decision: two windows at the new size against what was promised.
+
+Both windows lie within the one generation in which the decision came true, after its first steps,
+so nothing from before the change is mixed in. Where another generation comes first, or the size
+never came about, nothing is known: a wish that lacks its nodes has broken no promise.
+
+A decision for more throughput is kept where it brought at least half of its promise. One for fewer
+nodes is kept where it cost at most twice what it said, or `LOSS_SHARE` of the throughput: two
+windows say no more than that.
+"""
+
+from dataclasses import dataclass, replace
+
+from elasticd.autoscale.hold import counted, unsettled
+from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.ids import Generation
+
+__all__ = ["LOSS_SHARE", "Verdict", "closed", "followed", "forgotten", "is_awaited", "verdict"]
+
+LOSS_SHARE = 0.05
+WINDOWS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The end of one decision."""
+
+    outcome: Outcome
+    why: str
+    got_steps_per_s: float = 0.0
+
+
+def followed(memory: Memory, decision: Decision, seen: Seen) -> Memory:
+    """Return the memory with what was measured since the decision came true."""
+    if memory.judged_from == 0 and _came_true(decision, seen):
+        memory = replace(memory, judged_from=seen.generation)
+    if memory.judged_from == 0:
+        return memory
+    own = [
+        window
+        for window in seen.windows
+        if window.generation == memory.judged_from and window.nodes == decision.to_nodes
+    ]
+    return replace(
+        memory,
+        judged_steps=memory.judged_steps + sum(window.steps for window in own),
+        judged_s=memory.judged_s + sum(window.seconds for window in own),
+    )
+
+
+def is_awaited(memory: Memory, decision: Decision, seen: Seen) -> bool:
+    """Return whether the job trains at the size whose verdict is still to come."""
+    if memory.judged_from != 0:
+        return True
+    # On its way: the world has not followed yet, and there are nodes for it.
+    is_possible = decision.to_nodes <= seen.available
+    return is_possible and seen.generation == decision.generation != 0
+
+
+def verdict(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> Verdict | None:
+    """Return what came of the open decision, by `followed` memory; None: it is not known yet."""
+    if seen.is_pinned and seen.wanted != decision.to_nodes:
+        why = f"Somebody pinned the job to {counted(seen.wanted)} before it was known."
+        return Verdict(outcome=Outcome.UNKNOWN, why=why)
+    if memory.judged_from == 0:
+        return _not_true(policy, memory, decision, seen)
+    needed_s = _needed_s(policy, decision)
+    if memory.judged_s >= needed_s and memory.judged_steps > 0:
+        return _measured(decision, memory.judged_steps / memory.judged_s)
+    if seen.generation != memory.judged_from:
+        why = (
+            f"Generation {seen.generation} came when {memory.judged_s:.0f} s of {needed_s:g} s had "
+            f"been measured at {counted(decision.to_nodes)}."
+        )
+        return Verdict(outcome=Outcome.UNKNOWN, why=why)
+    return None
+
+
+def closed(decision: Decision, found: Verdict) -> Decision:
+    """Return the decision with what came of it."""
+    return replace(
+        decision,
+        outcome=found.outcome,
+        outcome_why=found.why,
+        got_steps_per_s=found.got_steps_per_s,
+    )
+
+
+def forgotten(memory: Memory) -> Memory:
+    """Return the memory without an open decision."""
+    return replace(memory, open_decision=0, judged_from=Generation(0), judged_steps=0, judged_s=0.0)
+
+
+def _came_true(decision: Decision, seen: Seen) -> bool:
+    is_new = seen.generation > decision.generation
+    return seen.is_running and is_new and seen.nodes == decision.to_nodes
+
+
+def _not_true(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> Verdict | None:
+    """Return the end of one whose size did not come about, once another world has settled."""
+    is_other = seen.is_running and seen.generation > decision.generation and seen.nodes > 0
+    if not is_other or unsettled(policy, memory, seen) is not None:
+        return None
+    why = (
+        f"The job trains on {counted(seen.nodes)}, and not on the {decision.to_nodes} that were "
+        f"wished for: {seen.available} are there."
+    )
+    return Verdict(outcome=Outcome.UNKNOWN, why=why)
+
+
+def _needed_s(policy: Policy, decision: Decision) -> float:
+    if decision.is_probe and policy.goodput is not None:
+        return policy.goodput.probe_s
+    return WINDOWS * policy.window_s
+
+
+def _measured(decision: Decision, got: float) -> Verdict:
+    """Hold what was measured against the promise; all in steps per second."""
+    was, promised = decision.was_steps_per_s, decision.promised_steps_per_s
+    if promised <= 0.0 or was <= 0.0:
+        before = f", {was:.4g} before" if was > 0.0 else ""
+        why = f"It promised no throughput; {got:.4g} steps/s were measured{before}."
+        return Verdict(outcome=Outcome.UNKNOWN, why=why, got_steps_per_s=got)
+    said = f"It promised {promised:.4g} steps/s after {was:.4g}, and brought {got:.4g}"
+    if decision.rule is Rule.TAKE_BACK or _is_kept(was, promised, got):
+        return Verdict(outcome=Outcome.KEPT, why=f"{said}.", got_steps_per_s=got)
+    what = "less than half of its promise" if promised > was else "more lost than it said"
+    return Verdict(outcome=Outcome.TAKEN_BACK, why=f"{said}: {what}.", got_steps_per_s=got)
+
+
+def _is_kept(was: float, promised: float, got: float) -> bool:
+    if promised > was:
+        return got - was >= (promised - was) / 2.0
+    return was - got <= max(2.0 * (was - promised), LOSS_SHARE * was)

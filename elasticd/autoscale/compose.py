@@ -1,0 +1,122 @@
+"""Make one wish of what all rules say.
+
+The greatest of what target and goodput ask for is raised by a deadline and lowered by a budget; an
+idle job has as few nodes as it may have. Without a rule that asks for a size a job is as large as
+it may be. Where an input is missing, the wish may grow and never shrink; where that of the budget
+is, it does neither.
+"""
+
+from dataclasses import dataclass
+
+from elasticd.autoscale.hold import Hold, counted, held_word
+from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.policy import Policy
+
+__all__ = ["Wish", "composed", "missing_nodes", "size_limits"]
+
+SIZING = (Rule.TARGET, Rule.GOODPUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The size that all rules together ask for."""
+
+    nodes: int | None
+    """Within the limits; None: the size stays, since no rule that asks for one has a word."""
+    rule: Rule = Rule.LIMITS
+    why: str = ""
+    proposal: Proposal | None = None
+    """That of the rule."""
+    hold: Hold | None = None
+    """What is missing, also where the wish grows without it."""
+    lacks: str = ""
+    """What the rules ask for above the limits, as a sentence."""
+
+
+def size_limits(policy: Policy, seen: Seen) -> tuple[int, int]:
+    """Return the least and the most nodes that job and policy allow together."""
+    least = max(seen.min_nodes, min(policy.min_nodes or seen.min_nodes, seen.max_nodes))
+    most = min(seen.max_nodes, policy.max_nodes or seen.max_nodes)
+    return least, max(least, most)
+
+
+def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wish:
+    """Return the wish that these proposals make."""
+    by_rule = {proposal.rule: proposal for proposal in proposals}
+    least, most = size_limits(policy, seen)
+    idle = by_rule.get(Rule.IDLE)
+    if idle is not None and idle.nodes is not None:
+        return _of(idle, max(least, min(most, idle.nodes)))
+    hold = _hold(proposals, seen)
+    found = _asked(by_rule, most)
+    if found is None:
+        return _within_limits(seen, least, most, hold)
+    wish, nodes = found
+    lowers = by_rule.get(Rule.BUDGET)
+    if lowers is not None and lowers.nodes is None and lowers.held and nodes > seen.wanted:
+        return _within_limits(seen, least, most, hold)
+    if hold is not None and nodes < seen.wanted:
+        # Not followed: what is missing might have asked for more.
+        wish, nodes = None, seen.wanted
+    if lowers is not None and lowers.nodes is not None and lowers.nodes < nodes:
+        wish, nodes = lowers, lowers.nodes
+    if wish is None:
+        return _within_limits(seen, least, most, hold)
+    lacks = ""
+    if nodes > most:
+        lacks = f"The rules ask for {counted(nodes)}, and at most {most} are allowed."
+    return _of(wish, max(least, min(most, nodes)), hold, lacks)
+
+
+def missing_nodes(nodes: int, seen: Seen) -> str:
+    """Say what a wish for so many nodes lacks; empty: nothing."""
+    lacks = nodes - seen.available
+    if lacks <= 0:
+        return ""
+    return f"{lacks} of {counted(nodes)} are missing: {seen.available} train or could join."
+
+
+def _asked(by_rule: dict[Rule, Proposal], most: int) -> tuple[Proposal | None, int] | None:
+    """Return the greatest size that is asked for, and by whom; None: no rule has a word."""
+    sizing = [by_rule[rule] for rule in (*SIZING, Rule.DEADLINE) if rule in by_rule]
+    asked = [(each.nodes, each) for each in sizing if each.nodes is not None]
+    if asked:
+        nodes, proposal = max(asked, key=lambda pair: (pair[0], pair[1].promised_steps_per_s))
+        return proposal, nodes
+    # No rule of the policy asks for a size: as many as there may be.
+    return None if sizing else (_largest(most), most)
+
+
+def _largest(most: int) -> Proposal:
+    why = f"No rule asks for a size, so the job has as many nodes as it may have: {most}."
+    return Proposal(rule=Rule.LIMITS, nodes=most, why=why)
+
+
+def _hold(proposals: tuple[Proposal, ...], seen: Seen) -> Hold | None:
+    """Return what is missing, whether a rule has no word for it or only half of one."""
+    lacking = [each for each in proposals if each.rule is not Rule.IDLE]
+    for each in lacking:
+        if each.held:
+            return held_word(each.held), each.why
+    for each in lacking:
+        if not each.may_shrink:
+            missing = (reading.why for reading in seen.readings.values() if reading.value is None)
+            return held_word(next(missing, "")), each.why
+    return None
+
+
+def _within_limits(seen: Seen, least: int, most: int, hold: Hold | None) -> Wish:
+    """Return the wish where the size stays, unless policy or job do not allow it."""
+    if least <= seen.wanted <= most:
+        return Wish(nodes=None, hold=hold)
+    nodes = max(least, min(most, seen.wanted))
+    why = f"{counted(seen.wanted)} are wanted, and {least} to {most} are allowed."
+    return Wish(nodes=nodes, why=why, hold=hold)
+
+
+def _of(proposal: Proposal, nodes: int, hold: Hold | None = None, lacks: str = "") -> Wish:
+    return Wish(
+        nodes=nodes, rule=proposal.rule, why=proposal.why, proposal=proposal, hold=hold, lacks=lacks
+    )

@@ -1,0 +1,91 @@
+"""Ask each rule of a policy what it says now."""
+
+from dataclasses import replace
+
+from elasticd.autoscale.hold import Hold
+from elasticd.autoscale.proposal import Proposal
+from elasticd.autoscale.rules import behavior, budget, deadline, goodput, idle, target
+from elasticd.autoscale.seen import Seen
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import GoodputRule, Policy, TargetRule
+
+__all__ = ["proposals"]
+
+
+def proposals(
+    policy: Policy,
+    curve: Curve,
+    seen: Seen,
+    memory: Memory,
+    *,
+    unsettled: Hold | None,
+    awaited: Hold | None,
+) -> tuple[Memory, tuple[Proposal, ...]]:
+    """Return what each rule of the policy says, and the memory with what the target asked for.
+
+    `unsettled` keeps the rules that measure from speaking, `awaited` those that go by the curve.
+    """
+    said = []
+    if policy.target is not None:
+        if unsettled is not None:
+            said.append(_silent(Rule.TARGET, unsettled))
+        else:
+            memory, proposal = _target(policy.target, seen, memory)
+            said.append(proposal)
+    silence = unsettled or awaited
+    if policy.goodput is not None:
+        said.append(
+            _silent(Rule.GOODPUT, silence)
+            if silence is not None
+            else _goodput(policy.goodput, policy, curve, seen, memory)
+        )
+    if policy.deadline is not None:
+        said.append(
+            _silent(Rule.DEADLINE, silence)
+            if silence is not None
+            else deadline.propose(policy.deadline, policy, curve, seen, memory)
+        )
+    if policy.budget is not None:
+        said.append(
+            _silent(Rule.BUDGET, silence)
+            if silence is not None
+            else budget.propose(policy.budget, policy, curve, seen, memory)
+        )
+    if policy.idle is not None:
+        memory = idle.remembered(policy.idle, seen, memory)
+        said.append(idle.propose(policy.idle, policy, curve, seen, memory))
+    return memory, tuple(said)
+
+
+def _target(rule: TargetRule, seen: Seen, memory: Memory) -> tuple[Memory, Proposal]:
+    proposal = target.propose(rule, seen, memory)
+    if proposal.nodes is None:
+        return memory, proposal
+    memory = behavior.with_proposed(rule, seen, memory, proposal.nodes)
+    found = behavior.stabilization(rule, seen, memory, proposal.nodes)
+    why = f"{proposal.why} {found.why}".strip()
+    return memory, replace(proposal, nodes=found.nodes, why=why)
+
+
+def _goodput(
+    rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
+) -> Proposal:
+    """Return the best of the sizes that there are nodes for, or the one beyond all of them.
+
+    A wish that lacks its nodes must not keep a job at a size that is worse than a smaller one.
+    """
+    there = max(1, seen.min_nodes, seen.nodes, seen.available)
+    found = goodput.propose(
+        rule, policy, curve, replace(seen, max_nodes=min(seen.max_nodes, there)), memory
+    )
+    if found.nodes is None or found.nodes < there or there >= seen.max_nodes:
+        return found
+    beyond = goodput.propose(rule, policy, curve, seen, memory)
+    return beyond if beyond.nodes is not None and beyond.nodes > there else found
+
+
+def _silent(rule: Rule, hold: Hold) -> Proposal:
+    word, why = hold
+    return Proposal(rule=rule, nodes=None, why=why, held=word, may_shrink=False)

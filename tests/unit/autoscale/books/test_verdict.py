@@ -1,0 +1,170 @@
+"""What came of a decision: kept, taken back once, or not known, and never by mixed windows."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticd.autoscale.books.verdict import followed, verdict
+from elasticd.autoscale.decide import Decided, decide
+from elasticd.autoscale.seen import MeasuredWindow, Seen
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import GoodputRule, Policy
+from elasticd.records.ids import Generation
+
+POLICY = Policy(goodput=GoodputRule(), cooldown_s=30.0, set_at_unix_s=1.0)
+DECISION = Decision(
+    number=1,
+    uid="u1",
+    rule=Rule.GOODPUT,
+    from_nodes=4,
+    to_nodes=8,
+    why="",
+    generation=Generation(3),
+    was_steps_per_s=1.0,
+    promised_steps_per_s=1.8,
+)
+MEMORY = Memory(uid="u1", decisions=1, open_decision=1, wanted=8, policy_at_unix_s=1.0)
+SEEN = Seen(
+    job="digits",
+    uid="u1",
+    now_s=1000.0,
+    unix_s=5000.0,
+    min_nodes=1,
+    max_nodes=8,
+    nodes=8,
+    wanted=8,
+    is_running=True,
+    is_in_process=True,
+    generation=Generation(4),
+    available=8,
+    step=500,
+    is_window_whole=True,
+    change_cost_s=(1.0,),
+)
+
+
+def window(rate: float, generation: int = 4, nodes: int = 8) -> MeasuredWindow:
+    return MeasuredWindow(
+        generation=Generation(generation), nodes=nodes, steps=round(60 * rate), seconds=60.0
+    )
+
+
+def judged(*windows: MeasuredWindow, decision: Decision = DECISION) -> Decided:
+    """Return what an evaluation makes of these windows."""
+    before = tuple(window(1.0, generation=3, nodes=4) for _ in range(4))
+    curve = decide(POLICY, Curve(uid="u1"), MEMORY, decision, replace(SEEN, windows=before)).curve
+    return decide(POLICY, curve, MEMORY, decision, replace(SEEN, windows=windows))
+
+
+def test_decision_is_judged_after_two_windows_and_not_before() -> None:
+    """One window is one sample."""
+    assert judged(window(1.7)).closed is None
+    assert judged(window(1.7)).held == Held.PROBE
+    found = judged(window(1.7), window(1.7))
+    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+    assert found.closed.got_steps_per_s == pytest.approx(1.7)
+
+
+def test_windows_of_another_generation_are_not_mixed_in() -> None:
+    """What ran before the change says nothing of the size after it."""
+    found = judged(window(1.0, generation=3, nodes=4), window(1.7), window(1.7))
+    assert found.closed is not None and found.closed.got_steps_per_s == pytest.approx(1.7)
+
+
+@pytest.mark.parametrize(("rate", "outcome"), [(1.42, Outcome.KEPT), (1.38, Outcome.TAKEN_BACK)])
+def test_less_than_half_of_the_promise_is_taken_back(rate: float, outcome: Outcome) -> None:
+    """Of 0.8 steps/s more 0.4 are half."""
+    found = judged(window(rate), window(rate))
+    assert found.closed is not None and found.closed.outcome is outcome
+
+
+def test_decision_that_broke_its_promise_is_taken_back_and_remembered() -> None:
+    """A decision of its own goes back, and the curve refuses the size."""
+    found = judged(window(1.0), window(1.0))
+    assert found.wanted is not None and found.wanted <= 4
+    assert found.decision is not None and found.decision.rule is Rule.TAKE_BACK
+    assert found.decision.number == 2 and found.memory.open_decision == 2
+    assert "less than half of its promise" in found.decision.why
+    assert 8 in found.curve.refused
+
+
+def test_taking_back_is_not_taken_back_itself() -> None:
+    """Once is enough: the job would go to and fro."""
+    back = replace(DECISION, rule=Rule.TAKE_BACK, from_nodes=4, to_nodes=8)
+    found = judged(window(0.9), window(0.9), decision=back)
+    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+
+
+def test_smaller_size_that_costs_more_than_it_said_is_taken_back() -> None:
+    """Twice its loss is allowed, and what two windows cannot tell."""
+    less = replace(DECISION, promised_steps_per_s=0.9)
+    assert _outcome(less, 0.81) is Outcome.KEPT
+    assert _outcome(less, 0.79) is Outcome.TAKEN_BACK
+    assert _outcome(replace(DECISION, promised_steps_per_s=1.0), 0.96) is Outcome.KEPT
+
+
+def test_another_generation_before_the_verdict_leaves_it_unknown() -> None:
+    """A node was lost: nobody knows what the decision would have brought."""
+    first = judged(window(1.7))
+    seen = replace(SEEN, generation=Generation(5), now_s=1060.0)
+    found = decide(POLICY, first.curve, first.memory, DECISION, seen)
+    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert "60 s of 120 s" in found.closed.outcome_why
+
+
+def test_decision_without_a_promise_is_not_judged_and_says_what_came() -> None:
+    """A queue is no throughput."""
+    found = judged(window(0.5), window(0.5), decision=replace(DECISION, promised_steps_per_s=0.0))
+    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert "0.5 steps/s were measured, 1 before" in found.closed.outcome_why
+
+
+def test_probe_is_judged_after_its_own_time() -> None:
+    """An unknown size is tried for `probe_s`, which is one window here."""
+    found = judged(window(1.7), decision=replace(DECISION, is_probe=True))
+    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+
+
+def test_verdict_waits_for_the_cooldown_so_that_it_can_be_acted_upon() -> None:
+    """A verdict without its change would be lost."""
+    memory = replace(MEMORY, decided_s=990.0)
+    bad = (window(1.0), window(1.0))
+    waits = decide(POLICY, Curve(uid="u1"), memory, DECISION, replace(SEEN, windows=bad))
+    assert waits.closed is None and waits.memory.open_decision == 1
+    later = replace(SEEN, now_s=1020.0)
+    found = decide(POLICY, waits.curve, waits.memory, DECISION, later)
+    assert found.closed is not None and found.closed.outcome is Outcome.TAKEN_BACK
+
+
+@given(
+    rates=st.lists(st.floats(0.05, 20.0), min_size=1, max_size=4),
+    generations=st.lists(st.integers(3, 5), min_size=4, max_size=4),
+)
+def test_what_is_judged_is_of_one_generation(rates: list[float], generations: list[int]) -> None:
+    """Whatever comes, nothing but that generation's windows counts."""
+    seen = replace(
+        SEEN,
+        windows=tuple(
+            window(rate, generation) for rate, generation in zip(rates, generations, strict=False)
+        ),
+    )
+    memory = followed(MEMORY, DECISION, seen)
+    own = [each for each in seen.windows if each.generation == SEEN.generation]
+    assert memory.judged_s == sum(each.seconds for each in own)
+    assert memory.judged_steps == sum(each.steps for each in own)
+    found = verdict(POLICY, memory, DECISION, seen)
+    assert (found is not None) == (len(own) >= 2)
+
+
+def _outcome(decision: Decision, rate: float) -> Outcome:
+    memory = replace(
+        MEMORY, judged_from=Generation(4), judged_steps=round(12_000 * rate), judged_s=12_000.0
+    )
+    found = verdict(POLICY, memory, decision, SEEN)
+    assert found is not None
+    return found.outcome

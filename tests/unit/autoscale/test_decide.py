@@ -1,0 +1,320 @@
+"""What one evaluation of a job decides, rule by rule and fault by fault."""
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.autoscale.decide import Decided, decide
+from elasticd.autoscale.seen import MeasuredWindow, Reading, Seen
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.held import MISSING_INPUT, Held
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import (
+    Behavior,
+    BudgetRule,
+    GoodputRule,
+    IdleRule,
+    MetricKind,
+    Policy,
+    TargetMetric,
+    TargetRule,
+)
+from elasticd.records.ids import Generation
+
+QUEUE = TargetMetric(name="queue", query="queue", target=10.0, kind=MetricKind.LOAD)
+LAG = TargetMetric(name="lag", query="lag", target=10.0, kind=MetricKind.LOAD)
+POLICY = Policy(
+    target=TargetRule(metrics=(QUEUE,), up=Behavior(), down=Behavior()),
+    set_at_unix_s=1.0,
+    cooldown_s=30.0,
+)
+SEEN = Seen(
+    job="digits",
+    uid="u1",
+    now_s=1000.0,
+    unix_s=5000.0,
+    min_nodes=1,
+    max_nodes=8,
+    nodes=4,
+    wanted=4,
+    is_running=True,
+    is_in_process=True,
+    generation=Generation(3),
+    available=8,
+    step=500,
+    is_window_whole=True,
+)
+MEMORY = Memory(
+    uid="u1",
+    now_s=995.0,
+    policy_at_unix_s=1.0,
+    generation=Generation(3),
+    whole_since_s={"queue": 0.0, "lag": 0.0},
+)
+
+
+def reading(value: float) -> dict[str, Reading]:
+    return {"queue": Reading(value=value)}
+
+
+def once(
+    seen: Seen,
+    policy: Policy = POLICY,
+    memory: Memory = MEMORY,
+    opened: Decision | None = None,
+    curve: Curve | None = None,
+) -> Decided:
+    return decide(policy, curve or Curve(uid="u1"), memory, opened, seen)
+
+
+def test_load_above_its_target_grows_the_job_and_is_written_down() -> None:
+    """The want and the decision come together, and the memory knows both."""
+    found = once(replace(SEEN, readings=reading(15.0)))
+    assert found.wanted == 6
+    assert found.decision is not None
+    assert (found.decision.number, found.decision.rule) == (1, Rule.TARGET)
+    assert (found.decision.from_nodes, found.decision.to_nodes) == (4, 6)
+    assert found.decision.inputs["metric queue"] == 15.0
+    assert found.memory.decisions == found.memory.open_decision == 1
+    assert found.memory.wanted == 6 and found.memory.resized[-1].delta == 2
+    assert found.held == ""
+
+
+@pytest.mark.parametrize("word", MISSING_INPUT)
+def test_missing_metric_holds_the_last_size_and_is_said_once(word: Held) -> None:
+    """Whatever is wrong with the only metric: the word, and no size."""
+    seen = replace(SEEN, readings={"queue": Reading(value=None, why=word, detail="see")})
+    first = once(seen)
+    assert (first.wanted, first.decision, first.held) == (None, None, word)
+    assert "Queue" in first.held_detail
+    again = once(replace(seen, now_s=1015.0), memory=first.memory)
+    assert again.held == word
+    assert again.memory.held_since_s == first.memory.held_since_s == 1000.0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300])
+def test_number_that_is_none_to_go_by_holds_the_last_size(value: float) -> None:
+    """Also where the source let it through."""
+    found = once(replace(SEEN, readings=reading(value)))
+    assert found.wanted is None and found.held in set(Held)
+
+
+def test_other_metrics_grow_the_job_while_one_is_missing_and_never_shrink_it() -> None:
+    """What is missing might have asked for more."""
+    policy = replace(POLICY, target=TargetRule(metrics=(QUEUE, LAG), down=Behavior()))
+    lag = Reading(value=None, why="stale")
+    grown = once(replace(SEEN, readings={**reading(15.0), "lag": lag}), policy)
+    assert grown.wanted == 6
+    assert grown.held == Held.STALE
+    kept = once(replace(SEEN, readings={**reading(2.0), "lag": lag}), policy)
+    assert kept.wanted is None and kept.held == Held.STALE
+
+
+def test_goodput_never_shrinks_the_job_while_a_metric_is_missing() -> None:
+    """The two rules' wishes are one: the greater of them, and one is not known."""
+    curve = measured_curve({4: 1.0, 2: 1.0})
+    policy = replace(POLICY, goodput=GoodputRule())
+    missing = {"queue": Reading(value=None, why="unreachable")}
+    held = once(replace(SEEN, readings=missing), policy, curve=curve)
+    assert held.wanted is None and held.held == Held.UNREACHABLE
+    there = once(replace(SEEN, readings=reading(0.1)), policy, curve=curve)
+    assert there.wanted is not None and there.wanted < 4
+
+
+def test_after_a_gap_one_whole_window_comes_first() -> None:
+    """Averages are low right after an outage, and would shrink the job, or grow it."""
+    gone = once(replace(SEEN, readings={"queue": Reading(value=None, why="unreachable")}))
+    back = once(replace(SEEN, now_s=1015.0, readings=reading(1.0)), memory=gone.memory)
+    assert back.wanted is None and back.held == Held.GAP
+    later = once(replace(SEEN, now_s=1070.0, readings=reading(40.0)), memory=back.memory)
+    assert later.wanted is None and later.held == Held.GAP
+    whole = once(replace(SEEN, now_s=1075.0, readings=reading(15.0)), memory=later.memory)
+    assert whole.wanted == 6 and whole.held == ""
+
+
+def test_new_policy_waits_for_one_whole_window_and_begins_afresh() -> None:
+    """It knows of no window before; the numbers of decisions go on."""
+    memory = replace(MEMORY, decisions=7, wanted=4)
+    policy = replace(POLICY, set_at_unix_s=2.0)
+    found = once(replace(SEEN, readings=reading(15.0)), policy, memory)
+    assert found.held == Held.GAP and found.memory.decisions == 7
+    assert found.memory.policy_at_unix_s == 2.0 and found.memory.wanted == 0
+
+
+def test_new_policy_closes_the_open_decision() -> None:
+    """What it promised was promised to another policy."""
+    grown = once(replace(SEEN, readings=reading(15.0)))
+    policy = replace(POLICY, set_at_unix_s=2.0)
+    found = once(replace(SEEN, wanted=6), policy, grown.memory, grown.decision)
+    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert "policy" in found.closed.outcome_why and found.memory.open_decision == 0
+
+
+def test_another_job_of_the_same_name_has_no_past() -> None:
+    """Its memory and its curve are another job's."""
+    curve = measured_curve({4: 1.0})
+    found = once(replace(SEEN, uid="u2"), memory=replace(MEMORY, decisions=7), curve=curve)
+    assert found.memory.uid == found.curve.uid == "u2"
+    assert found.memory.decisions == 0 and found.curve.sizes == ()
+
+
+def test_nothing_is_mixed_in_from_before_a_change_of_world() -> None:
+    """The first window of a generation must be whole."""
+    seen = replace(SEEN, is_window_whole=False, readings=reading(15.0))
+    found = once(seen)
+    assert found.wanted is None and found.held == Held.NO_WINDOW
+
+
+def test_job_without_steps_has_its_window_by_the_time_of_its_generation() -> None:
+    """A job of restart mode reports none, and its metrics are to be followed all the same."""
+    seen = replace(SEEN, step=0, is_window_whole=False, readings=reading(15.0))
+    memory = replace(MEMORY, generation=Generation(2))
+    first = once(seen, memory=memory)
+    assert first.held == Held.NO_WINDOW
+    assert once(replace(seen, now_s=1055.0), memory=first.memory).held == Held.NO_WINDOW
+    assert once(replace(seen, now_s=1060.0), memory=first.memory).wanted == 6
+
+
+def test_pin_stands_and_says_so() -> None:
+    """Nothing is decided above a person's wish, and what is open is not known any more."""
+    grown = once(replace(SEEN, readings=reading(15.0)))
+    pinned = replace(SEEN, wanted=2, is_pinned=True, pinned_by="the user", readings=reading(90.0))
+    found = once(pinned, memory=grown.memory, opened=grown.decision)
+    assert (found.wanted, found.decision, found.held) == (None, None, Held.PINNED)
+    assert "the user" in found.held_detail and "scale digits auto" in found.held_detail
+    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+
+
+def test_job_that_does_not_run_is_left_alone() -> None:
+    """Between two worlds nothing says anything."""
+    found = once(replace(SEEN, is_running=False, readings=reading(15.0)))
+    assert (found.wanted, found.held) == (None, Held.NOT_RUNNING)
+
+
+def test_restart_mode_needs_the_policys_leave() -> None:
+    """A change would end the scripts."""
+    seen = replace(SEEN, is_in_process=False, readings=reading(15.0))
+    refused = once(seen)
+    assert refused.wanted is None and refused.held == Held.RESTART_MODE
+    assert "allow_restarts" in refused.held_detail
+    assert once(seen, replace(POLICY, allow_restarts=True)).wanted == 6
+
+
+def test_wish_above_the_limit_stands_and_says_what_is_missing() -> None:
+    """It is cut to what may be, and nodes that are not there are wished for."""
+    found = once(replace(SEEN, available=5, readings=reading(100.0)))
+    assert found.wanted == 8
+    assert found.decision is not None
+    assert "40 nodes" in found.decision.missing and "8 are allowed" in found.decision.missing
+    assert "3 of 8 nodes are missing" in found.decision.missing
+    after = replace(SEEN, now_s=1090.0, wanted=8, available=5, readings=reading(100.0))
+    standing = once(after, memory=found.memory, opened=found.decision)
+    assert standing.wanted is None and standing.closed is None
+    assert "3 of 8 nodes are missing" in standing.missing
+
+
+def test_wish_without_its_nodes_is_no_broken_promise() -> None:
+    """The job came to 5 of 8 nodes, and what that makes says nothing of 8."""
+    found = once(replace(SEEN, available=5, readings=reading(100.0)))
+    seen = replace(SEEN, now_s=1090.0, nodes=5, wanted=8, available=5, generation=Generation(4))
+    found = once(replace(seen, readings=reading(50.0)), memory=found.memory, opened=found.decision)
+    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert "5 nodes, and not on the 8" in found.closed.outcome_why
+
+
+def test_cooldown_comes_between_two_decisions() -> None:
+    """After a change no other one for so long."""
+    first = once(replace(SEEN, readings=reading(15.0)))
+    seen = replace(SEEN, nodes=6, wanted=6, generation=Generation(4), readings=reading(15.0))
+    held = once(replace(seen, now_s=1029.0), memory=first.memory, opened=first.decision)
+    assert held.wanted is None and held.held == Held.COOLDOWN
+    done = once(replace(seen, now_s=1030.0), memory=first.memory, opened=first.decision)
+    assert done.wanted == 8
+    assert done.closed is not None and "Decision 2 came before" in done.closed.outcome_why
+
+
+def test_max_step_cuts_a_change_in_both_directions() -> None:
+    """And the sentence says so."""
+    policy = replace(POLICY, max_step=1)
+    up = once(replace(SEEN, readings=reading(20.0)), policy)
+    down = once(replace(SEEN, readings=reading(1.0)), policy)
+    assert (up.wanted, down.wanted) == (5, 3)
+    assert up.decision is not None and "max_step is 1" in up.decision.why
+
+
+def test_dry_run_writes_down_and_does_nothing() -> None:
+    """Once, and not at every evaluation."""
+    policy = replace(POLICY, is_dry_run=True)
+    first = once(replace(SEEN, readings=reading(15.0)), policy)
+    assert first.wanted is None and first.decision is not None
+    assert first.decision.outcome is Outcome.DRY_RUN and first.memory.open_decision == 0
+    assert first.memory.resized == ()
+    again = once(replace(SEEN, now_s=1100.0, readings=reading(15.0)), policy, first.memory)
+    assert again.decision is None
+
+
+def test_size_outside_of_the_limits_comes_inside_without_any_metric() -> None:
+    """As the HPA does it: what is not allowed needs no measurement."""
+    missing = {"queue": Reading(value=None, why="unreachable")}
+    found = once(replace(SEEN, readings=missing), replace(POLICY, max_nodes=3))
+    assert found.wanted == 3 and found.decision is not None
+    assert found.decision.rule is Rule.LIMITS
+    raised = once(replace(SEEN, readings=missing), replace(POLICY, min_nodes=6))
+    assert raised.wanted == 6
+
+
+def test_idle_job_shrinks_to_its_least_and_comes_back() -> None:
+    """Also while a metric is missing: what it goes by is the job's own account."""
+    policy = replace(POLICY, idle=IdleRule(after_s=60.0), min_nodes=2)
+    paused = replace(
+        SEEN, is_paused=True, readings={"queue": Reading(value=None, why="unreachable")}
+    )
+    first = once(paused, policy)
+    assert first.wanted is None
+    idle = once(replace(paused, now_s=1060.0), policy, first.memory)
+    assert idle.wanted == 2 and idle.decision is not None
+    assert idle.decision.rule is Rule.IDLE
+    back = replace(paused, is_paused=False, nodes=2, wanted=2, now_s=1120.0)
+    assert once(back, policy, idle.memory, idle.decision).wanted == 4
+
+
+def test_budget_without_its_price_holds_growth_as_well() -> None:
+    """To grow on an unknown price may cost what nobody has."""
+    policy = replace(POLICY, budget=BudgetRule(steps=10_000, cost=100.0, price_query="price"))
+    curve = measured_curve({4: 1.0, 8: 0.5})
+    found = once(replace(SEEN, readings=reading(15.0)), policy, curve=curve)
+    assert found.wanted is None and found.held == Held.EMPTY
+    there = {**reading(15.0), "price": Reading(value=1.0)}
+    assert once(replace(SEEN, readings=there), policy, curve=curve).wanted == 6
+
+
+def test_policy_without_a_rule_for_the_size_wants_all_nodes() -> None:
+    """An idle rule alone makes a job small while it is idle, and large else."""
+    policy = replace(POLICY, target=None, idle=IdleRule())
+    assert once(replace(SEEN, readings={}), policy).wanted == 8
+
+
+def test_memory_is_bounded_by_its_windows() -> None:
+    """A day of evaluations with a restless metric leaves a few entries."""
+    memory = MEMORY
+    for number in range(5760):
+        seen = replace(
+            SEEN, now_s=1000.0 + 15.0 * number, readings=reading(5.0 + 7.0 * (number % 3))
+        )
+        memory = once(seen, replace(POLICY, cooldown_s=0.0), memory).memory
+    assert len(memory.proposed) <= SEEN.max_nodes * 2
+    assert len(memory.resized) <= 2
+
+
+def measured_curve(steps_s: dict[int, float]) -> Curve:
+    """Return the curve of a job that was measured at these sizes, by `decide` itself."""
+    windows = tuple(
+        MeasuredWindow(
+            generation=Generation(nodes), nodes=nodes, steps=int(60 / step_s), seconds=60
+        )
+        for nodes, step_s in steps_s.items()
+        for _ in range(4)
+    )
+    seen = replace(SEEN, is_running=False, windows=windows, change_cost_s=(1.0,))
+    return once(seen).curve
