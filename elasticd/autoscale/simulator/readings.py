@@ -1,0 +1,69 @@
+"""The metrics of a simulated job, as a query would answer them, and what a fault makes of them.
+
+Three of them: `throughput` in steps per second over one minute, changes and all, as `rate()` has
+it; `utilisation`, the part of a step in which a device computes; and `queue`, a load that asks for
+next to nothing, so that a policy has an input that may be missing.
+"""
+
+from collections import deque
+from random import Random
+
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
+from elasticd.records.autoscale.held import Held
+
+__all__ = ["METRICS", "Metrics"]
+
+METRICS = ("throughput", "utilisation", "queue")
+RATE_S = 60.0
+HUGE = 1e300
+MISSING = {
+    FaultKind.EMPTY: Held.EMPTY,
+    FaultKind.STALE: Held.STALE,
+    FaultKind.NOT_A_NUMBER: Held.NOT_A_NUMBER,
+    FaultKind.MANY_SERIES: Held.MANY_SERIES,
+    FaultKind.NEGATIVE: Held.NEGATIVE,
+    FaultKind.UNREACHABLE: Held.UNREACHABLE,
+    FaultKind.WARNING: Held.WARNING,
+}
+
+
+class Metrics:
+    """Of one job."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._random = Random(scenario.seed + 1)  # noqa: S311 (a simulation)
+        self._made: deque[tuple[float, float]] = deque([(0.0, 0.0)])
+        self._low_until_s = 0.0
+
+    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, Reading]:
+        """Return what the queries answer now."""
+        self._made.append((now_s, steps))
+        while self._made[1][0] <= now_s - RATE_S:
+            self._made.popleft()
+        fault = self._scenario.fault_at(now_s)
+        if fault is FaultKind.LOW_AFTER:
+            self._low_until_s = now_s + RATE_S
+            fault = FaultKind.UNREACHABLE
+        if fault in MISSING:
+            why = MISSING[fault]
+            return {name: Reading(value=None, why=why, detail="a fault") for name in METRICS}
+        if fault is FaultKind.HUGE:
+            return {name: Reading(value=HUGE) for name in METRICS}
+        low = max(0.05, 1.0 - (self._low_until_s - now_s) / RATE_S)
+        values = self._values(now_s, nodes, steps)
+        return {
+            name: Reading(value=value * (low if now_s < self._low_until_s else 1.0))
+            for name, value in values.items()
+        }
+
+    def _values(self, now_s: float, nodes: int, steps: float) -> dict[str, float]:
+        begun_s, made = self._made[0]
+        busy = self._scenario.shape_at(now_s).busy_share(nodes) if nodes > 0 else 0.0
+        noise = self._random.gauss(1.0, self._scenario.noise_share)
+        return {
+            "throughput": (steps - made) / max(self._scenario.every_s, now_s - begun_s),
+            "utilisation": max(0.0, busy * noise),
+            "queue": 0.1 * max(0.1, noise),
+        }

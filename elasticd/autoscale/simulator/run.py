@@ -1,0 +1,169 @@
+"""Let a scaler live through a scenario, one evaluation after the other."""
+
+from dataclasses import replace
+from typing import Protocol
+
+from elasticd.autoscale.curve.window import Measuring
+from elasticd.autoscale.decide import Decided, decide
+from elasticd.autoscale.seen import Seen
+from elasticd.autoscale.simulator.job import SimulatedJob
+from elasticd.autoscale.simulator.readings import Metrics
+from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
+from elasticd.autoscale.simulator.trace import Point, Trace
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision
+from elasticd.records.autoscale.memory import Memory, shifted
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.codec import decode, encode
+
+__all__ = ["Autoscaler", "Scaler", "simulate"]
+
+UID = "simulated"
+EPOCH_S = 1.0
+"""The wall clock at the beginning; 0 would mean that a time is not known."""
+
+
+class Scaler(Protocol):
+    """What sizes the job."""
+
+    @property
+    def window_s(self) -> float:
+        """How much of a generation one measurement wants at least."""
+        ...
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was decided, with the outcomes so far."""
+        ...
+
+    @property
+    def held(self) -> str:
+        """Why it did nothing at the last evaluation."""
+        ...
+
+    def wish(self, seen: Seen) -> int | None:
+        """Return the size to want from now on; None: as before."""
+        ...
+
+    def restart(self, seen: Seen) -> None:
+        """Be killed at this evaluation, before anything was written, and begin anew."""
+        ...
+
+
+class Autoscaler:
+    """The shipped one, with its records as they would stand in etcd."""
+
+    def __init__(self, policy: Policy, curve: Curve | None = None) -> None:
+        self._policy = policy
+        self._curve = curve or Curve(uid=UID)
+        self._memory = Memory(uid=UID)
+        self._decisions: dict[int, Decision] = {}
+        self._clock_s = 0.0
+        self._lives = 0
+        self.held = ""
+        self.said: Decided | None = None
+
+    @property
+    def window_s(self) -> float:
+        return self._policy.window_s
+
+    @property
+    def curve(self) -> Curve:
+        """What was measured so far."""
+        return self._curve
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        return tuple(self._decisions.values())
+
+    def wish(self, seen: Seen) -> int | None:
+        found = self._decide(seen)
+        self._memory, self._curve, self.held, self.said = (
+            found.memory,
+            found.curve,
+            found.held,
+            found,
+        )
+        for decision in (found.closed, found.decision):
+            if decision is not None:
+                self._decisions[decision.number] = decision
+        return found.wanted
+
+    def restart(self, seen: Seen) -> None:
+        self._decide(seen)  # It decides, and is killed before it could write that.
+        self._lives += 1
+        self._curve = decode(Curve, encode(self._curve))
+        self._memory = decode(Memory, encode(self._memory))
+        # The next one's clock has begun at another time.
+        self._clock_s = 1024.0 * self._lives - seen.now_s
+        self._memory = shifted(self._memory, seen.now_s + self._clock_s)
+
+    def _decide(self, seen: Seen) -> Decided:
+        opened = self._decisions.get(self._memory.open_decision)
+        on_its_clock = replace(seen, now_s=seen.now_s + self._clock_s)
+        return decide(self._policy, self._curve, self._memory, opened, on_its_clock)
+
+
+def simulate(scenario: Scenario, scaler: Scaler) -> Trace:
+    """Return what the job went through with this scaler."""
+    job = SimulatedJob(scenario, scaler.window_s)
+    metrics = Metrics(scenario)
+    points = []
+    kills = sorted(
+        fault.from_s for fault in scenario.faults if fault.kind is FaultKind.LEADER_KILLED
+    )
+    for number in range(1, int(scenario.duration_s / scenario.every_s) + 1):
+        job.advance(number * scenario.every_s)
+        points.append(_point(job, scaler.held))
+        seen = _seen(job, metrics, scenario)
+        if kills and job.now_s >= kills[0]:
+            kills.pop(0)
+            scaler.restart(seen)
+            job.measuring = Measuring()
+            continue
+        wish = scaler.wish(seen)
+        if wish is not None:
+            job.wanted = wish
+        job.follow()
+    return Trace(
+        name=scenario.name,
+        points=tuple(points),
+        decisions=scaler.decisions,
+        steps=job.steps,
+        node_hours=job.node_s / 3600.0,
+    )
+
+
+def _point(job: SimulatedJob, held: str) -> Point:
+    return Point(
+        at_s=job.now_s,
+        nodes=job.nodes,
+        wanted=job.wanted,
+        available=job.available,
+        rate=job.rate,
+        held=held,
+    )
+
+
+def _seen(job: SimulatedJob, metrics: Metrics, scenario: Scenario) -> Seen:
+    windows, costs_s = job.take()
+    return Seen(
+        job=scenario.name,
+        uid=UID,
+        now_s=job.now_s,
+        unix_s=EPOCH_S + job.now_s,
+        min_nodes=scenario.min_nodes,
+        max_nodes=scenario.max_nodes,
+        nodes=job.nodes,
+        wanted=job.wanted,
+        is_running=job.nodes > 0,
+        is_in_process=True,
+        generation=job.generation,
+        available=job.available,
+        step=int(job.steps),
+        used_node_hours=job.node_s / 3600.0,
+        windows=windows,
+        is_window_whole=job.measuring.windows > 0,
+        change_cost_s=costs_s,
+        readings=metrics.read(job.now_s, job.nodes, job.steps),
+    )

@@ -1,0 +1,93 @@
+"""What happens to a job in a simulation, apart from what the autoscaler does."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+
+from elasticd.autoscale.simulator.shape import Shape
+
+__all__ = ["Fault", "FaultKind", "Nodes", "Phase", "Scenario"]
+
+
+class FaultKind(StrEnum):
+    """What goes wrong."""
+
+    EMPTY = "empty"
+    STALE = "stale"
+    NOT_A_NUMBER = "not_a_number"
+    MANY_SERIES = "many_series"
+    NEGATIVE = "negative"
+    HUGE = "huge"
+    """The query answers with 10^300."""
+    UNREACHABLE = "unreachable"
+    WARNING = "warning"
+    LOW_AFTER = "low_after"
+    """Prometheus begins anew: nothing at first, then averages over too little."""
+    LEADER_KILLED = "leader_killed"
+    """Before it could write; the next one reads the records, on a clock of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault, from one time of the simulation to another."""
+
+    kind: FaultKind
+    from_s: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """From this time on the job has this curve."""
+
+    from_s: float
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """From this time on so many nodes are there."""
+
+    from_s: float
+    available: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One job's life."""
+
+    name: str
+    phases: tuple[Phase, ...]
+    """In the order of their times, the first at 0."""
+    nodes: tuple[Nodes, ...]
+    """Likewise."""
+    duration_s: float = 14_400.0
+    every_s: float = 15.0
+    """Between two evaluations."""
+    min_nodes: int = 1
+    max_nodes: int = 16
+    change_cost_s: float = 2.0
+    """Seconds without steps at each change of the world, planned or not."""
+    first_nodes: int = 0
+    """What somebody wanted before the autoscaler came; 0: as many as there may be."""
+    noise_share: float = 0.02
+    """Standard deviation of the throughput between two evaluations, as a part of it."""
+    stall_share: float = 0.0
+    """Part of the time between evaluations in which the job runs at half its speed."""
+    faults: tuple[Fault, ...] = ()
+    seed: int = 0
+
+    def shape_at(self, at_s: float) -> Shape:
+        """Return the curve of that time."""
+        return self.phases[bisect_right([each.from_s for each in self.phases], at_s) - 1].shape
+
+    def available_at(self, at_s: float) -> int:
+        """Return how many nodes are there at that time."""
+        return self.nodes[bisect_right([each.from_s for each in self.nodes], at_s) - 1].available
+
+    def fault_at(self, at_s: float) -> FaultKind | None:
+        """Return what is wrong with the metrics at that time; None: nothing."""
+        for fault in self.faults:
+            if fault.from_s <= at_s < fault.until_s and fault.kind is not FaultKind.LEADER_KILLED:
+                return fault.kind
+        return None

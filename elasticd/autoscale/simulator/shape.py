@@ -1,0 +1,46 @@
+"""How long a step takes at each number of nodes, where it is known: what the autoscaler must find.
+
+t(n) = a + b/n + c(n-1), times `cliff_factor` above `cliff_nodes`: the first node in another rack,
+or the first one whose all-reduce leaves the fast network.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Shape"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One scaling curve; all times are seconds."""
+
+    a: float = 0.0
+    """What no node shortens."""
+    b: float = 1.0
+    """What is divided by the nodes."""
+    c: float = 0.0
+    """What each further node adds."""
+    cliff_nodes: int = 0
+    """0: there is no cliff."""
+    cliff_factor: float = 1.0
+    table: Mapping[int, float] = field(default_factory=dict)
+    """Sizes with a time of their own, which stands above the formula."""
+
+    def step_s(self, nodes: int) -> float:
+        """Return the seconds of a step."""
+        found = self.table.get(nodes)
+        if found is not None:
+            return found
+        seconds = self.a + self.b / nodes + self.c * (nodes - 1)
+        is_behind = self.cliff_nodes > 0 and nodes > self.cliff_nodes
+        return seconds * (self.cliff_factor if is_behind else 1.0)
+
+    def rate(self, nodes: int) -> float:
+        """Return steps per second; 0 without nodes."""
+        return 1.0 / self.step_s(nodes) if nodes > 0 else 0.0
+
+    def busy_share(self, nodes: int) -> float:
+        """Return which part of a step a node computes: what its device's utilisation shows."""
+        computes_s = self.a + self.b / nodes
+        return min(1.0, computes_s / self.step_s(nodes)) if math.isfinite(computes_s) else 0.0

@@ -1,0 +1,46 @@
+"""What a simulation went through: to be counted, and to be drawn."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from elasticd.records.autoscale.decision import Decision
+
+__all__ = ["Point", "Trace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One evaluation."""
+
+    at_s: float
+    nodes: int
+    """Of the world that trains; 0: none does."""
+    wanted: int
+    available: int
+    rate: float
+    """Steps per second since the point before."""
+    held: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """From the beginning to the end."""
+
+    name: str
+    points: tuple[Point, ...]
+    decisions: tuple[Decision, ...] = ()
+    """With their outcomes; `at_unix_s` is the time of the simulation."""
+    steps: float = 0.0
+    node_hours: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+    """What the reader should know of how it came about, as sentences."""
+
+    @property
+    def turns(self) -> int:
+        """How often a change of size went the other way than the one before it."""
+        ways = [
+            each.to_nodes > each.from_nodes
+            for each in self.decisions
+            if each.to_nodes != each.from_nodes and not each.is_dry_run
+        ]
+        return sum(before != after for before, after in pairwise(ways))

@@ -1,0 +1,120 @@
+"""The autoscaler against an oracle that knows the curve.
+
+The shipped `decide` lives through curves that are drawn from a seed, four virtual hours each, and
+so do the rules of others. The seed is given, or drawn: it is in the title of what is written.
+"""
+
+import argparse
+import secrets
+import statistics
+from collections.abc import Sequence
+from multiprocessing import get_context
+from pathlib import Path
+
+from elasticd.autoscale.simulator.run import simulate
+from tests.benchmarks.report import Figure, Result, dump, percentile, show, table
+from tests.sim.autoscaler.draw import KINDS, scenarios
+from tests.sim.autoscaler.oracle import Score, score
+from tests.sim.autoscaler.policy import POLICY
+from tests.sim.autoscaler.rivals import SCALERS
+
+OURS = "elasticd"
+METHOD = (
+    """Each curve is one job of four virtual hours: linear, saturating, with a cliff, or changing
+    once or twice; 4 to 16 nodes at most, which come and go; noise of 0.5 to 5 %, stalls, changes of
+    0.3 to 10 s; up to three faults each: metrics that are empty, stale, not a number, huge, or low
+    after an outage, and leaders that are killed.""",
+    """The oracle knows the curve and is always at the size that is worth most by the policy's own
+    wish (rate / n^least_share), and pays for its changes. Steps above the oracle's at a moment
+    count for nothing, so that more nodes make up for no mistake.""",
+    """Turns are changes of direction for each real change: of the curve, of the nodes where that
+    changes the oracle's size, and the start.""",
+)
+HEADS = ("scaler", "goodput worst", "p10", "median", "node-hours, median", "turns, most")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--trials", type=int, default=100, metavar="N", help="curves")
+    parser.add_argument("--seed", type=int, default=None, help="default: drawn")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    given = parser.parse_args()
+    seed = given.seed if given.seed is not None else secrets.randbelow(1_000_000)
+    with get_context("spawn").Pool(given.jobs) as pool:
+        work = [(seed, given.trials, number) for number in range(given.trials)]
+        found = pool.map(_scores, work, chunksize=1)
+    result = _result(seed, found)
+    show(result)
+    if given.json:
+        dump([result], given.json)
+
+
+def _scores(work: tuple[int, int, int]) -> dict[str, Score]:
+    """Let all scalers live through one scenario."""
+    seed, count, number = work
+    scenario = scenarios(seed, count)[number]
+    share = POLICY.goodput.least_share if POLICY.goodput is not None else 0.0
+    return {
+        name: score(scenario, simulate(scenario, make(scenario)), share)
+        for name, make in SCALERS.items()
+    }
+
+
+def _result(seed: int, found: Sequence[dict[str, Score]]) -> Result:
+    ours = [each[OURS] for each in found]
+    shares = [each.goodput_share for each in ours]
+    turns = [each.turns_each for each in ours]
+    by_kind = [
+        f"{kind}: worst {min(shares[start :: len(KINDS)]):.1%}, "
+        f"median {statistics.median(shares[start :: len(KINDS)]):.1%}"
+        for start, kind in enumerate(KINDS)
+        if shares[start :: len(KINDS)]
+    ]
+    below = sum(share < 0.95 for share in shares)
+    return Result(
+        name="autoscaler_simulator",
+        title=f"The autoscaler against an oracle, {len(found)} curves of seed {seed}",
+        command=f"python -m tests.benchmarks.autoscaler_simulator --seed {seed}",
+        method=tuple(" ".join(each.split()) for each in METHOD),
+        figures=(
+            Figure(
+                name="goodput, worst",
+                value=100.0 * min(shares),
+                unit="% of the oracle's",
+                target=95.0,
+                is_least=True,
+            ),
+            Figure(
+                name="goodput, median",
+                value=100.0 * statistics.median(shares),
+                unit="% of the oracle's",
+            ),
+            Figure(name="curves below 95 %", value=float(below), unit=""),
+            Figure(name="turns for each real change, most", value=max(turns), unit="", target=1.0),
+            Figure(
+                name="curves with more turns than real changes",
+                value=float(sum(each > 1.0 for each in turns)),
+                unit="",
+            ),
+        ),
+        notes=tuple(by_kind),
+        text=table(HEADS, [_row(name, [each[name] for each in found]) for name in SCALERS]),
+        more={"seed": seed, "goodput": shares, "turns": turns},
+    )
+
+
+def _row(name: str, scores: Sequence[Score]) -> tuple[str, ...]:
+    shares = [each.goodput_share for each in scores]
+    return (
+        name,
+        f"{min(shares):.1%}",
+        f"{percentile(shares, 0.1):.1%}",
+        f"{statistics.median(shares):.1%}",
+        f"{statistics.median(each.node_share for each in scores):.2f} of the oracle's",
+        f"{max(each.turns_each for each in scores):.1f}",
+    )
+
+
+if __name__ == "__main__":
+    main()

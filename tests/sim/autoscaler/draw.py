@@ -1,0 +1,78 @@
+"""Scenarios drawn from a seed: curves of four kinds, nodes that come and go, noise and faults."""
+
+from random import Random
+
+from elasticd.autoscale.simulator.scenario import Fault, FaultKind, Nodes, Phase, Scenario
+from elasticd.autoscale.simulator.shape import Shape
+
+__all__ = ["KINDS", "scenario", "scenarios"]
+
+KINDS = ("linear", "saturating", "cliff", "changing")
+MAX_NODES = (4, 8, 12, 16)
+
+
+def scenarios(seed: int, count: int, duration_s: float = 14_400.0) -> tuple[Scenario, ...]:
+    """Return so many, an equal part of each kind."""
+    return tuple(scenario(seed * 1_000_003 + number, number, duration_s) for number in range(count))
+
+
+def scenario(seed: int, number: int, duration_s: float) -> Scenario:
+    """Draw one."""
+    random = Random(seed)
+    kind = KINDS[number % len(KINDS)]
+    most = random.choice(MAX_NODES)
+    step_s = _log(random, 0.2, 8.0)
+    phases = [Phase(from_s=0.0, shape=_shape(random, kind, step_s, most))]
+    if kind == "changing":
+        for part in range(random.choice((1, 2))):
+            at_s = duration_s * (0.3 + 0.35 * part + random.uniform(-0.05, 0.05))
+            other = random.choice(KINDS[:3])
+            step_s *= random.choice((0.5, 0.7, 1.5, 2.0))
+            phases.append(Phase(from_s=at_s, shape=_shape(random, other, step_s, most)))
+    return Scenario(
+        name=f"{number} {kind}",
+        phases=tuple(phases),
+        nodes=_nodes(random, most, duration_s),
+        duration_s=duration_s,
+        max_nodes=most,
+        change_cost_s=_log(random, 0.3, 10.0),
+        first_nodes=random.choice((0, 1, max(1, most // 4))),
+        noise_share=_log(random, 0.005, 0.05),
+        stall_share=random.choice((0.0, 0.0, 0.01)),
+        faults=_faults(random, duration_s),
+        seed=seed,
+    )
+
+
+def _shape(random: Random, kind: str, step_s: float, most: int) -> Shape:
+    if kind == "linear":
+        return Shape(b=step_s, a=step_s * random.uniform(0.0, 0.01))
+    a, c = step_s * _log(random, 0.01, 0.3), step_s * random.choice((0.0, _log(random, 3e-4, 0.03)))
+    if kind == "cliff" and most > 2:
+        cliff = random.randint(2, most - 1)
+        return Shape(
+            a=a / 3, b=step_s, c=c / 3, cliff_nodes=cliff, cliff_factor=random.uniform(1.3, 2.5)
+        )
+    return Shape(a=a, b=step_s, c=c)
+
+
+def _nodes(random: Random, most: int, duration_s: float) -> tuple[Nodes, ...]:
+    found = [Nodes(from_s=0.0, available=random.randint(max(2, most // 2), most + 2))]
+    for part in range(random.choice((0, 0, 1, 2, 3))):
+        at_s = duration_s * (0.2 + 0.22 * part + random.uniform(0.0, 0.1))
+        found.append(Nodes(from_s=at_s, available=random.randint(max(2, most // 2), most + 2)))
+    return tuple(found)
+
+
+def _faults(random: Random, duration_s: float) -> tuple[Fault, ...]:
+    found = []
+    for _ in range(random.choice((0, 1, 2, 3))):
+        at_s = random.uniform(0.0, 0.9 * duration_s)
+        kind = random.choice(tuple(FaultKind))
+        found.append(Fault(kind=kind, from_s=at_s, until_s=at_s + _log(random, 20.0, 900.0)))
+    return tuple(found)
+
+
+def _log(random: Random, least: float, most: float) -> float:
+    """Draw a number whose logarithm is evenly distributed."""
+    return float(least * (most / least) ** random.random())
