@@ -23,6 +23,7 @@ WHOLE = Form(name="whole number", example="4")
 STEPS = Form(name="whole number", example="100000")
 NUMBER = Form(name="number", example="100")
 SHARE = Form(name="share", example="0.5")
+RATIO = Form(name="ratio", example="0.1")
 FLAG = Form(name="flag", example="true")
 TEXT = Form(name="text", example='"queue"')
 PROMQL = Form(name="PromQL", example="""'sum(rate(x_total{job_name="$job"}[$window]))'""")
@@ -58,7 +59,7 @@ def _key(form: Form, default: str, meaning: str) -> Key:
 
 
 _BEHAVIOR = {
-    "tolerance": _key(SHARE, "that of `[target]`", "The tolerance of this direction."),
+    "tolerance": _key(RATIO, "that of `[target]`", "The tolerance of this direction; above 1 too."),
     "select": _key(WORD, '"max"', "Which of several policies counts: the one that allows most "
                    "(max) or least (min); disabled forbids the direction."),
 }  # fmt: skip
@@ -90,7 +91,7 @@ SECTIONS = (
         meaning="The algorithm of the Kubernetes HPA (autoscaling/v2), with nodes for pods.",
         keys={
             "metrics": _key(TABLE, "at least one", "The metrics: see below."),
-            "tolerance": _key(SHARE, "0.1", "A metric this near to its target changes nothing."),
+            "tolerance": _key(RATIO, "0.1", "A metric this near to its target changes nothing."),
             "scale_up": _key(TABLE, "see below", "How fast it grows."),
             "scale_down": _key(TABLE, "see below", "How fast it shrinks."),
         },

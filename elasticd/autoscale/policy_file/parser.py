@@ -120,7 +120,7 @@ def _target(file: str, values: object) -> TargetRule:
     plain = TargetRule(metrics=())
     return TargetRule(
         metrics=tuple(metrics),
-        tolerance=table.share("tolerance", plain.tolerance, may_be_zero=True),
+        tolerance=table.number("tolerance", plain.tolerance, least=0.0),
         up=_behavior(file, "scale_up", table.value("scale_up"), UP),
         down=_behavior(file, "scale_down", table.value("scale_down"), DOWN),
     )
@@ -183,7 +183,7 @@ def _behavior(file: str, name: str, values: object, plain: Behavior) -> Behavior
         stabilization_s=table.duration(
             "stabilization", plain.stabilization_s, most_s=STABILIZATION_LIMIT_S
         ),
-        tolerance=table.share("tolerance", 0.0, may_be_zero=True) if has_tolerance else None,
+        tolerance=table.number("tolerance", 0.0, least=0.0) if has_tolerance else None,
         select=Select(select),
         rates=_rates(file, table) if "policies" in table else plain.rates,
     )

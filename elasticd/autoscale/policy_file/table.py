@@ -82,17 +82,17 @@ class Table:
         return found[0]
 
     def number(
-        self, key: str, default: float, *, above: float = -math.inf, most: float = 1e300
+        self, key: str, default: float, *, above: float = -math.inf, least: float = -math.inf
     ) -> float:
-        """Return a number above a bound; NaN and infinities are none."""
+        """Return a number above a bound, or at least another; NaN and infinities are none."""
         value = self.value(key)
         if value is None:
             return default
         number = self._number(key, value)
         if not number > above:
             raise self.wrong_value(key, f"must be above {above:g}")
-        if number > most:
-            raise self.wrong_value(key, f"must be {most:g} at most")
+        if number < least:
+            raise self.wrong_value(key, f"must be {least:g} or more")
         return number
 
     def share(self, key: str, default: float, *, may_be_zero: bool = False) -> float:

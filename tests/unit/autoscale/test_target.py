@@ -96,6 +96,12 @@ PUBLISHED = [
     (CALCULATOR, "TestReplicaCalcTolerancePerPodCMExternal", 8600, 2900, True, 3, 3, 3),
     (CALCULATOR, "TestReplicaCalcSuperfluousMetrics", 587, 100, False, 4, 4, 24),
     (CALCULATOR, "TestReplicaCalcComputedToleranceAlgImplementation", 50, 56, False, 10, 10, 9),
+    (HORIZONTAL, "TestScaleDownToZeroCMObject", 0, 20000, False, 5, 5, 0),
+    (HORIZONTAL, "TestScaleDownToZeroCMExternal", 0, 14400, False, 5, 5, 0),
+    (HORIZONTAL, "TestScaleDownCMExternal", 8600, 14400, False, 5, 5, 3),
+    (HORIZONTAL, "TestScaleDownPerPodCMExternal", 8600, 3000, True, 5, 5, 3),
+    (HORIZONTAL, "TestToleranceCMObject", 20050, 20000, False, 3, 3, 3),
+    (HORIZONTAL, "TestToleranceCMExternal", 8600, 8666, False, 4, 4, 4),
 ]
 
 
@@ -125,11 +131,39 @@ def test_the_tolerance_is_ten_percent_with_its_ends(value: float, expected: int)
     assert propose(rule(metric(100)), seen({"queue": value}, nodes=10), Memory()).nodes == expected
 
 
-@pytest.mark.parametrize(("value", "expected"), [(105.0, 11), (95.0, 10), (79.0, 8), (81.0, 10)])
-def test_each_direction_has_a_tolerance_of_its_own(value: float, expected: int) -> None:
+BY_DIRECTION = "TestReplicaCalcConfigurableTolerance"
+PUBLISHED_TOLERANCES = [
+    # case, down, up, value, target, is it for each pod, replicas, expected
+    (f"{BY_DIRECTION}/Outside of a 0% tolerance", 0.0, 0.0, 101, 100, False, 3, 4),
+    (f"{BY_DIRECTION}/Within a 200% scale-up tolerance", 0.1, 2.0, 190, 100, False, 3, 3),
+    (f"{BY_DIRECTION}/Outside 8% scale-up tolerance", 2.0, 0.08, 109, 100, False, 3, 4),
+    (f"{BY_DIRECTION}/Within a 36% scale-down tolerance", 0.36, 0.1, 65, 100, False, 3, 3),
+    (f"{BY_DIRECTION}/Outside a 34% scale-down tolerance", 0.34, 0.1, 65, 100, False, 3, 2),
+    (f"{BY_DIRECTION}CM", 0.1, 0.01, 20666, 20000, False, 3, 4),
+    (f"{BY_DIRECTION}CMObject", 0.1, 0.01, 20666, 20000, False, 3, 4),
+    (f"{BY_DIRECTION}PerPodCMObject", 0.1, 0.01, 20208, 5000, True, 4, 5),
+    (f"{BY_DIRECTION}CMExternal", 0.1, 0.01, 8900, 8800, False, 3, 4),
+    (f"{BY_DIRECTION}PerPodCMExternal", 0.1, 0.01, 8600, 2800, True, 3, 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("down", "up", "value", "target", "is_per_node", "replicas", "expected"),
+    [pytest.param(*case[1:], id=f"{CALCULATOR}:{case[0]}") for case in PUBLISHED_TOLERANCES],
+)
+def test_each_direction_has_a_tolerance_of_its_own(
+    down: float,
+    up: float,
+    value: float,
+    target: float,
+    is_per_node: bool,
+    replicas: int,
+    expected: int,
+) -> None:
     """KEP-4951: `behavior.scaleUp.tolerance` and `behavior.scaleDown.tolerance`."""
-    own = rule(metric(100), up=Behavior(tolerance=0.0), down=Behavior(tolerance=0.2))
-    assert propose(own, seen({"queue": value}, nodes=10), Memory()).nodes == expected
+    asks = metric(target, is_per_node=is_per_node)
+    own = rule(asks, up=Behavior(tolerance=up), down=Behavior(tolerance=down))
+    assert propose(own, seen({"queue": value}, nodes=replicas), Memory()).nodes == expected
 
 
 def test_a_float_makes_no_node() -> None:
@@ -195,8 +229,10 @@ def test_without_a_world_there_is_no_proposal() -> None:
     assert (asked.nodes, asked.held) == (None, "not_running")
 
 
-def two(first: float | Reading, second: float | Reading, *, nodes: int) -> int | None:
-    both = rule(metric(100, name="a"), metric(100, name="b"))
+def two(
+    first: float | Reading, second: float | Reading, *, nodes: int, target: float
+) -> int | None:
+    both = rule(metric(target, name="a"), metric(target, name="b"))
     return propose(both, seen({"a": first, "b": second}, nodes=nodes), Memory()).nodes
 
 
@@ -204,21 +240,27 @@ GONE = Reading(value=None, why="empty")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "nodes", "expected"),
+    ("first", "second", "target", "nodes", "expected"),
     [
-        pytest.param(133.0, 200.0, 3, 6, id=f"{HORIZONTAL}:TestScaleUpCM, the greatest of two"),
-        pytest.param(50.0, 100.0, 4, 4, id="one keeps what the other would give up"),
-        pytest.param(133.0, GONE, 3, 4, id=f"{HORIZONTAL}:TestScaleUpOneMetricEmpty"),
-        pytest.param(56.0, GONE, 5, None, id=f"{HORIZONTAL}:TestNoScaleDownOneMetricEmpty"),
-        pytest.param(GONE, 56.0, 5, None, id=f"{HORIZONTAL}:TestNoScaleDownOneMetricInvalid"),
-        pytest.param(100.0, GONE, 5, 5, id="what is there is content"),
-        pytest.param(GONE, GONE, 5, None, id="all are missing"),
+        pytest.param(40.0, 60.0, 30.0, 3, 6, id="the greatest of two"),
+        pytest.param(50.0, 100.0, 100.0, 4, 4, id="one keeps what the other would give up"),
+        pytest.param(40.0, GONE, 30.0, 3, 4, id=f"{HORIZONTAL}:TestScaleUpOneMetricEmpty"),
+        pytest.param(GONE, 40.0, 30.0, 3, 4, id=f"{HORIZONTAL}:TestScaleUpOneMetricInvalid"),
+        pytest.param(28.0, GONE, 50.0, 5, None, id=f"{HORIZONTAL}:TestNoScaleDownOneMetricEmpty"),
+        pytest.param(GONE, 28.0, 50.0, 5, None, id=f"{HORIZONTAL}:TestNoScaleDownOneMetricInvalid"),
+        pytest.param(100.0, GONE, 100.0, 5, 5, id="what is there is content"),
+        pytest.param(GONE, GONE, 100.0, 5, None, id="all are missing"),
     ],
 )
 def test_of_several_metrics_the_greatest_counts_and_a_missing_one_lets_nothing_shrink(
-    first: float | Reading, second: float | Reading, nodes: int, expected: int | None
+    first: float | Reading,
+    second: float | Reading,
+    target: float,
+    nodes: int,
+    expected: int | None,
 ) -> None:
-    assert two(first, second, nodes=nodes) == expected
+    """As it is since kubernetes#99514; before, a missing metric let the others shrink it."""
+    assert two(first, second, nodes=nodes, target=target) == expected
 
 
 def test_the_sentence_names_all_metrics() -> None:

@@ -246,7 +246,10 @@ WRONG = [
     (target("load = 1").replace("'x'", "'x{a=\"b}'"), ["has a quote without its other half."]),
     (target("load = 1").replace("'x'", "'x{job=$job}'"), ["has $job outside of quotes"]),
     (target("load = 1").replace("'x'", "'x[$windw]'"), ["has $windw, and only $job and $window"]),
-    (target("load = 1", above="[target]\ntolerance = -0.1"), ["tolerance = -0.1 must be from 0"]),
+    (
+        target("load = 1", above="[target]\ntolerance = -0.1"),
+        ["tolerance = -0.1 must be 0 or more."],
+    ),
     (target("load = 1\n[target.scale_up]\nselect = 'fast'"), ['must be one of "max", "min", ']),
     (target("load = 1\n[target.scale_up]\npolicies = 4"), ["policies = 4 must be a list as in"]),
     (

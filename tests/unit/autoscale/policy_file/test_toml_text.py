@@ -26,6 +26,7 @@ seconds = st.one_of(
     st.integers(1, 86_400).map(float), st.integers(1_000, 86_400_000).map(lambda ms: ms / 1000)
 )
 shares = st.floats(0.001, 1.0)
+ratios = st.floats(0.0, 4.0)
 numbers = st.one_of(st.integers(1, 2**60).map(float), st.floats(1e-9, 1e12))
 steps = st.integers(1, 10**12)
 queries = st.text(
@@ -47,7 +48,7 @@ behaviors = st.one_of(
     st.builds(
         Behavior,
         stabilization_s=st.one_of(st.just(0.0), seconds),
-        tolerance=st.one_of(st.none(), shares, st.just(0.0)),
+        tolerance=st.none() | ratios,
         select=st.sampled_from(Select),
         rates=st.lists(rates, max_size=3).map(tuple),
     ),
@@ -66,7 +67,7 @@ metrics = st.builds(
 targets = st.builds(
     TargetRule,
     metrics=st.lists(metrics, min_size=1, max_size=4, unique_by=lambda each: each.name).map(tuple),
-    tolerance=st.one_of(st.just(0.0), shares),
+    tolerance=ratios,
     up=behaviors,
     down=behaviors,
 )
