@@ -2,9 +2,10 @@
 
 Two progress records of one generation were written by one node, so their difference in
 `generation_s` is time on one clock, whatever the clocks of others say. Steps count from the 20th
-after the first record on, as the first ones of a world are slower: connections, caches, the
-compiler. Nothing is measured across a change of world, nor where the age or the step went back:
-then another node writes, or the scripts began anew.
+of the generation on, or, where its first is not known, the 20th after its first record: the first
+ones of a world are slower, by connections, caches, the compiler. Nothing is measured across a
+change of world, nor where the age or the step went back: then another node writes, or the scripts
+began anew.
 
 What of that time belongs to a step is asked of the account of the same node, written at the same
 moment. The causes `train`, `redone`, `save` and `data` do: what a step needs each time, waiting for
@@ -56,6 +57,8 @@ class ProgressReading:
     without_steps_s: float | None = 0.0
     """Seconds of each slot of that node, from some time on, that belong to no step; None: they are
     not known for this moment, so that no window begins or ends with it."""
+    first_step: int | None = None
+    """That the generation made; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +77,14 @@ class Measuring:
     """Of this generation."""
 
 
-def reading_of(progress: JobProgress, spent: TimeSpent | None, nodes: int) -> ProgressReading:
+def reading_of(
+    progress: JobProgress, spent: TimeSpent | None, nodes: int, first_step: int | None = None
+) -> ProgressReading:
     """Return what two records of the node of rank 0 say, the job's progress and its own account.
 
-    `spent` None: it has written no account. Where the two are not of one moment, since they were
-    read between the two writes, the reading says only how far the job is.
+    `spent` None: it has written no account; `first_step` None: incidents do not tell it. Where the
+    two records are not of one moment, since they were read between the two writes, the reading says
+    only how far the job is.
     """
     without_s: float | None = 0.0
     if spent is not None:
@@ -94,6 +100,7 @@ def reading_of(progress: JobProgress, spent: TimeSpent | None, nodes: int) -> Pr
         step=progress.step,
         nodes=nodes,
         without_steps_s=without_s,
+        first_step=first_step,
     )
 
 
@@ -103,12 +110,13 @@ def measured(
     """Take a reading; return what to remember, and a window of at least `window_s` if one ended."""
     first, begin, newest = before.first, before.begin, before.newest
     if first is None or newest is None or not _follows(newest, reading):
-        return Measuring(first=reading, newest=reading), None
+        before, first, begin = Measuring(first=reading), reading, None
     now = replace(before, newest=reading)
     if reading.without_steps_s is None:
         return now, None
     if begin is None:
-        is_begun = reading.step >= first.step + FIRST_STEPS
+        known = reading.first_step if reading.first_step is not None else first.step
+        is_begun = reading.step >= known + FIRST_STEPS
         return (replace(now, begin=reading) if is_begun else now), None
     if reading.generation_s - begin.generation_s < window_s:
         return now, None

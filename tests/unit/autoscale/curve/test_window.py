@@ -52,6 +52,15 @@ def test_the_first_20_steps_are_not_measured() -> None:
     ]
 
 
+def test_where_the_first_step_is_known_later_records_need_not_wait_for_20_more() -> None:
+    """An autoscaler that began to lead meanwhile loses no more than the window under way."""
+    known = [replace(reading, first_step=500) for reading in _even(60)]
+    assert [window.seconds for window in _fed(*known)] == [60.0]
+    assert _fed(*_even(60)) == []
+    too_soon = [replace(reading, first_step=990) for reading in _even(60)]
+    assert _fed(*too_soon) == []
+
+
 def test_windows_follow_on_each_other() -> None:
     assert sum(window.seconds for window in _fed(*_even(15 + 300))) == 300.0
 
