@@ -66,8 +66,8 @@ def test_windows_follow_on_each_other() -> None:
 
 
 def test_nothing_is_measured_across_a_change_of_world() -> None:
-    windows = _fed(*_even(60), *_even(60, step=1120, generation=8, nodes=3))
-    assert windows == []
+    windows = _fed(*_even(60), *_even(75, step=1120, generation=8, nodes=3))
+    assert windows == [MeasuredWindow(generation=Generation(8), nodes=3, steps=120, seconds=60.0)]
 
 
 def test_another_writer_begins_anew() -> None:
