@@ -69,7 +69,7 @@ SECTIONS = (
         title="",
         meaning="Limits for all rules. They stand above the first table.",
         keys={
-            "schema": _key(WHOLE, "1", "The form of this file."),
+            "schema": _key(Form(name="whole number", example="1"), "1", "The form of this file."),
             "min_nodes": _key(WHOLE, "the job's", "Never fewer nodes than this."),
             "max_nodes": _key(WHOLE, "the job's", "Never more nodes than this."),
             "window": _key(DURATION, '"1m"', "What `$window` stands for in queries, and how much "
