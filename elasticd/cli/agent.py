@@ -22,7 +22,7 @@ from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.telemetry import log
 from elasticd_agent.settings import AgentSettings
 
-__all__ = ["agent", "agent_settings", "default_node_id"]
+__all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
 
 LEAST_LEASE_TTL_S = 2.0
 """What etcd grants at least, with its default election timeout."""
@@ -93,7 +93,7 @@ def agent(**values: Any) -> int:
     without this node at once.
     """
     if values["parent_pid"] is not None:
-        _end_with(values["parent_pid"])
+        end_with(values["parent_pid"])
     environ = os.environ
     settings = agent_settings(values, environ)
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
@@ -179,11 +179,11 @@ def make_folder(path: Path, what: str, flag: str) -> Path:
     return path
 
 
-def _end_with(parent_pid: int) -> None:
+def end_with(parent_pid: int) -> None:
     """Get SIGTERM when the process that started us ends, however it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent_pid:
-        raise _Orphaned("The process that started this agent is gone.")
+        raise _Orphaned("The process that started this one is gone.")
 
 
 class _Orphaned(ElasticdError):

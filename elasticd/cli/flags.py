@@ -154,6 +154,16 @@ FLAGS: tuple[Flag, ...] = (
         "URL (s3://, gs://, abfs://); --storage-options are for it too.",
         "URL",
     ),
+    _own(
+        "autoscale",
+        "Size the job by the policy in this file; without --etcd an autoscaler runs beside it.",
+        "FILE",
+    ),
+    _own(
+        "prometheus",
+        "With --autoscale: where its metrics are.  [the agents of this run]",
+        "URL",
+    ),
     _own("join-window", "Joins this close together become one change.  [0.2]", "S"),
     Flag(
         name="shutdown-timeout",

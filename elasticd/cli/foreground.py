@@ -18,6 +18,7 @@ from elasticd.control import jobs
 from elasticd.control.archive import archive, last_records
 from elasticd.control.etcd_guard import EtcdGuard
 from elasticd.control.folder import JobFolder
+from elasticd.control.job_policy import set_policy
 from elasticd.control.last_checkpoint import wait_for_keepers
 from elasticd.control.last_events import wait_for_event_writers
 from elasticd.control.launch import AgentCall, Agents, adopt_orphans, end_descendants
@@ -27,6 +28,7 @@ from elasticd.control.report import JobReport, job_report, read_job
 from elasticd.control.same_job import ignored_flags
 from elasticd.control.session import Interrupt, Session, Told, exit_code
 from elasticd.errors import ElasticdError, Unavailable
+from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import encode
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus
@@ -51,9 +53,15 @@ KEEPER_ANSWER_S = 1.0
 
 class Foreground:
     def __init__(
-        self, request: RunRequest, spec: JobSpec, run_folder: Path, environ: Mapping[str, str]
+        self,
+        request: RunRequest,
+        spec: JobSpec,
+        run_folder: Path,
+        environ: Mapping[str, str],
+        policy: Policy | None = None,
     ) -> None:
         self._request, self._spec, self._run_folder = request, spec, run_folder
+        self._policy = policy
         self._environ = environ
         self._keys = Keys(cluster=request.cluster)
         self._screen = Screen(
@@ -91,6 +99,9 @@ class Foreground:
             store = open_store(settings, self._keys)
             stack.callback(store.close)
             jobs.submit(store, self._keys, self._spec)
+            if self._policy is not None:
+                set_policy(store, self._keys, self._spec, self._policy)
+                stack.enter_context(self._autoscaler(etcd.url, folder))
             status, report = self._follow(store, folder=folder, etcd=etcd)
         self._conclude(status, report, str(folder.path))
         self._bundle(status, lambda: open_run(folder))
@@ -129,6 +140,8 @@ class Foreground:
             stack.callback(store.close)
             jobs.check_room(store, self._keys, self._spec)
             jobs.submit(store, self._keys, self._spec)
+            if self._policy is not None:
+                set_policy(store, self._keys, self._spec, self._policy)
             name = self._spec.name
             told = f"job {name} submitted; `elasticd status {name}` shows it"
             if self._request.is_detached:
@@ -298,6 +311,16 @@ class Foreground:
             yield Source(
                 store=store, keys=self._keys, run_folder=self._run_folder, settings=settings
             )
+
+    def _autoscaler(self, endpoint: str, folder: JobFolder) -> AbstractContextManager[None]:
+        from elasticd.cli.autoscale.process import autoscaler  # Few runs have one.
+
+        log_path = folder.path / "agents" / "autoscaler.log"
+        self._screen.note(
+            f"the job is sized by {self._request.autoscale}; `elasticd autoscale explain "
+            f"{self._spec.name}` tells why"
+        )
+        return autoscaler(endpoint, self._request.prometheus, log_path, self._environ)
 
     def _local_calls(self, settings: StoreSettings) -> list[AgentCall]:
         count, slots = self._request.local_agents, self._request.slots

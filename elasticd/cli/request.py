@@ -71,6 +71,10 @@ class RunRequest:
     """None: after the first commits, and then ever more seldom; 0: never."""
     checkpoint: CheckpointSpec | None = None
     tensorboard: TensorBoardSpec | None = None
+    autoscale: str = ""
+    """The file of the policy by which the job is sized; empty: it has none."""
+    prometheus: str = ""
+    """What a local run's autoscaler asks; empty: the agents."""
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
     bundle: Destination | None = None
@@ -214,6 +218,8 @@ def read_request(
         ),
         checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
         tensorboard=tensorboard_of(values, owner_of(job, str(values["script"]))),
+        autoscale=_autoscale(values, mode),
+        prometheus=values["prometheus"] or "",
         signals=_signals(values["signals_to_handle"]),
         console=ConsoleChoice(
             redirects=parse_streams("--redirects", values["redirects"] or "0"),
@@ -269,6 +275,15 @@ def _on_late(text: str | None) -> OnLate:
     if text not in (None, *OnLate):
         raise CallError(f"--on-late {text} is none of {', '.join(OnLate)}.")
     return OnLate(text or OnLate.REPORT)
+
+
+def _autoscale(values: Mapping[str, Any], mode: Mode) -> str:
+    if values["autoscale"] and mode is Mode.JOIN:
+        raise CallError(
+            "--autoscale is not for --join: `elasticd autoscale set` gives the job its policy once "
+            "it runs, and `elasticd autoscale run` sizes it."
+        )
+    return values["autoscale"] or ""
 
 
 def _entry(

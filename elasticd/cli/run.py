@@ -42,13 +42,19 @@ def _run(**values: Any) -> int:
         folder if request.mode is not Mode.SUBMIT else None,
         secrets.token_hex(2) if request.mode is Mode.SUBMIT else "",
     )
+    at_unix_s = round(time.time(), 3)
     spec = request.spec(
         name=name,
         uid=secrets.token_hex(8),
         here=str(here),
         submitter=submitter(),
-        at_unix_s=round(time.time(), 3),
+        at_unix_s=at_unix_s,
     )
+    policy = None
+    if request.autoscale:
+        from elasticd.cli.autoscale.run_policy import read_policy
+
+        policy = read_policy(request.autoscale, spec, at_unix_s)
     if request.is_dry_run:
         click.echo(json.dumps(to_plain(spec), indent=2))
         for note in request.notes:
@@ -59,7 +65,7 @@ def _run(**values: Any) -> int:
     # Only now what costs: grpc, the processes, the terminal.
     from elasticd.cli.foreground import Foreground
 
-    foreground = Foreground(request, spec, folder, os.environ)
+    foreground = Foreground(request, spec, folder, os.environ, policy)
     if request.mode is Mode.SUBMIT:
         return foreground.submit()
     make_folder(folder, "run folder", "--log-dir")

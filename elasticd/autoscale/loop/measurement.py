@@ -1,13 +1,13 @@
 """What a job's own records measure from one evaluation to the next: steps, changes, waits for data.
 
-The node of rank 0 writes how far the job is, and how long ago it saw the generation, on one clock.
-Two such records of one generation are a window: the steps between them, and the seconds. A window
-begins after the generation's first 20 steps, and anew after a pause; so it never spans a change.
+What a window is, `elasticd.autoscale.curve.window` says: here the records for it are found, with
+what each change of size cost and how much of the time went to waiting for data.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from elasticd.autoscale.curve.window import Measuring, measured, reading_of
 from elasticd.autoscale.loop.job_records import JobFacts
 from elasticd.autoscale.seen import MeasuredWindow
 from elasticd.goodput.cause import TimeCause
@@ -15,12 +15,10 @@ from elasticd.goodput.formula import causes_of, total
 from elasticd.records.ids import Generation
 from elasticd.records.incident import Incident
 from elasticd.records.reason import Reason
-from elasticd.records.time_spent import JobProgress
+from elasticd.records.time_spent import JobProgress, TimeSpent
 
-__all__ = ["FIRST_STEPS", "Measured", "Measurement", "slot_seconds", "used_node_hours"]
+__all__ = ["Measured", "Measurement", "slot_seconds", "used_node_hours"]
 
-FIRST_STEPS = 20
-"""Caches fill and clocks rise in a generation's first steps: they are no measure of the others."""
 SHARE_S = 15.0
 """Least time, of each slot, over which the share of one cause is taken: agents tell of it so often.
 """
@@ -53,9 +51,7 @@ class Measurement:
 
     def __init__(self) -> None:
         self._generation: Generation | None = None
-        self._base: JobProgress | None = None
-        """The first record of the window under way."""
-        self._is_whole = False
+        self._measuring = Measuring()
         self._told = Generation(0)
         """The newest generation whose cost was told, or was known already."""
         self._sums: Mapping[TimeCause, float] | None = None
@@ -67,11 +63,11 @@ class Measurement:
             # Whoever led before has told of the change that this generation began with.
             self._told = facts.generation
         if facts.generation != self._generation:
-            self._generation, self._base, self._is_whole = facts.generation, None, False
+            self._generation, self._measuring = facts.generation, Measuring()
         windows = self._windows(facts, window_s)
         return Measured(
             windows=windows,
-            is_window_whole=self._is_whole,
+            is_window_whole=self._measuring.windows > 0,
             data_share=self._data_share(facts),
             change_cost_s=self._costs(facts),
         )
@@ -80,32 +76,17 @@ class Measurement:
 
     def _windows(self, facts: JobFacts, window_s: float) -> tuple[MeasuredWindow, ...]:
         progress, world = facts.progress, facts.world
-        if any(member.is_paused for member in facts.members):
-            self._base = None
-            return ()
         if progress is None or world is None or not progress.has_steps:
             return ()
-        first = _first_step(facts)
-        if progress.generation != world.generation or first is None:
+        first_step = _first_step(facts)
+        if progress.generation != world.generation:
             return ()
-        if progress.step < first + FIRST_STEPS:
-            return ()
-        base = self._base
-        if base is None or progress.step < base.step or progress.generation_s < base.generation_s:
-            self._base = progress  # Another node has rank 0's record now: its clock is another.
-            return ()
-        seconds = progress.generation_s - base.generation_s
-        if seconds <= 0.0 or seconds < window_s:
-            return ()
-        self._base, self._is_whole = progress, True
-        return (
-            MeasuredWindow(
-                generation=world.generation,
-                nodes=len(world.nodes),
-                steps=progress.step - base.step,
-                seconds=seconds,
-            ),
-        )
+        if first_step is None and facts.status.is_in_process:
+            return ()  # It tells with its first step: what is told now is of the world before.
+        spent = _account_of_rank_0(facts, progress)
+        reading = reading_of(progress, spent, len(world.nodes), first_step)
+        self._measuring, window = measured(self._measuring, reading, window_s=window_s)
+        return (window,) if window is not None else ()
 
     def _data_share(self, facts: JobFacts) -> float:
         sums = _sums(facts)
@@ -159,6 +140,20 @@ def _first_step(facts: JobFacts) -> int | None:
     """The step that the newest world made first; None: it has not, or has not told."""
     told = [each.step for each in facts.incidents if each.step is not None]
     return min(told) if told else None
+
+
+def _account_of_rank_0(facts: JobFacts, progress: JobProgress) -> TimeSpent | None:
+    """Return what the node of rank 0 wrote of its own time: of the same moment, if it did."""
+    assert facts.world is not None
+    node = facts.world.nodes[0].node
+    found = [each for each in facts.spent if each.node == node and not each.is_concluded]
+    return max(
+        found,
+        key=lambda each: (
+            each.generation == progress.generation and each.generation_s == progress.generation_s
+        ),
+        default=None,
+    )
 
 
 def _sums(facts: JobFacts) -> Mapping[TimeCause, float]:

@@ -1,15 +1,17 @@
 """The flags that say which Prometheus is asked, and as whom; also from the environment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.source import Source
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.source import Query, Source
 from elasticd.cli.connect import Values
 from elasticd.cli.number import not_empty
 from elasticd.errors import CallError
+from elasticd.records.autoscale.held import Held
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store
 
@@ -71,10 +73,26 @@ def open_source(settings: PrometheusSettings | None, store: Store, keys: Keys) -
     """Make what answers a policy's queries.
 
     Raises:
-        CallError: there is nobody to ask, or a file that was named cannot be used.
+        CallError: a file that was named cannot be used.
     """
     if settings is None:
-        raise CallError("An autoscaler asks Prometheus: give --prometheus http://HOST:9090.")
+        return _Nobody()
     from elasticd.autoscale.prometheus.client import PrometheusClient  # urllib3, ssl
 
     return PrometheusClient(settings)
+
+
+class _Nobody:
+    """Without a Prometheus, rules that need no query go on."""
+
+    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
+        """Say of each query that there is nobody to ask."""
+        why = "No Prometheus was named (--prometheus), so there is nobody to ask."
+        return dict.fromkeys(queries, Reading(value=None, why=Held.UNREACHABLE, detail=why))
+
+    def check(self, query: Query) -> Reading:
+        """Say so."""
+        return self.read([query])[query]
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from elasticd.cli.agent import end_with
 from elasticd.cli.autoscale.prometheus_flags import (
     open_source,
     prometheus_options,
@@ -36,6 +37,7 @@ _log = log.get_logger()
     metavar="TIME",
     default="15s",
     show_default=True,
+    envvar="ELASTICD_PERIOD",
     help="Between two evaluations.",
 )
 @click.option(
@@ -57,6 +59,7 @@ _log = log.get_logger()
     help="Where /metrics and /healthz are; port 0: any.",
 )
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
+@click.option("--parent-pid", type=int, default=None, hidden=True)
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
 def run(
     period_s: float,
@@ -64,6 +67,7 @@ def run(
     listen: str,
     log_level: str,
     is_log_json: bool | None,
+    parent_pid: int | None,
     **values: Any,
 ) -> int:
     """Size the jobs that have a policy (`elasticd autoscale set`), until it is stopped.
@@ -71,6 +75,8 @@ def run(
     Any number of these may run: one leads, the others stand by. SIGTERM gives the lead back.
     Without --prometheus the agents themselves are asked for the metrics that policies name.
     """
+    if parent_pid is not None:
+        end_with(parent_pid)
     settings = settings_from(values, os.environ)
     if settings is None:
         raise CallError(

@@ -22,6 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "train.py").write_text("pass")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "policy.toml").write_text("[goodput]")
     return tmp_path
 
 
@@ -42,6 +43,16 @@ BAD_CALLS = [
     (["run", "--no-such-flag", "train.py"], "elasticd run --help"),
     (["run", "--etcd", "http://127.0.0.1:1", "train.py"], "http://127.0.0.1:1"),
     (["run", "--etcd", "https://a:1", "--etcd-cacert", "/nope", "train.py"], "/nope"),
+    (
+        ["run", "--autoscale", "nope.toml", "--nnodes", "1:2", "train.py"],
+        "no policy file nope.toml",
+    ),
+    (["run", "--autoscale", "train.py", "--nnodes", "1:2", "train.py"], "train.py is not TOML"),
+    (["run", "--autoscale", "policy.toml", "train.py"], "runs on exactly 1 node"),
+    (
+        ["run", "--join", "--job", "j", "--etcd", "http://a:1", "--autoscale", "p", "train.py"],
+        "--autoscale is not for --join",
+    ),
     (["agent"], "--etcd"),
     (["agent", "--etcd", "http://a:1", "--slots", "many"], "--slots many"),
     (["agent", "--etcd", "http://a:1", "--slots", "²"], "--slots ²"),

@@ -82,25 +82,38 @@ def test_a_record_of_the_generation_before_is_no_start(bench: Bench) -> None:
     assert stale is not None and stale.world is not None
     newer = replace(stale, world=replace(stale.world, generation=Generation(2)))
     assert bench.measurement.take(newer, 30.0).windows == ()
-    assert bench.measurement._base is None
+    assert bench.measurement._measuring.newest is None
 
 
-def test_a_window_begins_anew_after_a_pause(bench: Bench) -> None:
-    """An evaluation of the model is no training, and says nothing about the size."""
+def test_time_in_which_no_step_could_end_is_no_part_of_a_window(bench: Bench) -> None:
+    """By the account that rank 0's node writes at the same moment; another node's is none of it."""
     bench.job.tell("a", step=1)
+
+    def told(step: int, generation_s: float, **seconds: float) -> Measured:
+        for node, found in (("b", {"pause": 7.0 * generation_s}), ("a", seconds)):
+            spent = TimeSpent(
+                node=NodeId(node),
+                uid="u",
+                seconds=found,
+                slots=1,
+                generation=Generation(1),
+                generation_s=generation_s,
+            )
+            key = bench.cluster.keys.time_spent(bench.job.name, NodeId(node), Life("i"))
+            bench.job.put(key, spent)
+        return bench.progress(step, generation_s)
+
+    assert told(100, 10.0, train=10.0, pause=5.0).windows == ()
+    assert told(130, 50.0, train=25.0, pause=30.0).windows == ()
+    assert told(200, 80.0, train=55.0, pause=30.0).windows == (window(100, 45.0),)
+
+
+def test_an_account_of_another_moment_begins_and_ends_no_window(bench: Bench) -> None:
+    """It was read between the two writes: the next evaluation has both."""
+    bench.job.tell("a", step=1)
+    bench.spend(train=10.0)
     bench.progress(100, 10.0)
-    bench.job.join("a", is_paused=True)
     assert bench.progress(130, 50.0).windows == ()
-    bench.job.join("a")
-    assert bench.progress(140, 60.0).windows == ()
-    assert bench.progress(170, 90.0).windows == (window(30, 30.0),)
-
-
-def test_a_standstill_is_a_window_without_steps(bench: Bench) -> None:
-    """It is measured like any other."""
-    bench.job.tell("a", step=1)
-    bench.progress(100, 10.0)
-    assert bench.progress(100, 40.0).windows == (window(0, 30.0),)
 
 
 def test_what_a_change_cost_is_told_once_by_those_who_stayed(bench: Bench) -> None:

@@ -1,0 +1,24 @@
+"""The policy that `elasticd run --autoscale FILE` gives to its job."""
+
+from dataclasses import replace
+
+from elasticd.autoscale.policy_file.document import document
+from elasticd.autoscale.policy_file.job_check import checked
+from elasticd.autoscale.policy_file.parser import parsed
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.job import JobSpec
+
+__all__ = ["read_policy"]
+
+
+def read_policy(path: str, spec: JobSpec, now_unix_s: float) -> Policy:
+    """Read it, and hold it against the job before anything is started.
+
+    Raises:
+        CallError: it is no policy, or none for this job; one sentence says why.
+    """
+    policy = parsed(document(path), file=path, now_unix_s=now_unix_s)
+    checked(policy, spec, None, reports_steps=None, now_unix_s=now_unix_s)
+    return replace(
+        policy, uid=spec.uid, set_by=spec.submitted_by, set_at_unix_s=round(now_unix_s, 3)
+    )
