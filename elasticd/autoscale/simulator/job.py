@@ -57,6 +57,8 @@ class SimulatedJob:
         """Train until then."""
         shape, every_s = self._scenario.shape_at(self.now_s), until_s - self.now_s
         trains_s = max(0.0, until_s - max(self.now_s, self._busy_until_s))
+        if self._scenario.is_paused_at(self.now_s):
+            trains_s = 0.0
         noise = max(0.1, self._random.gauss(1.0, self._scenario.noise_share))
         if self._random.random() < self._scenario.stall_share:
             noise *= 0.5

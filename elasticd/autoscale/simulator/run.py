@@ -161,6 +161,7 @@ def _seen(job: SimulatedJob, metrics: Metrics, scenario: Scenario) -> Seen:
         generation=job.generation,
         available=job.available,
         step=int(job.steps),
+        is_paused=scenario.is_paused_at(job.now_s),
         used_node_hours=job.node_s / 3600.0,
         windows=windows,
         is_window_whole=job.measuring.windows > 0,

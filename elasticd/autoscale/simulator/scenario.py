@@ -75,6 +75,8 @@ class Scenario:
     stall_share: float = 0.0
     """Part of the time between evaluations in which the job runs at half its speed."""
     faults: tuple[Fault, ...] = ()
+    pauses: tuple[tuple[float, float], ...] = ()
+    """From when to when the script pauses: it evaluates, and makes no steps."""
     seed: int = 0
 
     def shape_at(self, at_s: float) -> Shape:
@@ -84,6 +86,10 @@ class Scenario:
     def available_at(self, at_s: float) -> int:
         """Return how many nodes are there at that time."""
         return self.nodes[bisect_right([each.from_s for each in self.nodes], at_s) - 1].available
+
+    def is_paused_at(self, at_s: float) -> bool:
+        """True while the script pauses."""
+        return any(from_s <= at_s < until_s for from_s, until_s in self.pauses)
 
     def fault_at(self, at_s: float) -> FaultKind | None:
         """Return what is wrong with the metrics at that time; None: nothing."""
