@@ -1,0 +1,52 @@
+"""Successive scrapes of counters, and how fast they rose. Pure: times are given.
+
+As Prometheus has it: a counter that fell began anew at 0; what a counter had when it was first seen
+has not risen. Unlike Prometheus nothing is extrapolated to the ends of the window.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["History"]
+
+ROUNDS_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    at_s: float
+    values: Mapping[str, float]
+    """By the node."""
+
+
+class History:
+    """Of one counter on all nodes."""
+
+    def __init__(self, window_s: float) -> None:
+        """Keep as much as the window takes."""
+        self._window_s = window_s
+        self._rounds: deque[_Round] = deque(maxlen=ROUNDS_LIMIT)
+
+    def add(self, at_s: float, values: Mapping[str, float]) -> None:
+        """Note one scrape of all nodes at once; `at_s` never goes back."""
+        self._rounds.append(_Round(at_s=at_s, values=dict(values)))
+        # The newest one that is as old as the window stays: so a whole window lies between.
+        while len(self._rounds) > 2 and self._rounds[1].at_s <= at_s - self._window_s:
+            self._rounds.popleft()
+
+    def rate(self) -> float | None:
+        """Return the sum over all nodes, in one second; None: there is only one scrape."""
+        if len(self._rounds) < 2:
+            return None
+        seconds = self._rounds[-1].at_s - self._rounds[0].at_s
+        if seconds <= 0:
+            return None
+        last: dict[str, float] = {}
+        rose = 0.0
+        for each in self._rounds:
+            for node, value in each.values.items():
+                before = last.get(node, value)
+                rose += value - before if value >= before else value
+            last.update(each.values)
+        return rose / seconds

@@ -1,0 +1,29 @@
+"""What one agent's `/metrics` says of the metrics that are wanted. Pure."""
+
+from collections.abc import Collection, Mapping
+
+from elasticd.telemetry.metrics.catalog import by_name
+from elasticd.telemetry.metrics.exposition import parsed
+
+__all__ = ["Labels", "Scrape", "scraped"]
+
+Labels = tuple[str, ...]
+"""The values of a metric's labels, in the order of the list."""
+Scrape = Mapping[str, Mapping[Labels, float]]
+"""By the metric's name; metrics without any series are left out."""
+
+
+def scraped(text: str, names: Collection[str]) -> Scrape | None:
+    """Return the series of these metrics; None: an agent of another version wrote other labels.
+
+    Lines of other metrics are not looked at.
+    """
+    starts = tuple(names)
+    lines = "\n".join(line for line in text.split("\n") if line.startswith(starts))
+    found: dict[str, dict[Labels, float]] = {}
+    for name, labels, value in parsed(lines):
+        if name in names:
+            if len(labels) != len(by_name(name).labels):
+                return None
+            found.setdefault(name, {})[labels] = value
+    return found

@@ -1,0 +1,137 @@
+"""Scrapes all agents in each evaluation, and makes the same readings of it as a Prometheus would.
+
+A number of several nodes is only there if every node answered: what is missing in a sum would look
+like less load, or like less throughput. A node that died stays in etcd until its lease is over, and
+so long nothing is decided.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from elasticd.autoscale.direct.history import History
+from elasticd.autoscale.direct.scrape import Scrape, scraped
+from elasticd.autoscale.direct.wanted import Wanted, wanted
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.source import Query
+from elasticd.control.output import HttpFetch
+from elasticd.errors import CallError, ElasticdError
+from elasticd.records.autoscale.held import Held
+from elasticd.records.member import Node
+from elasticd.store.api import StoreSettings
+
+__all__ = ["AgentsSource"]
+
+TIMEOUT_S = 2.0
+SCRAPE_LIMIT_BYTES = 4 << 20
+CALLS_AT_ONCE = 8
+OK = 200
+
+
+class AgentsSource:
+    """All agents of a cluster; used by one thread at a time."""
+
+    def __init__(
+        self,
+        nodes: Callable[[], Sequence[Node]],
+        settings: StoreSettings | None = None,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`nodes` gives those that are registered now; `settings` are etcd's, whose TLS counts."""
+        self._nodes, self._now_s = nodes, now_s
+        self._fetch = HttpFetch(settings, TIMEOUT_S)
+        self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="scrape")
+        self._histories: dict[Query, History] = {}
+
+    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
+        """Scrape all agents once; return one reading for each query."""
+        readings: dict[Query, Reading] = {}
+        asked: dict[Query, Wanted] = {}
+        for query in queries:
+            try:
+                asked[query] = wanted(query)
+            except CallError as exc:
+                readings[query] = _none(Held.REFUSED, str(exc))
+        self._histories = {query: h for query, h in self._histories.items() if query in asked}
+        if not asked:
+            return readings
+        found = self._scraped({each.metric.name for each in asked.values()})
+        now_s = self._now_s()
+        for query, each in asked.items():
+            readings[query] = (
+                found if isinstance(found, Reading) else self._reading(query, each, found, now_s)
+            )
+        return readings
+
+    def check(self, query: Query) -> Reading:
+        """Return what the query says now; of a counter there is nothing to say yet.
+
+        Raises:
+            CallError: it is no metric of the agents, or one that is no single number.
+        """
+        wanted(query)
+        return self.read([query])[query]
+
+    def close(self) -> None:
+        self._calls.shutdown(wait=False, cancel_futures=True)
+        self._fetch.close()
+
+    def _scraped(self, names: set[str]) -> dict[str, Scrape] | Reading:
+        """Return what each node says; a reading without a number where one of them says nothing."""
+        try:
+            nodes = list(self._nodes())
+        except ElasticdError as exc:
+            return _none(Held.UNREACHABLE, f"etcd does not say which nodes there are: {exc}")
+        if not nodes:
+            return _none(Held.EMPTY, "No agent is there.")
+        found: dict[str, Scrape] = {}
+        answers = self._calls.map(
+            lambda node: self._fetch.answer(node, "/metrics", SCRAPE_LIMIT_BYTES), nodes
+        )
+        for node, answer in zip(nodes, answers, strict=True):
+            if answer is None or answer[0] != OK:
+                said = "does not answer" if answer is None else f"answers with HTTP {answer[0]}"
+                return _none(Held.UNREACHABLE, f"The agent of node {node.node} {said}.")
+            scrape = scraped(answer[1].decode("utf-8", "replace"), names)
+            if scrape is None:
+                return _none(
+                    Held.UNREACHABLE, f"The agent of node {node.node} is of another version."
+                )
+            found[node.node] = scrape
+        return found
+
+    def _reading(
+        self, query: Query, each: Wanted, found: Mapping[str, Scrape], now_s: float
+    ) -> Reading:
+        labels = tuple(each.labels[label.name] for label in each.metric.labels)
+        values = {
+            node: scrape[each.metric.name][labels]
+            for node, scrape in found.items()
+            if labels in scrape.get(each.metric.name, {})
+        }
+        if not values:
+            return _none(Held.EMPTY, f"No agent has {each.metric.name} of this job now.")
+        if not each.is_rate:
+            # While rank 0 moves, two nodes have what is one node's alone: both say it of the job.
+            value = sum(values.values()) if each.is_sum else max(values.values())
+            return _number(value, each.metric.name)
+        history = self._histories.setdefault(query, History(query.window_s))
+        history.add(now_s, values)
+        rate = history.rate()
+        if rate is None:
+            return _none(Held.EMPTY, f"{each.metric.name} was read once, which makes no rate yet.")
+        return _number(rate, each.metric.name)
+
+
+def _number(value: float, name: str) -> Reading:
+    if not math.isfinite(value):
+        return _none(Held.NOT_A_NUMBER, f"{name} is {value}, which is no number to go by.")
+    if value < 0:
+        return _none(Held.NEGATIVE, f"{name} is {value:g}, which is below 0.")
+    return Reading(value=value + 0.0)
+
+
+def _none(why: Held, detail: str) -> Reading:
+    return Reading(value=None, why=why, detail=detail)

@@ -1,0 +1,115 @@
+"""Which metric of the agents a query means, or why it means none. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from elasticd.autoscale.source import Query
+from elasticd.errors import CallError
+from elasticd.telemetry.metrics.catalog import CATALOG
+from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
+
+__all__ = ["Wanted", "wanted"]
+
+_SELECTOR = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^{}]*)\})?\s*")
+_MATCHER = re.compile(r"""\s*([a-zA-Z_]\w*)\s*=\s*(?:"([^"\\]*)"|'([^'\\]*)'|`([^`]*)`)\s*""")
+_METRICS = {metric.name: metric for metric in CATALOG}
+_JOB = "job_name"
+HINT = "elasticd sizes by Prometheus with `elasticd autoscale run --prometheus URL`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Series of one metric that make one number."""
+
+    metric: Metric
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """All of the metric's labels, and what they must be."""
+
+    @property
+    def is_rate(self) -> bool:
+        """A counter is read as its rate over the window, a gauge as it is."""
+        return self.metric.kind is Kind.COUNTER
+
+    @property
+    def is_sum(self) -> bool:
+        """True: over all nodes; False: of the one node that has it."""
+        return self.metric.exporter is not Exporter.RANK_0
+
+
+def wanted(query: Query) -> Wanted:
+    """Return what the query means here: itself if it is a plain name, else the metric's name.
+
+    Raises:
+        CallError: it is PromQL, no metric of the list, or one that is no single number.
+    """
+    found = _SELECTOR.fullmatch(query.text)
+    metric = _METRICS.get(found[1]) if found is not None else None
+    if found is not None and metric is not None:
+        labels = _labels(found[2] or "", query)
+    else:
+        metric, labels = _METRICS.get(query.name), {}
+        if metric is None:
+            raise CallError(_no_metric(query, found[1] if found is not None else ""))
+    _refuse_no_number(metric)
+    names = [label.name for label in metric.labels]
+    if _JOB in names:
+        labels.setdefault(_JOB, query.job)
+    if strange := [name for name in labels if name not in names]:
+        raise CallError(f"{metric.name} has no label {strange[0]}: it has {_listed(names)}.")
+    if missing := [name for name in names if name not in labels]:
+        raise CallError(
+            f"{metric.name} has a series for each {missing[0]}: name one, as "
+            f'{metric.name}{{{missing[0]}="..."}}.'
+        )
+    return Wanted(metric=metric, labels=labels)
+
+
+def _labels(braces: str, query: Query) -> dict[str, str]:
+    labels = {}
+    for part in braces.split(",") if braces.strip() else ():
+        if not part.strip():
+            continue
+        found = _MATCHER.fullmatch(part)
+        if found is None:
+            raise CallError(
+                f"{query.name}: {query.text} compares labels by more than `=`, which is PromQL, "
+                "and without a Prometheus only metrics of the agents are known by their names: "
+                f"{HINT}."
+            )
+        labels[found[1]] = next(value for value in found.groups()[1:] if value is not None)
+    return labels
+
+
+def _no_metric(query: Query, name: str) -> str:
+    if not name:
+        return (
+            f"{query.name}: {query.text} is PromQL, and without a Prometheus only metrics of the "
+            f"agents are known by their names (docs/metrics.md): {HINT}, or name the metric."
+        )
+    near = get_close_matches(name, _METRICS, 1)
+    meant = f" Is {near[0]} meant?" if near else ""
+    return (
+        f"{query.name}: {name} is no metric of the agents (docs/metrics.md), and without a "
+        f"Prometheus there are no others.{meant}"
+    )
+
+
+def _refuse_no_number(metric: Metric) -> None:
+    if metric.exporter is Exporter.AUTOSCALER:
+        raise CallError(f"{metric.name} is of the autoscaler itself: name a metric of the agents.")
+    if metric.kind is Kind.HISTOGRAM:
+        raise CallError(f"{metric.name} is a histogram, not one number: {HINT}.")
+    is_of_each = metric.exporter is Exporter.KEEPER or (
+        metric.exporter is Exporter.AGENT and metric.unit is not Unit.NONE
+    )
+    if metric.kind is Kind.GAUGE and is_of_each:
+        raise CallError(
+            f"{metric.name} is of each node by itself, and a sum of it means nothing: {HINT}, "
+            "where a query says max() or min()."
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "none"
