@@ -8,9 +8,12 @@ import click
 
 from elasticd.autoscale.explain.policy_text import policy_rules
 from elasticd.autoscale.explain.standing import size_sentence
+from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.policy_file.document import document
 from elasticd.autoscale.policy_file.job_check import checked, rules_by_steps
 from elasticd.autoscale.policy_file.parser import parsed
+from elasticd.autoscale.prometheus.settings import PrometheusSettings
+from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.autoscale.running_job import running_report
 from elasticd.cli.change import Said, change_options
 from elasticd.cli.place import submitter
@@ -28,13 +31,17 @@ __all__ = ["set_"]
 @click.command("set")
 @click.argument("job")
 @click.argument("policy", metavar="POLICY.TOML")
+@prometheus_options
 @change_options
 def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) -> int:
     """Give a job a policy, or another one; it counts from the next evaluation on.
 
+    With --prometheus each of its queries is asked once, and what Prometheus refuses is said in
+    Prometheus' words; nothing is set then.
     Jobs in restart mode are resized only where the policy says allow_restarts = true.
     """
     said = Said(is_dry_run=is_dry_run, is_json=is_json)
+    prometheus = prometheus_settings(values)
     now_unix_s = time.time()
     read = parsed(document(policy), file=policy, now_unix_s=now_unix_s)
     with job_source(values, job) as (source, name):
@@ -43,7 +50,7 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
         found = replace(
             read, uid=report.spec.uid, set_by=submitter(), set_at_unix_s=round(now_unix_s, 3)
         )
-        notes = _notes(found, report)
+        notes = [*_asked(found, name, prometheus), *_notes(found, report)]
         if not is_dry_run:
             set_policy(source.store, source.keys, report.spec, found)
     rules = ", ".join(policy_rules(found))
@@ -52,6 +59,18 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
         for note in notes:
             click.echo(f"note: {note}", err=True)
     return 0
+
+
+def _asked(policy: Policy, job: str, settings: PrometheusSettings | None) -> list[str]:
+    """Ask Prometheus, where one was named, about the queries that there are."""
+    queries = queries_of(policy, job)
+    if not queries:
+        return []
+    if settings is None:
+        return ["nobody was asked whether its queries are right: --prometheus URL does that"]
+    from elasticd.cli.autoscale.query_check import check_queries  # urllib3, ssl
+
+    return check_queries(policy, job, settings)
 
 
 def _check(policy: Policy, report: JobReport, now_unix_s: float) -> None:

@@ -16,6 +16,7 @@ from elasticd.records.reason import Phase
 from elasticd.records.time_spent import JobProgress
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.autoscaled import JOB, KEYS, autoscaled, put, report_of
+from tests.fixtures.scripted_prometheus import scripted_prometheus
 from tests.unit.cli.autoscale.conftest import Look
 
 GOODPUT = "max_step = 2\n[goodput]\nhorizon = '1h'\n"
@@ -26,6 +27,8 @@ name = "queue"
 query = 'queue_length{job_name="$job"}'
 load = 30
 """
+
+QUERY = 'queue_length{job_name="digits"}'
 
 
 @pytest.fixture
@@ -141,3 +144,55 @@ def test_job_that_ends_meanwhile_gets_none() -> None:
     with pytest.raises(NotFound, match="is over"):
         set_policy(store, KEYS, spec, Policy(uid=spec.uid))
     assert store.get(KEYS.policy(JOB)) is None
+
+
+def test_queries_are_asked_and_what_they_say_is_told(
+    store: MemoryStore, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also that one has no series yet: the job may have to begin first. Without it nobody asks."""
+    file.write_text(LOAD)
+    with scripted_prometheus() as prometheus:
+        called = ["autoscale", "set", JOB, str(file), "--prometheus", prometheus.url]
+        prometheus.values[QUERY] = ["12"]
+        assert main(called) == 0
+        assert "note: queue is 12 now" in capfd.readouterr().err
+        del prometheus.values[QUERY]
+        assert main(called) == 0
+        assert "note: queue has no number now (empty)" in capfd.readouterr().err
+        assert main(called[:4]) == 0
+        assert "note: nobody was asked whether its queries are right" in capfd.readouterr().err
+
+
+def test_query_that_prometheus_refuses_is_refused_in_its_words(
+    store: MemoryStore, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is set then, nor where it does not answer at all."""
+    file.write_text(LOAD)
+    before = store.get(KEYS.policy(JOB))
+    with scripted_prometheus() as prometheus:
+        called = ["autoscale", "set", JOB, str(file), "--prometheus", prometheus.url]
+        prometheus.refused.add(QUERY)
+        assert main(called) == 2
+        told = capfd.readouterr().err
+    assert "is refused" in told and "invalid parameter" in told and told.count("\n") == 1
+    assert main(called) != 0
+    told = capfd.readouterr().err
+    assert "queue cannot be checked" in told and told.count("\n") == 1
+    assert store.get(KEYS.policy(JOB)) == before
+
+
+def test_flags_of_prometheus_are_for_one_that_is_named(
+    store: MemoryStore, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And a file that is named must be there."""
+    file.write_text(LOAD)
+    missing = str(tmp_path / "token")
+    for flags, said in (
+        (("--token-file", missing), "--token-file is for Prometheus: give --prometheus"),
+        (("--prometheus", "http://127.0.0.1:1", "--token-file", missing), missing),
+        (("--prometheus", "prometheus:9090"), "http://host:9090"),
+        (("--prometheus", ""), "empty"),
+    ):
+        assert main(["autoscale", "set", JOB, str(file), *flags]) == 2
+        told = capfd.readouterr()
+        assert told.out == "" and said in told.err and told.err.count("\n") == 1, told.err
