@@ -87,9 +87,8 @@ class AgentsSource:
         if not nodes:
             return _none(Held.EMPTY, "No agent is there.")
         found: dict[str, Scrape] = {}
-        answers = self._calls.map(
-            lambda node: self._fetch.answer(node, "/metrics", SCRAPE_LIMIT_BYTES), nodes
-        )
+        # All of them are over before anybody returns: a connection has one user at a time.
+        answers = list(self._calls.map(self._asked, nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if answer is None or answer[0] != OK:
                 said = "does not answer" if answer is None else f"answers with HTTP {answer[0]}"
@@ -101,6 +100,12 @@ class AgentsSource:
                 )
             found[node.node] = scrape
         return found
+
+    def _asked(self, node: Node) -> tuple[int, bytes] | None:
+        """Ask once more where there was no answer: a kept connection may have been ended."""
+        return self._fetch.answer(node, "/metrics", SCRAPE_LIMIT_BYTES) or self._fetch.answer(
+            node, "/metrics", SCRAPE_LIMIT_BYTES
+        )
 
     def _reading(
         self, query: Query, each: Wanted, found: Mapping[str, Scrape], now_s: float

@@ -57,9 +57,10 @@ class PrometheusClient:
     def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
         """Ask for all of them and for how fresh they are, within the time limit of the settings."""
         ages = {each: age_queries(each.text, each.max_age_s) for each in queries}
-        texts = [each.text for each in queries] + [text for of in ages.values() for text in of]
-        self._known.forget_but(texts)
-        found = self._answers(texts)
+        texts = [each.text for each in queries]
+        of_ages = [text for asked in ages.values() for text in asked]
+        self._known.expect(texts, of_ages)
+        found = self._answers(texts + of_ages)
         back_s = self._clock.back_s(_clock_s(found))
         readings = {}
         for query, asked in ages.items():

@@ -41,11 +41,18 @@ class Known:
         self.vectors: set[str] = set()
         """Texts that may be part of a union."""
         self.slow: set[str] = set()
+        self._ages: set[str] = set()
         self.threads: list[Thread] = []
 
-    def forget_but(self, texts: Iterable[str]) -> None:
-        """Keep only what is still asked for: jobs come and go for months."""
-        kept = set(texts)
+    def expect(self, texts: Iterable[str], ages: Iterable[str]) -> None:
+        """Keep only what is still asked for: jobs come and go for months.
+
+        Queries for ages, which are ours, are vectors: a new one is part of a union at once.
+        """
+        now = set(ages)
+        self.vectors |= now - self._ages
+        self._ages = now
+        kept = now.union(texts)
         self.vectors &= kept
         self.slow &= kept
 

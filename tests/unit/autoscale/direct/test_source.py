@@ -1,5 +1,6 @@
 """Readings straight from agents: sums, rates, and nothing where one of them is silent."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from http import HTTPStatus
@@ -182,3 +183,13 @@ def test_counter_that_nobody_asks_for_any_more_is_forgotten(
         site.now_s += 15
         found = source.read(asked)
     assert found[STEPS].value is None
+
+
+def test_connection_that_was_kept_and_ended_is_replaced(site: Site, source: AgentsSource) -> None:
+    """An agent ends those that have asked for nothing for long; it is there all the same."""
+    site.put("a", "elasticd_slots_used", 3)
+    source.read([SLOTS])
+    for connection in source._fetch._connections.values():
+        assert connection.sock is not None
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    assert source.read([SLOTS])[SLOTS].value == 3.0
