@@ -74,7 +74,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
     candidates = [s for s in candidates if offers_in(state, change, s.member)]
     held = [(_held_until_s(state, change, s), s) for s in candidates]
     ready = [s for until_s, s in held if until_s <= now_s]
-    chosen = _choose(previous, ready, target)
+    chosen = _choose(state, change, ready, target)
     chosen += givers(state, change, chosen)
     if len(chosen) < spec.min_nodes:
         taker = awaited(state, change)
@@ -143,26 +143,32 @@ def _too_large(state: JobState, change: Change, world: World) -> Wait | None:
     return None
 
 
-def _choose(previous: World | None, ready: Sequence[SeenMember], target: int) -> list[SeenMember]:
+def _choose(
+    state: JobState, change: Change, ready: Sequence[SeenMember], target: int
+) -> list[SeenMember]:
     """Survivors first, in the order of their ranks, then newcomers by age."""
+    previous = state.world
+
+    # What a process has that is to be replaced counts for nothing.
+    rich = {
+        seen.member.node
+        for seen in ready
+        if any(offer.has_state for offer in offers_in(state, change, seen.member))
+    }
 
     def preference(seen: SeenMember) -> tuple[bool, int, bool, int, str]:
         node = previous.node(seen.member.node) if previous is not None else None
-        is_poor = not _has_state(seen)
+        is_poor = seen.member.node not in rich
         if node is not None:
             return (is_poor and not is_held, 0, False, node.first_rank, seen.member.node)
         return (is_poor and not is_held, 1, is_poor, seen.create_revision, seen.member.node)
 
     # If none of those who stay has the job's state, a standby may: an old one is better than none.
     is_held = previous is not None and any(
-        _has_state(s) and previous.has(s.member.node, s.member.incarnation) for s in ready
+        s.member.node in rich and previous.has(s.member.node, s.member.incarnation) for s in ready
     )
 
     return sorted(ready, key=preference)[:target]
-
-
-def _has_state(seen: SeenMember) -> bool:
-    return any(offer.has_state and offer.is_prepared for offer in seen.member.slots)
 
 
 def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None:

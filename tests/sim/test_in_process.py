@@ -52,6 +52,7 @@ SEEDS = {
     80024452: "as 80009637, after a node was left out",
     80027671: "the time to be heard ran out while etcd was away",
     100000171: "the time to be heard ran out before anybody was missed",
+    100026520: "a node stayed for the state of its hung process, and a standby had it",
     20442: "a drain below min, at the end, made all nodes begin from nothing",
 }
 

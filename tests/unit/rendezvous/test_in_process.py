@@ -393,6 +393,19 @@ def test_standby_with_the_state_goes_before_one_without() -> None:
     assert isinstance(found, World) and [n.node for n in found.nodes] == [name(3)]
 
 
+def test_state_of_a_process_that_hangs_makes_nobody_stay() -> None:
+    """The next process of its node has none, and a standby has it."""
+    told = training(max_nodes=1)
+    hung = dataclasses.replace(failure(0), is_hung=True)
+    change = Change(reason=Reason.WORKER_HUNG, culprit=hung)
+    told.members(trainer(0, (0, 1, "ps"), (1, 1, "p")), trainer(1, arrived=0))
+    found = plan_world(told.state, change, now_s=told.now_s)
+    assert isinstance(found, Wait) and "node-0 to stop its workers" in found.message
+    told.members(trainer(0, (1, 1, "p"), left=1), trainer(1, arrived=0))
+    found = plan_world(told.state, change, now_s=told.now_s)
+    assert isinstance(found, World) and [n.node for n in found.nodes] == [name(1)]
+
+
 # --- the budget and the mode ----------------------------------------------------------------------
 
 
