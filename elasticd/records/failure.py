@@ -90,6 +90,15 @@ class Failure:
         """True if both raised the same exception at the same line."""
         return bool(self.where) and (self.exception, self.where) == (other.exception, other.where)
 
+    def is_same_process(self, other: "Failure") -> bool:
+        """True if both tell of the end of one process: it was told twice, and happened once."""
+        return (self.node, self.incarnation, self.slot, self.nonce) == (
+            other.node,
+            other.incarnation,
+            other.slot,
+            other.nonce,
+        )
+
 
 def returned_early(failure: Failure) -> Failure:
     """Say of a rank that it is out of `train` while others wait for it there: for good."""

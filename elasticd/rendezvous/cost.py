@@ -14,6 +14,7 @@ __all__ = [
     "alike_until_s",
     "budget_of",
     "failed",
+    "is_paid",
     "is_refilled",
 ]
 
@@ -64,6 +65,8 @@ def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
             message=f"all {state.world.size} ranks raised the same exception at the same line: "
             "a restart would not help",
         )
+    if is_paid(status, culprit):
+        return None
     if culprit is not None and _is_poisoned(status.last_user_error, culprit):
         return dataclasses.replace(
             failed,
@@ -98,6 +101,15 @@ def alike_until_s(state: JobState, change: Change, now_s: float) -> float | None
     if state.is_world_ended or alike(state, state.world).failure is None:
         return None
     return state.alike_until_s or now_s + ALIKE_MOST_S - ALIKE_GRACE_S
+
+
+def is_paid(status: JobStatus, culprit: Failure | None) -> bool:
+    """True if the process whose end this is has been charged for: nobody dies twice.
+
+    A node whose record reaches etcd late tells of a process that another world named once more.
+    """
+    last = status.last_user_error
+    return culprit is not None and last is not None and culprit.is_same_process(last)
 
 
 def _is_repeated(last: Failure | None, culprit: Failure) -> bool:

@@ -23,6 +23,7 @@ from elasticd.rendezvous.cost import (
     alike_until_s,
     budget_of,
     failed,
+    is_paid,
     is_refilled,
 )
 from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
@@ -269,6 +270,7 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
     assert state.status is not None
     budget, cause = budget_of(state, now_s), change.cause
     is_charged = state.world is not None and not state.is_world_ended and cause is not None
+    is_charged = is_charged and not is_paid(state.status, change.culprit)
     user_error = change.culprit if change.cause is Cause.USER_ERROR else None
     if state.is_in_process and user_error is None:
         user_error = state.status.last_user_error  # A join in between makes it no better.
@@ -336,7 +338,8 @@ def _say_wait(
     )
     if (status.phase, status.message) == (before.phase, before.message):
         return state, ()
-    if world is not None and not state.is_world_ended and change.cause is not None:
+    is_charged = world is not None and not state.is_world_ended and change.cause is not None
+    if is_charged and change.cause is not None and not is_paid(before, change.culprit):
         status = dataclasses.replace(status, budget=budget_of(state, now_s).charged(change.cause))
     return _write_status(state, status)
 
