@@ -11,12 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.control.report import read_job
+from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.held import Held
 from elasticd.store.etcd_channel import rpc_pb2
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
 from tests.fixtures.applied import play
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
 from tests.fixtures.etcd import EtcdAdmin
+from tests.fixtures.exporter import exporter
 from tests.fixtures.prometheus import Prometheus, dashboard_queries, prometheus_on
 
 NAME = "seen"
@@ -37,11 +41,26 @@ def alertmanager(cluster: Cluster) -> Iterator[Alertmanager]:
 
 
 @pytest.fixture(scope="module")
-def prometheus(cluster: Cluster, alertmanager: Alertmanager) -> Iterator[Prometheus]:
+def counts() -> AutoscalerCounts:
+    """Of an autoscaler, whose panels have their answers as well."""
+    counts = AutoscalerCounts()
+    counts.leads(True)
+    return counts
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    cluster: Cluster, alertmanager: Alertmanager, counts: AutoscalerCounts
+) -> Iterator[Prometheus]:
     nodes = [daemon.wait_registered() for daemon in cluster.daemons.values()]
     urls = [f"http://127.0.0.1:{node.http_port}/sd" for node in nodes]
     folder = cluster.folder / "prometheus"
-    with prometheus_on(folder, *urls, alertmanager=alertmanager.address) as prometheus:
+    with (
+        exporter("autoscaler", counts.exposition) as autoscaler,
+        prometheus_on(
+            folder, *urls, autoscaler.sd_url, alertmanager=alertmanager.address
+        ) as prometheus,
+    ):
         yield prometheus
 
 
@@ -58,11 +77,16 @@ def job(cluster: Cluster, prometheus: Prometheus) -> Job:
     return job
 
 
-def test_every_query_of_every_panel_has_an_answer(prometheus: Prometheus, job: Job) -> None:
+def test_every_query_of_every_panel_has_an_answer(
+    prometheus: Prometheus, job: Job, counts: AutoscalerCounts
+) -> None:
     """With its variables filled in, from one run with one failure."""
     left = dashboard_queries(job.name)
 
     def are_answered() -> bool:
+        counts.decided(Rule.TARGET, 1, 2)
+        counts.held(Held.PINNED)
+        counts.evaluated(0.01)
         left[:] = [query for query in left if not prometheus.value(query.expr)]
         return not left
 
@@ -78,7 +102,8 @@ def test_each_agent_is_a_target_by_its_nodes_name(prometheus: Prometheus, job: J
         active = prometheus.ask("/api/v1/targets")["activeTargets"]
         return up, [target["lastError"] for target in active]
 
-    until(lambda: targets() == ({"a": 1.0, "b": 1.0}, ["", ""]), targets)  # Two lists are one.
+    # Two lists of agents are one.
+    until(lambda: targets() == ({"a": 1.0, "b": 1.0, "autoscaler": 1.0}, [""] * 3), targets)
     assert prometheus.value('{exported_job!=""}') == []
 
 

@@ -2,7 +2,8 @@
 
 With each change of world, when it leaves the job, and else four times a minute, less often where
 there are many nodes: etcd has better things to do. So a node that dies takes at most as much of its
-account with it.
+account with it. The node of rank 0, which writes how far the job is, does both every five seconds:
+that is what an autoscaler measures by.
 """
 
 from collections import Counter
@@ -23,9 +24,10 @@ from elasticd_agent.clock import now_s
 from elasticd_agent.courier import Courier
 from elasticd_agent.host import Host
 
-__all__ = ["EVERY_S", "Recording", "plain", "recording_of"]
+__all__ = ["EVERY_S", "RANK_0_EVERY_S", "Recording", "plain", "recording_of"]
 
 EVERY_S = 15.0
+RANK_0_EVERY_S = 5.0
 NODES_PER_SECOND = 1.0
 """Writes of one job's accounts; of more nodes each writes less often."""
 
@@ -55,8 +57,7 @@ class Recording:
 
     def write(self, state: JobState, at_s: float, *, is_last: bool = False) -> None:
         """Send the account as it stands on its way; one at a time, unless it is the last."""
-        nodes = len(state.world.nodes) if state.world is not None else 1
-        self.wake_s = at_s + max(EVERY_S, nodes / NODES_PER_SECOND)
+        self.wake_s = at_s + _every_s(state)
         self._account.settle(at_s)
         if state.is_fenced or (self._is_under_way and not is_last):
             return
@@ -124,6 +125,14 @@ class Recording:
             ),
             present=frozenset(lives),
         )
+
+
+def _every_s(state: JobState) -> float:
+    mine = my_node(state)
+    if mine is not None and mine.first_rank == 0:
+        return RANK_0_EVERY_S
+    nodes = len(state.world.nodes) if state.world is not None else 1
+    return max(EVERY_S, nodes / NODES_PER_SECOND)
 
 
 def recording_of(account: JobAccount, host: Host, incarnation: Incarnation) -> Recording:

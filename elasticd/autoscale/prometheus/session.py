@@ -144,7 +144,7 @@ class Session:
                 break
             try:
                 return self._asked(
-                    path, {**fields, "timeout": f"{left_s:.3f}s"}, left_s, limit_bytes
+                    path, {**fields, "timeout": f"{left_s:.3f}"}, left_s, limit_bytes
                 )
             except ProtocolError as exc:
                 # It may have ended a connection that was kept, in the moment in which we used it.

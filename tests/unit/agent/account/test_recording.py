@@ -8,11 +8,12 @@ import pytest
 
 from elasticd.errors import ElasticdError, Unavailable
 from elasticd.goodput.cause import TimeCause
-from elasticd.records.ids import Generation
+from elasticd.records.ids import Generation, Rank
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.state import JobState
 from elasticd_agent.account import recording as module
 from elasticd_agent.account.record_writer import Reading
-from elasticd_agent.account.recording import EVERY_S, Recording
+from elasticd_agent.account.recording import EVERY_S, RANK_0_EVERY_S, Recording
 from elasticd_agent.account.slot_history import spent_between
 from tests.unit.agent.account.account_case import Accounted, beat, training_job
 from tests.unit.rendezvous.facts import NOW_S
@@ -65,13 +66,34 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(training_job(1))
 
 
+def not_rank_0(state: JobState, times: int = 1) -> JobState:
+    """Give rank 0 to another node, in a world of so many times the nodes."""
+    world = state.world
+    assert world is not None
+    moved = tuple(
+        replace(node, first_rank=Rank(1)) if node.node == state.me.node else node
+        for node in world.nodes
+    )
+    return replace(state, world=replace(world, nodes=moved * times))
+
+
 def test_a_write_is_due_every_15_seconds(scene: Scene) -> None:
+    state = not_rank_0(scene.told.state)
     assert scene.recording.wake_s == NOW_S + EVERY_S
-    scene.recording.take_due(scene.told.state, NOW_S + 14.0)
+    scene.recording.take_due(state, NOW_S + 14.0)
     assert not scene.courier.errands
-    scene.recording.take_due(scene.told.state, NOW_S + 15.0)
+    scene.recording.take_due(state, NOW_S + 15.0)
     assert len(scene.courier.errands) == 1
     assert scene.recording.wake_s == NOW_S + 30.0
+
+
+def test_the_node_of_rank_0_writes_more_often_of_however_many_nodes(scene: Scene) -> None:
+    """What it writes of the whole job is what an autoscaler measures by."""
+    world = scene.told.state.world
+    assert world is not None
+    many = replace(world, nodes=world.nodes * 32)
+    scene.recording.write(replace(scene.told.state, world=many), NOW_S)
+    assert scene.recording.wake_s == NOW_S + RANK_0_EVERY_S
 
 
 def test_a_write_says_what_slots_are_held_for_and_what_they_did_lately(scene: Scene) -> None:
@@ -92,10 +114,7 @@ def test_a_write_says_what_slots_are_held_for_and_what_they_did_lately(scene: Sc
 
 def test_of_many_nodes_each_writes_less_often(scene: Scene) -> None:
     """About one write a second for the whole job."""
-    world = scene.told.state.world
-    assert world is not None
-    many = replace(world, nodes=world.nodes * 32)
-    scene.recording.write(replace(scene.told.state, world=many), NOW_S)
+    scene.recording.write(not_rank_0(scene.told.state, times=32), NOW_S)
     assert scene.recording.wake_s == NOW_S + 64.0
 
 

@@ -83,7 +83,7 @@ def test_same_text_of_two_jobs_is_asked_once_and_names_no_time_of_ours(
     assert sorted(script.expressions) == ["time() - min(timestamp(x))", "x"]
     assert {seen.path for seen in script.seen} == {"/some/prefix/api/v1/query"}
     assert {tuple(sorted(seen.fields)) for seen in script.seen} == {("query", "timeout")}
-    assert 0 < float(script.seen[0].fields["timeout"].removesuffix("s")) <= LONG_S
+    assert 0 < float(script.seen[0].fields["timeout"]) <= LONG_S
 
 
 def test_a_hundred_jobs_are_asked_in_a_few_requests_over_kept_connections(

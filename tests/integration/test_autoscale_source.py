@@ -1,0 +1,226 @@
+"""What the autoscaler reads from a real Prometheus: PromQL's own meaning, and the traps in it.
+
+Prometheus scrapes a target of ours every second, and the autoscaler's own metrics.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from elasticd.autoscale.metrics.counts import AutoscalerCounts
+from elasticd.autoscale.metrics.http_server import MetricsServer
+from elasticd.autoscale.prometheus.client import PrometheusClient
+from elasticd.autoscale.prometheus.settings import PrometheusSettings
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.source import Query
+from elasticd.errors import CallError
+from elasticd.records.autoscale.held import Held
+from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
+from tests.fixtures.cluster import until
+from tests.fixtures.exporter import Exporter, exporter
+from tests.fixtures.prometheus import Prometheus, prometheus_on
+from tests.fixtures.promql_forms import FORMS
+
+STEADY = [
+    'load{job_name="a"} 5',
+    'load{job_name="b"} 7',
+    "nan NaN",
+    "inf_ +Inf",
+    "below -1",
+    "huge 1e300",
+    "steps_total 100",
+]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Exporter]:
+    with exporter("target") as target:
+        target.lines = STEADY
+        yield target
+
+
+@pytest.fixture(scope="module")
+def counts(target: Exporter) -> Iterator[AutoscalerCounts]:
+    """What it counts, at a port that Prometheus finds as another target."""
+    counts = AutoscalerCounts()
+    counts.leads(True)
+    with closing(MetricsServer("127.0.0.1", 0, counts)) as server:
+        target.targets.append(("autoscaler", f"127.0.0.1:{server.port}"))
+        yield counts
+
+
+@pytest.fixture(scope="module")
+def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
+    with alertmanager_on(tmp_path_factory.mktemp("alertmanager")) as alertmanager:
+        yield alertmanager
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    tmp_path_factory: pytest.TempPathFactory,
+    target: Exporter,
+    counts: AutoscalerCounts,
+    alertmanager: Alertmanager,
+) -> Iterator[Prometheus]:
+    folder: Path = tmp_path_factory.mktemp("prometheus")
+    with prometheus_on(folder, target.sd_url, alertmanager=alertmanager.address) as prometheus:
+        until(lambda: bool(prometheus.value("steps_total")), lambda: prometheus.value("up"))
+        yield prometheus
+
+
+@pytest.fixture
+def client(prometheus: Prometheus) -> Iterator[PrometheusClient]:
+    with closing(PrometheusClient(PrometheusSettings(url=prometheus.url))) as client:
+        yield client
+
+
+def query(text: str, max_age_s: float = 60.0) -> Query:
+    return Query(job="j", name="m", text=text, max_age_s=max_age_s)
+
+
+def read(client: PrometheusClient, text: str, max_age_s: float = 60.0) -> Reading:
+    asked = query(text, max_age_s)
+    return client.read([asked])[asked]
+
+
+def test_every_form_of_promql_is_read_apart_and_together(client: PrometheusClient) -> None:
+    """No query for an age is refused; in a union each means what it means by itself."""
+    values = {
+        "sum(load)": 12.0,
+        'load{job_name="a"}': 5.0,
+        'max(load{job_name=~"a|b"} # of both\n)': 7.0,
+        "scalar(sum(load)) + 1": 13.0,
+        "sum by (job_name) (load > 6)": 7.0,
+        "count(load or steps_total)": 3.0,
+        'avg_over_time(load{job_name="a"}[1m])': 5.0,
+        "max_over_time(sum(load)[30s:1s])": 12.0,
+        "vector(3)": 3.0,
+        "new_name or sum(load)": 12.0,
+    }
+    held = {
+        "load": Held.MANY_SERIES,
+        "none": Held.EMPTY,
+        "sum(none) or vector(0)": Held.STALE,
+        "load[1m]": Held.NOT_A_NUMBER,
+        '"text"': Held.NOT_A_NUMBER,
+        "nan": Held.NOT_A_NUMBER,
+        'sum({__name__="nan"})': Held.NOT_A_NUMBER,
+        "inf_": Held.NOT_A_NUMBER,
+        "huge": Held.NOT_A_NUMBER,
+        "below": Held.NEGATIVE,
+        "sum(": Held.REFUSED,
+        "load * on(nothing) load": Held.REFUSED,
+    }
+    queries = [query(text) for text in (*values, *held)]
+    whole_second = "max_over_time(sum(load)[30s:1s])"
+    until(lambda: read(client, whole_second).value == 12.0, lambda: read(client, whole_second))
+    for _ in range(3):  # Apart at first, and then in unions.
+        found = client.read(queries)
+        assert {each.text: found[each].value for each in queries[: len(values)]} == values
+        assert {each.text: found[each].why for each in queries[len(values) :]} == held
+    forms = [query(text) for text in FORMS if "my.metric" not in text]
+    for _ in range(2):
+        readings = client.read(forms)
+        refused = {each.text: readings[each] for each in forms if readings[each].why == "refused"}
+        assert not refused
+
+
+def test_series_that_stopped_is_stale_at_once_and_a_new_one_is_not(
+    client: PrometheusClient, target: Exporter
+) -> None:
+    """`rate` goes on to answer for a minute, and `last_over_time` for as long as it is asked."""
+    rates = ("rate(steps_total[1m])", "last_over_time(steps_total[1m])")
+
+    def are_there() -> bool:
+        return all(read(client, text).value is not None for text in rates)
+
+    until(are_there, lambda: [read(client, text) for text in rates])
+    target.lines = [line for line in STEADY if "steps" not in line]
+    try:
+        for text in rates:
+            until(lambda: read(client, text).value is None, lambda: read(client, text))  # noqa: B023
+            found = read(client, text)
+            assert (found.why, found.detail) == (
+                Held.STALE,
+                "No series that the query names has a sample now: its value is made up.",
+            )
+    finally:
+        target.lines = STEADY
+    until(are_there, lambda: [read(client, text) for text in rates])
+
+
+def test_samples_with_times_of_their_own_are_as_old_as_they_say(
+    client: PrometheusClient, target: Exporter
+) -> None:
+    """Prometheus answers for five minutes with the time of the question, and knows no end of it."""
+    now_s = time.time()
+    target.lines = [
+        *STEADY,
+        f"pushed 5 {(now_s - 100) * 1000:.0f}",
+        f"pushed_long_ago 5 {(now_s - 600) * 1000:.0f}",
+    ]
+    try:
+        until(lambda: read(client, "pushed", 3600.0).value == 5.0, lambda: read(client, "pushed"))
+        found = read(client, "pushed")
+        assert (found.value, found.why) == (None, Held.STALE)
+        assert 100 <= found.age_s < 200
+        # Of two series the older one counts.
+        assert read(client, "sum(pushed) + sum(load)").why == Held.STALE
+        assert read(client, "sum(load)").value == 12.0
+        # Beyond the look-back of an instant query.
+        assert read(client, "pushed_long_ago", 900.0).why == Held.EMPTY
+        late = "last_over_time(pushed_long_ago[15m])"
+        until(lambda: read(client, late, 900.0).value == 5.0, lambda: read(client, late))
+        assert 600 <= read(client, late, 900.0).age_s < 700
+        assert read(client, late).why == Held.STALE
+    finally:
+        target.lines = STEADY
+
+
+def test_check_has_prometheus_own_words(client: PrometheusClient) -> None:
+    """For `set`, before a policy is written."""
+    with pytest.raises(CallError, match=r"1:5: parse error: unclosed left parenthesis"):
+        client.check(query("sum("))
+    with pytest.raises(CallError, match="unknown function"):
+        client.check(query("summ(load)"))
+    with pytest.raises(CallError, match="is a matrix"):
+        client.check(query("load[1m]"))
+    assert client.check(query("sum(load)")).value == 12.0
+    assert client.check(query("none")).why == Held.EMPTY
+
+
+def test_past_has_what_was_scraped(client: PrometheusClient) -> None:
+    """Its newest point is of now; before the first scrape there is none."""
+    points = client.past("sum(load)", 3600.0, 1.0)
+    assert points and all(point.value == 12.0 for point in points)
+    assert points[-1].ago_s <= 1.0 and points[0].ago_s < 3600.0
+    assert math.isclose(points[0].ago_s - points[-1].ago_s, len(points) - 1, abs_tol=0.5)
+    with pytest.raises(CallError, match="several series"):
+        client.past("load", 60.0, 1.0)
+
+
+def test_blind_autoscaler_is_told_of(
+    client: PrometheusClient,
+    target: Exporter,
+    counts: AutoscalerCounts,
+    alertmanager: Alertmanager,
+) -> None:
+    """A metric stops; what the autoscaler counts of it becomes an alert."""
+    target.lines = []
+
+    def arrived() -> bool:
+        reading = read(client, "sum(load)")
+        if reading.value is None:
+            counts.held(reading.why)
+        return "ElasticdAutoscalerBlind" in alertmanager.arrived
+
+    try:
+        until(arrived, lambda: alertmanager.arrived)
+    finally:
+        target.lines = STEADY
+    alert = alertmanager.arrived["ElasticdAutoscalerBlind"]
+    assert alert["labels"]["why"] == "empty"
