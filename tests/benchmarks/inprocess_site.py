@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from elasticd.control import jobs
-from elasticd.records.ids import NodeId
+from elasticd.control.job_policy import AUTOSCALER
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import Want
 from elasticd.records.keys import Keys
-from elasticd.store.api import StoreSettings
+from elasticd.records.member import Member
+from elasticd.store.api import Put, StoreSettings, Txn
 from elasticd.store.embedded import EmbeddedEtcd
 from elasticd.store.etcd import EtcdStore
 from tests.benchmarks.bench import end, own_environ, program, send, start, tree
@@ -134,6 +138,19 @@ class InProcessSite:
     def undrain(self, node: int) -> None:
         assert self._store is not None
         jobs.undrain(self._store, Keys(), NodeId(f"n{node}"))
+
+    def want(self, nodes: int) -> None:
+        """Write what an autoscaler writes."""
+        assert self._store is not None
+        want = Want(writer=AUTOSCALER, nodes=nodes, why="benchmark")
+        key = Keys().want(JobName(JOB), AUTOSCALER)
+        self._store.commit(Txn(then=(Put(key=key, value=encode(want)),)))
+
+    def ready(self) -> int:
+        """Count the nodes that train or could join at once."""
+        assert self._store is not None
+        items = self._store.list(Keys().members(JobName(JOB))).items
+        return sum(bool(decode(Member, item.value).slots) for item in items)
 
     def changes(self) -> list[Change]:
         """What `elasticd why` says of each change after the first world."""

@@ -5,6 +5,7 @@ keeps what it holds there, a job that lacks nodes is served before one that woul
 spare of another job counts as free, and a node that another job waits for does not.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,30 +15,45 @@ from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import lacks_nodes
 from elasticd.records.member import Node
 
-__all__ = ["Nodes", "available", "held_slots"]
-
-Held = Mapping[NodeId, Mapping[JobName, int]]
-"""Slots on each node that a job will not leave to another one."""
+__all__ = ["Nodes", "available", "nodes_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """The nodes of the cluster."""
+    """The nodes that take work, and what is left of them; made once for all jobs."""
 
-    nodes: tuple[Node, ...] = ()
-    drained: frozenset[NodeId] = frozenset()
-    held: Held = field(default_factory=dict)
+    slots: Mapping[NodeId, int] = field(default_factory=dict)
+    left: Mapping[NodeId, int] = field(default_factory=dict)
+    """Slots that no job holds that will not leave them to another one."""
+    in_order: tuple[int, ...] = ()
+    """The same numbers, the least first."""
+    idle: int = 0
+    """Nodes of which all slots are left."""
+    held: Mapping[JobName, Mapping[NodeId, int]] = field(default_factory=dict)
+    """Slots that a job will not leave to another one."""
 
 
-def held_slots(jobs: Iterable[JobFacts]) -> Held:
-    """Say which jobs hold how many slots of which node, spares left out."""
-    held: dict[NodeId, dict[JobName, int]] = {}
+def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[JobFacts]) -> Nodes:
+    """Put together what all jobs hold of which nodes."""
+    held: dict[JobName, dict[NodeId, int]] = {}
     for facts in jobs:
         is_short = lacks_nodes(facts.spec, facts.wants, facts.status)
         for use in uses_of(facts.spec, facts.status, facts.world, facts.members):
             if use.is_training or is_short:
-                held.setdefault(use.node, {})[use.job] = use.slots
-    return held
+                held.setdefault(use.job, {})[use.node] = use.slots
+    slots = {n.node: n.slots for n in nodes if not n.is_draining and n.node not in drained}
+    left = dict(slots)
+    for of_job in held.values():
+        for node, count in of_job.items():
+            if node in left:
+                left[node] -= count
+    return Nodes(
+        slots=slots,
+        left=left,
+        in_order=tuple(sorted(left.values())),
+        idle=sum(count == slots[node] for node, count in left.items()),
+        held=held,
+    )
 
 
 def available(facts: JobFacts, cluster: Nodes) -> int:
@@ -47,16 +63,18 @@ def available(facts: JobFacts, cluster: Nodes) -> int:
     ready = {m.node for m in facts.members if m.slots and m.leaving is None}
     if spec.is_local:  # Its agents serve no other job, and other agents do not serve it.
         return len(training | ready)
-    free = set()
-    for node in cluster.nodes:
-        if node.is_draining or node.node in cluster.drained:
-            ready.discard(node.node)
-            continue
-        others = sum(
-            slots for job, slots in cluster.held.get(node.node, {}).items() if job != spec.name
-        )
-        left = node.slots - others
-        wanted = spec.workers_per_node or node.slots
-        if left >= max(1, wanted):
-            free.add(node.node)
-    return len(training | ready | free)
+    own = training | {node for node in ready if node in cluster.slots}
+    mine = cluster.held.get(spec.name, {})
+
+    def has_room(node: NodeId, given_back: int) -> bool:
+        wanted = spec.workers_per_node or cluster.slots[node]
+        return cluster.left[node] + given_back >= max(1, wanted)
+
+    if spec.workers_per_node:
+        free = len(cluster.in_order) - bisect_left(cluster.in_order, spec.workers_per_node)
+    else:
+        free = cluster.idle
+    # What it holds itself is left for it too; what is its own is not to be counted twice.
+    free -= sum(has_room(node, 0) for node in own | mine.keys() if node in cluster.slots)
+    coming = [node for node in mine if node not in own and node in cluster.slots]
+    return len(own) + free + sum(has_room(node, mine[node]) for node in coming)

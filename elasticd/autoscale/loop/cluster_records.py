@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from elasticd.autoscale.loop.availability import Nodes, held_slots
+from elasticd.autoscale.loop.availability import Nodes, nodes_of
 from elasticd.autoscale.loop.job_records import JobFacts, JobRecords
 from elasticd.autoscale.loop.mirror import Mirror
 from elasticd.errors import NotSupported
@@ -56,11 +56,9 @@ class ClusterRecords:
             records.wait_ready(max(0.0, until_s - time.monotonic()))
         jobs = tuple(self._facts())
         prefix = self._keys.drains
-        nodes = Nodes(
-            nodes=tuple(self._read_nodes(self._nodes.items)),
-            drained=frozenset(NodeId(key.removeprefix(prefix)) for key in self._drains.items),
-            held=held_slots(job.facts for job in jobs),
-        )
+        drained = frozenset(NodeId(key.removeprefix(prefix)) for key in self._drains.items)
+        found = self._read_nodes(self._nodes.items)
+        nodes = nodes_of(found, drained, [job.facts for job in jobs])
         return jobs, nodes
 
     def close(self) -> None:

@@ -108,6 +108,24 @@ def test_a_node_with_slots_left_is_available(cluster: Cluster) -> None:
     assert seen(cluster, "other").available == 2
 
 
+def test_a_node_that_is_not_ready_yet_counts_for_the_job_that_it_comes_to(
+    cluster: Cluster,
+) -> None:
+    """It holds its slots for that job alone; a job that wants whole nodes has the idle ones."""
+    cluster.node("a", "b")
+    cluster.node("c", slots=2)
+    job_on(cluster, "a")
+    waiting = job_on(cluster, "b", name="waiting", max_nodes=2)
+    waiting.join("c", slots=())
+    assert seen(cluster).available == 2  # Its own, and the second slot of c.
+    assert seen(cluster, "waiting").available == 2
+    spec = cluster.store.get(cluster.keys.spec(waiting.name))
+    assert spec is not None
+    whole = replace(decode(JobSpec, spec.value), workers_per_node=0)
+    waiting.put(cluster.keys.spec(waiting.name), whole)
+    assert seen(cluster, "waiting").available == 2
+
+
 def test_a_local_job_has_its_own_agents_only(cluster: Cluster) -> None:
     """Others' agents do not serve it: its members count."""
     cluster.node("a", "b", "stranger")
