@@ -255,6 +255,18 @@ def test_lost_races_end_with_a_proposal_that_only_the_world_can_refuse() -> None
     assert proposal(told).members_revision is None
 
 
+def test_process_that_failed_is_charged_once_however_often_it_is_told_of() -> None:
+    """Another world named it again, as its node's record had not reached etcd."""
+    lost = failure(1)
+    told = proposer(1, limits=Limits(user_error=1))
+    told.status(running(1, budget=Budget(user_error=1), last_user_error=lost))
+    told.member(member(1, arrived=1, nonce=2, failed=lost))
+    told.tick(SECONDARY_GRACE_S)
+    assert proposal(told).status.budget.user_error == 1
+    again = dataclasses.replace(lost, nonce=Nonce(7))
+    assert not again.is_same_process(lost)
+
+
 def test_budget_that_is_spent_ends_the_job_with_the_culprit() -> None:
     """I11: a poison job ends FAILED."""
     told = proposer(1, limits=Limits(user_error=1))
