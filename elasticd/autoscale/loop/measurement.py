@@ -81,7 +81,8 @@ class Measurement:
         first_step = _first_step(facts)
         if progress.generation != world.generation:
             return ()
-        if first_step is None and facts.status.is_in_process:
+        is_first = world.reason is Reason.FIRST_WORLD
+        if first_step is None and facts.status.is_in_process and not is_first:
             return ()  # It tells with its first step: what is told now is of the world before.
         spent = _account_of_rank_0(facts, progress)
         reading = reading_of(progress, spent, len(world.nodes), first_step)

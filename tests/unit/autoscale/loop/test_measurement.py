@@ -61,6 +61,16 @@ def test_a_window_lies_after_the_first_20_steps_and_is_long_enough(bench: Bench)
     assert bench.progress(191, 90.0).windows == (window(40, 40.0),)
 
 
+def test_the_first_world_is_measured_though_nobody_tells_with_which_step_it_began(
+    bench: Bench,
+) -> None:
+    """There was none before it whose steps could be taken for its own."""
+    bench.job.run("a", "b", reason=Reason.FIRST_WORLD)
+    assert bench.progress(10, 5.0) == Measured()
+    assert bench.progress(31, 20.0) == Measured()
+    assert bench.progress(61, 50.0).windows == (window(30, 30.0, generation=2),)
+
+
 def test_a_window_never_spans_a_change_of_world(bench: Bench) -> None:
     """The record may still tell of the generation before, or of its steps."""
     bench.job.tell("a", step=1)
