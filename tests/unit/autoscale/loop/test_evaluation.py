@@ -72,9 +72,9 @@ def test_a_leader_that_was_deposed_writes_nothing() -> None:
     job = running(cluster)
     before = Leader(cluster, Deciding(3))
     store.expire(before.term.lease.id)
-    before.term.is_over = False  # It has not been told.
     after = Leader(cluster, Deciding(2))
     after.evaluate()
+    before.term.is_over = False  # It has not been told.
     before.evaluation._clocks = replace(before.evaluation._clocks, lease_s=lambda: 0.0)
     before.evaluate()
     assert job.wanted == 2 and len(job.decisions) == 1

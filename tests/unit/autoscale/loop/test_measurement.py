@@ -84,6 +84,17 @@ def test_a_window_never_spans_a_change_of_world(bench: Bench) -> None:
     assert bench.progress(560, 100.0).windows == (window(30, 30.0, generation=2, nodes=3),)
 
 
+def test_steps_of_the_world_before_are_not_the_first_ones_of_the_next(bench: Bench) -> None:
+    """A planned change is seen while the ranks still train in the world before, up to a step."""
+    bench.take()
+    bench.job.run("a", "b", "c", new=["c"])
+    for step, generation_s in ((100, 0.5), (125, 5.0), (150, 40.0)):
+        assert bench.progress(step, generation_s) == Measured()
+    bench.job.tell("a", step=152)
+    assert bench.progress(180, 50.0).windows == ()
+    assert bench.progress(210, 80.0).windows == (window(30, 30.0, generation=2, nodes=3),)
+
+
 def test_a_record_of_the_generation_before_is_no_start(bench: Bench) -> None:
     """Rank 0's node writes every few seconds: what stands there may be older than the world."""
     bench.job.tell("a", step=1)
