@@ -54,7 +54,9 @@ def _run(**values: Any) -> int:
     if request.autoscale:
         from elasticd.cli.autoscale.run_policy import read_policy
 
-        policy = read_policy(request.autoscale, spec, at_unix_s)
+        # The autoscaler of a cluster has one, or not, whatever is known here.
+        has_prometheus = bool(request.prometheus) or request.mode is Mode.SUBMIT
+        policy = read_policy(request.autoscale, spec, at_unix_s, has_prometheus=has_prometheus)
     if request.is_dry_run:
         click.echo(json.dumps(to_plain(spec), indent=2))
         for note in request.notes:

@@ -16,7 +16,7 @@ _SELECTOR = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^{}]*)\})?\s*")
 _MATCHER = re.compile(r"""\s*([a-zA-Z_]\w*)\s*=\s*(?:"([^"\\]*)"|'([^'\\]*)'|`([^`]*)`)\s*""")
 _METRICS = {metric.name: metric for metric in CATALOG}
 _JOB = "job_name"
-HINT = "elasticd sizes by Prometheus with `elasticd autoscale run --prometheus URL`"
+HINT = "give --prometheus URL, or name a metric of the agents"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def _labels(braces: str, query: Query) -> dict[str, str]:
         if found is None:
             raise CallError(
                 f"{query.name}: {query.text} compares labels by more than `=`, which is PromQL, "
-                "and without a Prometheus only metrics of the agents are known by their names: "
+                "and without a Prometheus only metrics of the agents are known, by their names: "
                 f"{HINT}."
             )
         labels[found[1]] = next(value for value in found.groups()[1:] if value is not None)
@@ -86,7 +86,8 @@ def _no_metric(query: Query, name: str) -> str:
     if not name:
         return (
             f"{query.name}: {query.text} is PromQL, and without a Prometheus only metrics of the "
-            f"agents are known by their names (docs/metrics.md): {HINT}, or name the metric."
+            f"agents are known, by their names (docs/metrics.md): {HINT}, as the query or as the "
+            "metric's name."
         )
     near = get_close_matches(name, _METRICS, 1)
     meant = f" Is {near[0]} meant?" if near else ""
@@ -100,14 +101,14 @@ def _refuse_no_number(metric: Metric) -> None:
     if metric.exporter is Exporter.AUTOSCALER:
         raise CallError(f"{metric.name} is of the autoscaler itself: name a metric of the agents.")
     if metric.kind is Kind.HISTOGRAM:
-        raise CallError(f"{metric.name} is a histogram, not one number: {HINT}.")
+        raise CallError(f"{metric.name} is a histogram, not one number: {HINT} that is one.")
     is_of_each = metric.exporter is Exporter.KEEPER or (
         metric.exporter is Exporter.AGENT and metric.unit is not Unit.NONE
     )
     if metric.kind is Kind.GAUGE and is_of_each:
         raise CallError(
-            f"{metric.name} is of each node by itself, and a sum of it means nothing: {HINT}, "
-            "where a query says max() or min()."
+            f"{metric.name} is of each node by itself, and a sum of it means nothing: give "
+            "--prometheus URL, where a query says max() or min()."
         )
 
 

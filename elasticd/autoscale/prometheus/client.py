@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from elasticd.autoscale.prometheus.answer import Answer, Failure, number
 from elasticd.autoscale.prometheus.credentials import Credentials
-from elasticd.autoscale.prometheus.evaluation import WORKERS, Evaluation, Known
+from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, Known
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
 from elasticd.autoscale.prometheus.reading import reading
 from elasticd.autoscale.prometheus.session import Call, Session
@@ -46,7 +46,7 @@ class PrometheusClient:
         self._timeout_s = settings.timeout_s
         self._endpoint = endpoint(settings)
         self._credentials = Credentials(settings, self._endpoint)
-        self._session = Session(self._endpoint, self._credentials.current(), WORKERS)
+        self._session = Session(self._endpoint, self._credentials.current(), THREADS_LIMIT)
         self._known, self._clock = Known(), Clock()
 
     @property
@@ -146,7 +146,7 @@ class PrometheusClient:
             return dict.fromkeys(texts, Failure(why=Held.UNREACHABLE, detail=str(exc)))
         if shown is not self._session.shown:
             self._session.close()
-            self._session = Session(self._endpoint, shown, WORKERS)
+            self._session = Session(self._endpoint, shown, THREADS_LIMIT)
         return Evaluation(self._session, self._known, deadline_s).answers(texts)
 
 

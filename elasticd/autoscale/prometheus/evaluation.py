@@ -23,7 +23,7 @@ from elasticd.autoscale.prometheus.batch import PARTS_LIMIT, apart, union
 from elasticd.autoscale.prometheus.session import Call, Session
 from elasticd.records.autoscale.held import Held
 
-__all__ = ["QUERY", "WORKERS", "Evaluation", "Known"]
+__all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "Evaluation", "Known"]
 
 QUERY = "/api/v1/query"
 WORKERS = 8

@@ -174,6 +174,7 @@ class Session:
             body = _read(response, limit_bytes)
             is_whole = body is not None
         finally:
+            _here.call.uses(None)  # Who has the connection next is another call.
             if is_whole:
                 response.release_conn()
             else:

@@ -1,19 +1,19 @@
 """The flags that say which Prometheus is asked, and as whom; also from the environment."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.seen import Reading
-from elasticd.autoscale.source import Query, Source
+from elasticd.autoscale.source import Source
 from elasticd.cli.connect import Values
 from elasticd.cli.number import not_empty
 from elasticd.errors import CallError
-from elasticd.records.autoscale.held import Held
+from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
-from elasticd.store.api import Store
+from elasticd.records.member import Node
+from elasticd.store.api import Store, StoreSettings
 
 __all__ = ["open_source", "prometheus_options", "prometheus_settings"]
 
@@ -23,6 +23,8 @@ _FLAGS = (
     ("prometheus", "URL", "Where Prometheus is, as in http://prometheus:9090."),
     ("token-file", "FILE", "Holds the bearer token for it; read again for each query."),
     ("ca-file", "FILE", "CA of its certificate (https), where the system's do not do."),
+    ("cert-file", "FILE", "Our own certificate, where it wants one."),
+    ("key-file", "FILE", "The key of that certificate."),
     ("user", "NAME", "User of it (basic auth)."),
     ("password-file", "FILE", "Holds that user's password."),
 )
@@ -64,35 +66,27 @@ def prometheus_settings(values: Values) -> PrometheusSettings | None:
         username=values.get("user") or "",
         password_file=values.get("password_file") or "",
         ca_file=values.get("ca_file") or "",
+        cert_file=values.get("cert_file") or "",
+        key_file=values.get("key_file") or "",
     )
     endpoint(settings)
     return settings
 
 
-def open_source(settings: PrometheusSettings | None, store: Store, keys: Keys) -> Source:
-    """Make what answers a policy's queries.
+def open_source(
+    settings: PrometheusSettings | None, store: Store, keys: Keys, etcd: StoreSettings
+) -> Source:
+    """Make what answers a policy's queries: Prometheus, or else the agents that are registered.
 
     Raises:
         CallError: a file that was named cannot be used.
     """
-    if settings is None:
-        return _Nobody()
-    from elasticd.autoscale.prometheus.client import PrometheusClient  # urllib3, ssl
+    if settings is not None:
+        from elasticd.autoscale.prometheus.client import PrometheusClient  # urllib3, ssl
 
-    return PrometheusClient(settings)
+        return PrometheusClient(settings)
+    from elasticd.autoscale.direct.source import AgentsSource
 
-
-class _Nobody:
-    """Without a Prometheus, rules that need no query go on."""
-
-    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
-        """Say of each query that there is nobody to ask."""
-        why = "No Prometheus was named (--prometheus), so there is nobody to ask."
-        return dict.fromkeys(queries, Reading(value=None, why=Held.UNREACHABLE, detail=why))
-
-    def check(self, query: Query) -> Reading:
-        """Say so."""
-        return self.read([query])[query]
-
-    def close(self) -> None:
-        """There is nothing to close."""
+    return AgentsSource(
+        lambda: [decode(Node, item.value) for item in store.list(keys.nodes).items], etcd
+    )

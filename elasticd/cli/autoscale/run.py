@@ -103,7 +103,7 @@ def run(
         from elasticd.autoscale.metrics.http_server import MetricsServer
 
         store = stack.enter_context(closing(open_store(settings, keys)))
-        source = stack.enter_context(closing(open_source(prometheus, store, keys)))
+        source = stack.enter_context(closing(open_source(prometheus, store, keys, settings)))
         counts = AutoscalerCounts()
         server = stack.enter_context(closing(MetricsServer(host, port, counts)))
         daemon = Daemon(

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from elasticd.autoscale.direct.wanted import wanted
+from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.policy_file.document import document
 from elasticd.autoscale.policy_file.job_check import checked
 from elasticd.autoscale.policy_file.parser import parsed
@@ -11,14 +13,20 @@ from elasticd.records.job import JobSpec
 __all__ = ["read_policy"]
 
 
-def read_policy(path: str, spec: JobSpec, now_unix_s: float) -> Policy:
+def read_policy(
+    path: str, spec: JobSpec, now_unix_s: float, *, has_prometheus: bool = True
+) -> Policy:
     """Read it, and hold it against the job before anything is started.
 
     Raises:
-        CallError: it is no policy, or none for this job; one sentence says why.
+        CallError: it is no policy, none for this job, or one whose queries need a Prometheus that
+            is not there; one sentence says why.
     """
     policy = parsed(document(path), file=path, now_unix_s=now_unix_s)
     checked(policy, spec, None, reports_steps=None, now_unix_s=now_unix_s)
+    if not has_prometheus:
+        for query in queries_of(policy, spec.name):
+            wanted(query)
     return replace(
         policy, uid=spec.uid, set_by=spec.submitted_by, set_at_unix_s=round(now_unix_s, 3)
     )
