@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     | (?P<variable> \$[A-Za-z_]\w* | \$\{[A-Za-z_]\w*\} )
     | (?P<regex> =~ | !~ )
     | (?P<space> \s+ )
-    | (?P<other> . )
+    | (?P<other> [^\s"'`\#$=!]+ | . )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
