@@ -104,6 +104,10 @@ def decide(
     case = replace(case, memory=remembered, proposals=said)
     wish = composed(policy, with_gaps(policy, case.memory, seen), said)
     if case.open is not None and found is not None and is_broken:
+        if _goes_on(case.open, wish):
+            beyond = "What lies beyond it is tried before it is taken back."
+            unknown = replace(found, outcome=Outcome.UNKNOWN, why=f"{found.why} {beyond}")
+            return _followed(_closed(case, unknown), wish, None)
         back = _back(case, case.open, found, wish)
         if back is None:
             # The verdict waits for what is missing: meanwhile nothing is made smaller.
@@ -157,6 +161,13 @@ def _awaited(case: _Case) -> Hold | None:
     )
 
 
+def _goes_on(broken: Decision, wish: Wish) -> bool:
+    """Return whether the goodput rule goes on in the direction of a decision that broke."""
+    if wish.rule is not Rule.GOODPUT or wish.nodes is None or wish.nodes == broken.to_nodes:
+        return False
+    return (wish.nodes > broken.to_nodes) == (broken.to_nodes > broken.from_nodes)
+
+
 def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Change | None:
     """Return the change that takes a decision back; None: an input is missing.
 
@@ -173,12 +184,16 @@ def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Ch
             nodes = wish.nodes
     least, most = size_limits(case.policy, seen)
     nodes = max(least, min(most, nodes))
+    asked = wish.proposal if wish.proposal is not None and wish.nodes == nodes else None
+    known = broken.was_steps_per_s if nodes == broken.from_nodes else 0.0
     back = Proposal(
         rule=Rule.TAKE_BACK,
         nodes=nodes,
         why=f"Decision {broken.number} is taken back. {found.why}",
         was_steps_per_s=found.got_steps_per_s,
-        promised_steps_per_s=broken.was_steps_per_s if nodes == broken.from_nodes else 0.0,
+        promised_steps_per_s=asked.promised_steps_per_s if asked is not None else known,
+        is_probe=asked is not None and asked.is_probe,
+        candidates=asked.candidates if asked is not None else (),
     )
     return Change(nodes=nodes, rule=Rule.TAKE_BACK, why=back.why, proposal=back)
 

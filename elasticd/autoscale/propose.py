@@ -83,7 +83,10 @@ def _goodput(
     if found.nodes is None or found.nodes < there or there >= seen.max_nodes:
         return found
     beyond = goodput.propose(rule, policy, curve, seen, memory)
-    return beyond if beyond.nodes is not None and beyond.nodes > there else found
+    if beyond.nodes is not None and beyond.nodes > there:
+        return beyond
+    # A wish that stands is not taken back by noise while it changes nothing.
+    return replace(found, nodes=max(found.nodes, seen.wanted))
 
 
 def _silent(rule: Rule, hold: Hold) -> Proposal:

@@ -28,7 +28,13 @@ from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.goodput_text import candidates_of, why, why_cliff, why_not, why_trial
 from elasticd.autoscale.rules.size_range import size_range
-from elasticd.autoscale.rules.size_trial import before_cliff, only_known
+from elasticd.autoscale.rules.size_trial import (
+    before_cliff,
+    behind_cliff,
+    further,
+    is_fit_right,
+    only_known,
+)
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
@@ -60,10 +66,13 @@ def propose(
         key=lambda size: (size.worth, -size.nodes),
         default=None,
     )
+    trial = behind_cliff(scene, curve, low, high)
+    if trial is not None and low <= trial.nodes <= high:
+        return _proposal(scene, trial, why_cliff(scene, trial), candidates)
     if best is not None:
         return _proposal(scene, best, why(scene, best), candidates)
-    trial = before_cliff(scene, curve, low, high)
-    if trial is not None:
+    trial = before_cliff(scene, curve, low, high) or further(scene, curve, high)
+    if trial is not None and low <= trial.nodes <= high:
         return _proposal(scene, trial, why_cliff(scene, trial), candidates)
     trial = only_known(scene, curve, low, high)
     if trial is not None:
@@ -117,8 +126,12 @@ def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> Scene
 
 
 def _within_reach(curve: Curve, low: int, high: int) -> range:
-    known = [size.nodes for size in measured_sizes(curve)]
-    return range(max(low, min(known) // 2), min(high, 2 * max(known)) + 1)
+    sizes = measured_sizes(curve)
+    known = [size.nodes for size in sizes]
+    # Below all that was measured the fit alone speaks: it must be right where it can be held
+    # against something, which it always is at one or two sizes.
+    least = min(known) // 2 if is_fit_right(curve, sizes) else min(known)
+    return range(max(low, least), min(high, 2 * max(known)) + 1)
 
 
 def _proposal(

@@ -67,10 +67,10 @@ def why(scene: Scene, size: SizeWorth) -> str:
 
 
 def why_cliff(scene: Scene, size: SizeWorth) -> str:
-    """Say why a size is tried before a cliff."""
+    """Say why a size is tried that no smooth curve speaks for."""
     return (
-        f"{_rate(scene.now)}, and a larger size was much slower than the sizes up to this one let "
-        f"expect: {counted(size.nodes, 'node')}, halfway to it, are tried for "
+        f"{_rate(scene.now)}, and the sizes that were measured do not lie on one smooth curve: "
+        f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
         f"{span(scene.rule.probe_s)}."
     )
 

@@ -1,42 +1,81 @@
-"""Sizes that are tried although the curve does not promise anything of them."""
+"""Sizes that are tried although the curve does not promise anything of them.
+
+The fit is smooth, and a job need not be: the first node in another rack may cost more than all
+others bring. So where a size is much worse than the ones below it said, the next doubling is tried
+once, for what lies behind a cliff may still be better than what lies before it; then the sizes
+below are tried downwards, one after the other, until one is as good as those before the cliff said,
+or until the rates fall as a smooth curve lets them. Upwards once and downwards once: a job does not
+go to and fro.
+"""
 
 import math
+from collections.abc import Sequence
 
 from elasticd.autoscale.curve.estimate import Step, measured_sizes, off_share, steps
 from elasticd.autoscale.curve.size import spread_share
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
-from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
-__all__ = ["before_cliff", "only_known"]
+__all__ = ["before_cliff", "behind_cliff", "further", "is_fit_right", "only_known"]
 
 TRIAL_SHARE = 0.1
 """Of the horizon that a trial may take when nothing speaks for the size but that it is unknown."""
 CLIFF_SHARE = 0.1
-"""A size is behind a cliff if it is slower than the fit by so much more than the size of now."""
+"""A size is behind a cliff if it is slower by so much more than what the sizes below it say."""
+LEAST_HOPE = 1.05
+"""A size is tried if the best that it can be is worth more than the best one by this factor."""
+SHARP_SHARE = 0.6
+"""The same where nothing below it says how the rates went, and they are taken to be in proportion
+to the nodes."""
+SMOOTH_SIZES = 4
+"""A fit that is right at so many sizes is believed: three numbers pass through any three."""
+SMOOTH_SHARE = 0.05
+PARTS = 8
+"""A gap between two measured sizes is searched in so many steps at most."""
+
+
+def behind_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
+    """Return the size to try next from one that is much worse than was promised; None: none."""
+    known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
+    at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), 0)
+    if at == 0 or _is_too_long(scene) or _is_smooth(curve, known):
+        return None
+    # What was measured counts: the fit through both sides of a cliff is wrong everywhere.
+    share = scene.rule.least_share
+    worths = [1.0 / size.step_s / size.nodes**share for size in known]
+    top = max(worths) / worths[at]
+    if at == len(known) - 1:
+        beyond = _beyond(scene, curve, known, high, top)
+        if beyond is not None:
+            return beyond
+    return _below(scene, curve, known, at, top)
 
 
 def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return the size halfway to the next measured one, if that lies behind a cliff.
+    """Return a size between that of now and the next measured one, if that lies behind a cliff.
 
-    It is taken to go on as the sizes up to now went. Each such trial halves the distance, so there
-    are few of them.
+    It is the one that lies next to the cliff, as far as is known: from there the way leads down.
     """
-    known, nodes = measured_sizes(curve), scene.now.nodes
-    now = next(size for size in known if size.nodes == nodes)
-    after = next((size for size in known if size.nodes > nodes), None)
-    if after is None or after.nodes - nodes < 2:
+    known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
+    at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), len(known))
+    if at + 1 >= len(known) or _is_too_long(scene) or _is_smooth(curve, known):
         return None
-    behind = off_share(curve, after) / off_share(curve, now) - 1.0
-    if behind <= CLIFF_SHARE + spread_share(curve, now) + spread_share(curve, after):
+    return _below(scene, curve, known, at + 1, 1.0)
+
+
+def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
+    """Return the next doubling where the last one paid, and the fit is wrong about it."""
+    known = measured_sizes(curve)
+    now = known[-1]
+    if len(known) < 2 or now.nodes != scene.now.nodes or now.nodes >= high or _is_too_long(scene):
         return None
-    before = next((size for size in reversed(known) if size.nodes < nodes), None)
-    gains = 1.0
-    if before is not None:
-        gains = math.log(before.step_s / now.step_s) / math.log(nodes / before.nodes)
-    halfway = (nodes + after.nodes) // 2
-    seconds = now.step_s * (nodes / halfway) ** min(1.0, gains)
-    size = size_worth(scene, curve, Step(nodes=halfway, seconds=seconds, is_measured=False))
-    return size if size.is_better and low <= halfway <= high else None
+    if is_fit_right(curve, known[-2:]):
+        return None
+    nodes = min(high, 2 * now.nodes)
+    gains = min(1.0, _elasticity(known[-2], now))
+    seconds = now.step_s * (now.nodes / nodes) ** gains
+    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    return size if size.is_better and size.worth > LEAST_HOPE else None
 
 
 def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
@@ -45,14 +84,79 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
     After the job changed there are other sizes whose shape is known, and perhaps no longer true.
     """
     nodes = scene.now.nodes
-    if len(measured_sizes(curve)) > 1:
+    if len(measured_sizes(curve)) > 1 or _is_too_long(scene):
         return None
-    trial_s = scene.rule.probe_s + 2.0 * scene.cost_s
-    if trial_s > TRIAL_SHARE * scene.horizon_s:
-        return None
-    for other in (max(low, nodes // 2), min(high, 2 * nodes)):
+    for other in (min(high, 2 * nodes), max(low, nodes // 2)):
         if other == nodes or other in curve.refused or not low <= other <= high:
             continue
         for step in steps(curve, (other,)):
             return size_worth(scene, curve, step)
     return None
+
+
+def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
+    """Return whether the fit is what was measured at all these sizes."""
+    return all(
+        abs(off_share(curve, size) - 1.0) <= SMOOTH_SHARE + spread_share(curve, size)
+        for size in sizes
+    )
+
+
+def _is_too_long(scene: Scene) -> bool:
+    return scene.rule.probe_s + 2.0 * scene.cost_s > TRIAL_SHARE * scene.horizon_s
+
+
+def _is_smooth(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
+    return len(known) >= SMOOTH_SIZES and is_fit_right(curve, known)
+
+
+def _beyond(
+    scene: Scene, curve: Curve, known: Sequence[SizeMeasured], high: int, top: float
+) -> SizeWorth | None:
+    """Return the next doubling after the first size that fell; None: it can't be the best one."""
+    share = scene.rule.least_share
+    worths = [1.0 / size.step_s / size.nodes**share for size in known]
+    has_fallen = worths[-1] < worths[-2] * (1.0 - CLIFF_SHARE)
+    fell_before = len(known) > 2 and worths[-2] < worths[-3]
+    now = known[-1]
+    if not has_fallen or fell_before or now.nodes >= high:
+        return None
+    if (high / now.nodes) ** (1.0 - share) < LEAST_HOPE * top:
+        return None
+    nodes = min(high, 2 * now.nodes)
+    seconds = now.step_s * now.nodes / nodes
+    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    return None if size.is_refused else size
+
+
+def _below(
+    scene: Scene, curve: Curve, known: Sequence[SizeMeasured], at: int, top: float
+) -> SizeWorth | None:
+    """Return the size below a measured one that does not go on as those below it went."""
+    now, last = known[at], known[at - 1]
+    if now.nodes - last.nodes < 2:
+        return None
+    gains, sharp = 1.0, SHARP_SHARE
+    if at >= 2:
+        gains, sharp = min(1.0, _elasticity(known[at - 2], last)), CLIFF_SHARE
+    noise = spread_share(curve, now) + spread_share(curve, last)
+    expected_s = last.step_s * (last.nodes / now.nodes) ** gains
+    if now.step_s < expected_s * (1.0 + sharp + noise):
+        return None
+    above = [size for size in known[at + 1 :] if size.nodes <= 2 * last.nodes]
+    if above and above[-1].nodes - now.nodes >= 2:
+        # A smooth curve bends down all the way; behind a cliff the rates fall by more than between
+        # the ends of the gap.
+        furthest = above[-1]
+        if _elasticity(now, furthest) < _elasticity(last, furthest):
+            return None
+    nodes = now.nodes - max(1, (now.nodes - last.nodes) // PARTS)
+    seconds = last.step_s * (last.nodes / nodes) ** gains
+    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    is_hope = size.worth > top * (LEAST_HOPE + noise)
+    return size if is_hope and not size.is_refused else None
+
+
+def _elasticity(smaller: SizeMeasured, larger: SizeMeasured) -> float:
+    """Return how the rate grows with the nodes between two sizes: 1 is in proportion to them."""
+    return math.log(smaller.step_s / larger.step_s) / math.log(larger.nodes / smaller.nodes)

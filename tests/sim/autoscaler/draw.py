@@ -8,6 +8,8 @@ from elasticd.autoscale.simulator.shape import Shape
 __all__ = ["KINDS", "scenario", "scenarios"]
 
 KINDS = ("linear", "saturating", "cliff", "changing")
+SEEN_SHARE = 0.2
+"""What a change of the curve changes at least, of the step's time at each size."""
 MAX_NODES = (4, 8, 12, 16)
 
 
@@ -26,9 +28,7 @@ def scenario(seed: int, number: int, duration_s: float) -> Scenario:
     if kind == "changing":
         for part in range(random.choice((1, 2))):
             at_s = duration_s * (0.3 + 0.35 * part + random.uniform(-0.05, 0.05))
-            other = random.choice(KINDS[:3])
-            step_s *= random.choice((0.5, 0.7, 1.5, 2.0))
-            phases.append(Phase(from_s=at_s, shape=_shape(random, other, step_s, most)))
+            phases.append(Phase(from_s=at_s, shape=_other(random, phases[-1].shape, step_s, most)))
     return Scenario(
         name=f"{number} {kind}",
         phases=tuple(phases),
@@ -42,6 +42,18 @@ def scenario(seed: int, number: int, duration_s: float) -> Scenario:
         faults=_faults(random, duration_s),
         seed=seed,
     )
+
+
+def _other(random: Random, before: Shape, step_s: float, most: int) -> Shape:
+    """Draw a shape for a change that a job sees at whatever size it is.
+
+    A change that one size does not show could be found only by trying other sizes for ever.
+    """
+    while True:
+        shape = _shape(random, random.choice(KINDS[:3]), step_s * _log(random, 0.3, 3.0), most)
+        sizes = range(1, most + 1)
+        if all(abs(shape.step_s(n) / before.step_s(n) - 1.0) > SEEN_SHARE for n in sizes):
+            return shape
 
 
 def _shape(random: Random, kind: str, step_s: float, most: int) -> Shape:

@@ -1,0 +1,64 @@
+"""Sizes that are tried since the curve is not smooth: upwards once, and downwards once."""
+
+import pytest
+
+from elasticd.autoscale.curve.fit import fitted
+from elasticd.autoscale.curve.size import with_windows
+from elasticd.autoscale.rules.goodput import propose
+from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.memory import Memory
+from elasticd.records.autoscale.policy import GoodputRule, Policy
+from elasticd.records.ids import Generation
+from tests.unit.autoscale.rules.rule_scene import seen
+
+RULE = GoodputRule()
+
+
+def tried(rates: dict[int, float], now: int, high: int = 16) -> tuple[int | None, bool]:
+    """Return the size that is proposed after these were measured, and whether it is a trial."""
+    windows = [
+        MeasuredWindow(
+            generation=Generation(nodes), nodes=nodes, steps=round(6000 * rate), seconds=6000.0
+        )
+        for nodes, rate in rates.items()
+        for _ in range(4)
+    ]
+    curve = fitted(with_windows(Curve(uid="u"), windows))
+    policy = Policy(goodput=RULE)
+    proposal = propose(RULE, policy, curve, seen(now, high=high), Memory())
+    return proposal.nodes, proposal.is_probe
+
+
+def test_behind_a_cliff_the_next_doubling_is_tried_once() -> None:
+    """Four nodes are slower than two by the cliff, and sixteen may be far better than either."""
+    assert tried({1: 1.0, 2: 2.0, 4: 1.8}, 4) == (8, True)
+
+
+def test_after_a_second_fall_the_way_leads_back() -> None:
+    """A third doubling would be tried by nobody."""
+    nodes, _ = tried({1: 1.0, 2: 2.0, 4: 1.6, 8: 1.2}, 8)
+    assert nodes is not None and nodes < 8
+
+
+def test_from_behind_a_cliff_sizes_are_tried_downwards() -> None:
+    """The last good size lies next to the cliff, wherever that is."""
+    rates = {1: 1.0, 2: 2.0, 4: 4.0, 8: 4.2}
+    assert tried(rates, 8, high=8) == (7, True)
+    assert tried({**rates, 7: 3.7}, 7, high=8) == (6, True)
+    assert tried({**rates, 7: 3.7, 6: 6.0}, 6, high=8)[0] == 6
+
+
+def test_smooth_curve_is_not_searched_for_a_cliff() -> None:
+    """The fit says where its best size is."""
+    rates = {n: 1.0 / (0.05 + 1.0 / n + 0.02 * (n - 1)) for n in (1, 2, 4, 8)}
+    assert tried(rates, 4, high=16)[0] in (3, 4, 5)
+    nodes, _ = tried(rates, 8, high=16)
+    assert nodes is not None and nodes <= 5
+
+
+@pytest.mark.parametrize("now", [1, 2, 4])
+def test_curve_in_proportion_to_the_nodes_has_no_cliff(now: int) -> None:
+    """It goes on by doubling."""
+    rates = {nodes: float(nodes) for nodes in (1, 2, 4) if nodes <= now}
+    assert tried(rates, now)[0] == 2 * now
