@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 from elasticd.autoscale.prometheus.answer import Answer, Failure, number
 from elasticd.autoscale.prometheus.selector import selectors
+from elasticd.records.autoscale.held import Held
 
 __all__ = ["Clock", "age_queries", "age_s"]
 
@@ -45,6 +46,9 @@ def age_s(answers: Iterable[Answer | Failure]) -> float | Failure | None:
     for answer in answers:
         if isinstance(answer, Failure):
             return answer
+        if answer.warnings:
+            # Where a part of the series is away, the old one may be in it.
+            return Failure(why=Held.WARNING, detail=f"Prometheus warns: {answer.warnings[0]}")
         if answer.samples:
             age = number(answer.samples[0].text)
             if age is not None and math.isfinite(age):

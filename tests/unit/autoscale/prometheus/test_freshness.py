@@ -1,5 +1,7 @@
 """How old an answer is: what is asked, and what the answers mean."""
 
+from dataclasses import replace
+
 from elasticd.autoscale.prometheus.answer import Answer, Failure, Sample
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
 from elasticd.records.autoscale.held import Held
@@ -39,6 +41,8 @@ def test_one_failure_fails_all() -> None:
     """Half of the ages may leave out the old one."""
     failure = Failure(why=Held.UNREACHABLE, detail="No answer.")
     assert age_s([age("2"), failure]) is failure
+    warned = age_s([age("2"), replace(age("3"), warnings=("a store is away",))])
+    assert isinstance(warned, Failure) and warned.why is Held.WARNING
 
 
 def test_clock_that_was_put_back_is_seen_until_it_has_caught_up() -> None:
