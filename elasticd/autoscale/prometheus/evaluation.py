@@ -134,7 +134,12 @@ class Evaluation:
                 self._under_way[call] = texts
             began_s = time.monotonic()
             expression = union(texts) if is_union else texts[0]
-            answer = self._session.ask(QUERY, {"query": expression}, call)
+            answer: Answer | Failure
+            try:
+                answer = self._session.ask(QUERY, {"query": expression}, call)
+            except Exception as exc:  # A bug of ours, or of urllib3: others still get answers.
+                bug = f"This is a bug of elasticd: {type(exc).__name__}."
+                answer = Failure(why=Held.UNREACHABLE, detail=bug)
             self._note(texts, answer, time.monotonic() - began_s, call)
 
     def _note(

@@ -2,13 +2,15 @@
 
 import http.server
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from elasticd.autoscale.prometheus.answer import Answer, Failure
 from elasticd.autoscale.prometheus.client import PrometheusClient
+from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
@@ -279,6 +281,27 @@ def test_clock_of_prometheus_that_went_back_is_seen(script: ScriptedPrometheus) 
         assert told == Held.STALE and "went back by 600 s" in detail
         script.now_s += 615
         assert client.read([query("x")])[query("x")].value == 5.0
+
+
+def test_bug_of_ours_holds_one_query_and_says_nothing_of_secrets(
+    script: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread dies of it, and nobody waits for the end of the time."""
+    script.values = {"x": ["5"], "y": ["6"]}
+    with client_of(script.url) as client:
+        session = client._session
+        ask = session.ask
+
+        def broken(path: str, fields: Mapping[str, str], call: Call) -> Answer | Failure:
+            if fields["query"] == "x":
+                raise AttributeError("Bearer hunter2")
+            return ask(path, fields, call)
+
+        monkeypatch.setattr(session, "ask", broken)
+        found = client.read([query("x"), query("y")])
+        assert found[query("y")].value == 6.0
+        assert found[query("x")].why == Held.UNREACHABLE
+        assert found[query("x")].detail == "This is a bug of elasticd: AttributeError."
 
 
 def test_no_queries_ask_nobody() -> None:
