@@ -36,6 +36,8 @@ QUICK = {
     "autoscaler_reaction": 2,
     "hang": 2,
     "late_node": 2,
+    "autoscaler_evaluation": 20,
+    "autoscaler_simulator": 8,
     "overhead": 500,
     "storm": 20,
     "healing": 2,
