@@ -172,7 +172,9 @@ class AgentSession:
         sent_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._wire.send(Entered(generation=wanted.generation, committed_ago_s=ago_s, sent_s=sent_s))
         # A planned change was known long before it was due, and a worker that waits loses nothing.
-        begun_at_s = self._heard_at_s if wanted.at_step is None else left_at_s
+        # One that stood by since it left had nothing to leave.
+        heard_at_s = self._heard_at_s
+        begun_at_s = heard_at_s if wanted.at_step is None else max(left_at_s, heard_at_s)
         self._abort_s = 0.0 if is_new else time.monotonic() - begun_at_s
         return wanted
 

@@ -112,6 +112,27 @@ def test_change_at_once_aborts_the_group_and_ends_the_generation(bench: Bench) -
     bench.session.check(1)
 
 
+def test_rank_that_stood_by_is_not_told_to_have_left_for_so_long(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spare that comes back into a planned world had nothing to leave all that time."""
+    bench.begin()
+    bench.step(1)
+    later_s = [0.0]
+    real_s = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real_s() + later_s[0])
+    bench.hears(Leave())
+    waiting = threading.Thread(target=bench.session.next_world)
+    waiting.start()
+    bench.wire.wait_for(Left)
+    later_s[0] = 1000.0
+    bench.hears(enter(3, at_step=1))
+    waiting.join(PATIENCE_S)
+    bench.session.formed(formed(3, step=1))
+    bench.step(2)
+    assert bench.wire.all_of(Stepped)[-1].phases_s["abort"] < 1000.0
+
+
 def test_batch_between_two_optimizers_steps_is_no_leave_point(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
