@@ -16,12 +16,19 @@ AGAIN = "run: python -m elasticd.autoscale.gallery docs/images/autoscale"
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_picture_tells_what_the_rules_decide_today(scene: Scene) -> None:
-    """By the decisions and their outcomes; a tenth of a pixel may differ between machines."""
-    kept = (FOLDER / f"{scene.name}.svg").read_text()
+def test_picture_tells_what_the_rules_come_to_today(scene: Scene) -> None:
+    """The size at the end, the rules that had a word, and whether anything was taken back."""
+    kept = html.unescape((FOLDER / f"{scene.name}.svg").read_text())
     found = re.search(r"<desc>(.*)</desc>", kept)
-    assert found is not None and html.unescape(found[1]) == story(scene.trace()), AGAIN
-    assert scene.title in html.unescape(kept), AGAIN
+    assert found is not None and _gist(found[1]) == _gist(story(scene.trace())), AGAIN
+    assert scene.title in kept, AGAIN
+
+
+def _gist(told: str) -> tuple[str, frozenset[str], bool]:
+    """How many tries it takes to get there may change with each tuning of a rule."""
+    decisions = [each.split() for each in told.split("; ")]
+    rules = frozenset(rule for _, rule, _ in decisions)
+    return decisions[-1][0].partition(">")[2], rules, "taken_back" in told
 
 
 def test_pictures_are_whole_and_stand_in_the_guide() -> None:
