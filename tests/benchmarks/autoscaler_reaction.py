@@ -1,34 +1,24 @@
-"""How soon a job has the size that an autoscaler wishes for, and what an evaluation takes.
+"""How soon a job has the size that an autoscaler wishes for.
 
 Three daemons with one worker each, an in-process job: the autoscaler's wish is written to etcd, for
-three nodes and for one in turn, and the time goes until the first commit at that size. Beside it a
-hundred jobs of four nodes, with both kinds of policy, are evaluated by the shipped decision on the
-store in memory, with a source that answers at once.
+three nodes and for one in turn, and the time goes until the first commit at that size.
 """
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from elasticd.autoscale.decide import decide
-from elasticd.autoscale.seen import Reading
-from elasticd.autoscale.source import Query
-from elasticd.records.autoscale.policy import GoodputRule
-from elasticd.telemetry import log
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.commits import Commits
 from tests.benchmarks.inprocess_site import InProcessSite
 from tests.benchmarks.report import Figure, Result, Series
-from tests.fixtures.autoscaler_scene import POLICY, Cluster, FakeSource, Leader
 
 __all__ = ["measure"]
 
 TRIALS = 20
 """Of each direction."""
 NODES = 3
-JOBS, JOB_NODES, EVALUATIONS = 100, 4, 50
 START_LIMIT_S, LIMIT_S = 120.0, 60.0
 STEADY_STEPS = 30
 POLL_S = 0.01
@@ -46,7 +36,7 @@ class Taken:
 
 
 def measure(trials: int) -> Result:
-    """Change the size of a job again and again; then evaluate many jobs."""
+    """Change the size of a job again and again."""
     load = os.getloadavg()[0]
     up, down = Taken(), Taken()
     with workplace() as folder, Commits(folder) as feed:
@@ -61,14 +51,11 @@ def measure(trials: int) -> Result:
             site.stop()
         again = _committed_twice(feed)
     told = max((int(change["lost_steps"]) for change in changes), default=0)
-    cpu_s, wall_s = _evaluations()
     series = (
         Series(name="1 to 3 nodes: first commit", values=tuple(up.reacted), lost=up.lost),
         Series(name="1 to 3 nodes: without a step", values=tuple(up.stall)),
         Series(name="3 nodes to 1: first commit", values=tuple(down.reacted), lost=down.lost),
         Series(name="3 nodes to 1: without a step", values=tuple(down.stall)),
-        Series(name="an evaluation of 100 jobs", values=tuple(wall_s)),
-        Series(name="an evaluation, processor time", values=tuple(cpu_s)),
     )
     figures = (
         Figure(
@@ -83,15 +70,10 @@ def measure(trials: int) -> Result:
         ),
         Figure(name="steps committed twice", value=again, unit="", target=0),
         Figure(name="lost steps, as elasticd why says, most", value=told, unit="", target=0),
-        Figure(
-            name="evaluation of 100 jobs, source left out, p99",
-            value=series[4].at(0.99),
-            target=0.05,
-        ),
     )
     return Result(
         name="autoscaler_reaction",
-        title="The autoscaler: from its wish to the size, and an evaluation",
+        title="The autoscaler: from its wish to the size",
         command=f"python -m tests.benchmarks.autoscaler_reaction --trials {trials}",
         method=METHOD,
         series=series,
@@ -140,40 +122,6 @@ def _committed_twice(feed: Commits) -> int:
     return again
 
 
-class _Instant(FakeSource):
-    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
-        return {query: Reading(value=10.0) for query in queries}
-
-
-def _evaluations() -> tuple[list[float], list[float]]:
-    """Return what each evaluation took, of processor and of time."""
-    log.configure(is_json=True, level="error")
-    cluster = Cluster()
-    jobs = []
-    for number in range(JOBS):
-        nodes = [f"n{number}-{each}" for each in range(JOB_NODES)]
-        cluster.node(*nodes)
-        job = cluster.job(f"j{number}").submit(replace(POLICY, goodput=GoodputRule()))
-        job.run(*nodes)
-        for node in nodes:
-            job.tell(node)
-        jobs.append(job)
-    leader = Leader(cluster, decide, source=_Instant())
-    leader.evaluate()
-    cpu_s, wall_s = [], []
-    for number in range(EVALUATIONS):
-        # Between two evaluations, each job's rank 0 has written three times.
-        for each in range(3):
-            for shift, job in enumerate(jobs):  # Their windows do not all end at one time.
-                age_s = 15.0 * number + 5.0 * each + 0.6 * shift
-                job.progress(round(20.0 * age_s), age_s)
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
-        leader.evaluate()
-        wall_s.append(time.monotonic() - began_s)
-        cpu_s.append(time.process_time() - began_cpu_s)
-    return cpu_s, wall_s
-
-
 METHOD = (
     (
         f"{NODES} daemons `elasticd agent --slots 1 --lease-ttl 2` on one etcd, a job of `loop.py` "
@@ -184,11 +132,6 @@ METHOD = (
         "First commit: from etcd's answer to the wish's transaction until the first rank of a "
         "world of that size has committed. Committed twice: the same process tells of the same "
         "step in two generations."
-    ),
-    (
-        f"Evaluation: {JOBS} jobs on {JOB_NODES} nodes each, each with a target and a goodput "
-        "rule, on the store in memory; all of them have written their progress since the one "
-        "before. What is written to etcd is in it, without the network."
     ),
 )
 
