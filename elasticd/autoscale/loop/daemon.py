@@ -19,6 +19,7 @@ RETRY_S = 1.0
 """Between two looks at an etcd that does not answer, and at the election."""
 HUNG_PERIODS, HUNG_LEAST_S = 4.0, 60.0
 """A leader whose thread has not come round for so long lets its lease run out."""
+UNSURE = "etcd does not renew the lease under which this autoscaler leads."
 
 log = get_logger()
 
@@ -90,9 +91,11 @@ class Daemon:
                     if led is not None and evaluation is not None and self._round_s >= due_s:
                         due_s = self._round_s + self._period_s
                         evaluation.evaluate()
-                    self._say("")
+                    self._say(UNSURE if self._election.is_unsure else "")
                 except ElasticdError as exc:
                     self._say(str(exc))
+                except Exception:  # A bug of ours: jobs keep their size, and somebody is told.
+                    log.exception("evaluation.failed")
                 self.leads = self._election.term is not None
                 self._told_lead(self.leads)
                 left_s = due_s - time.monotonic() if self.leads else RETRY_S

@@ -14,12 +14,13 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from elasticd import __version__
-from elasticd.errors import ElasticdError, Fenced
+from elasticd.errors import ElasticdError, Fenced, NotSupported
 from elasticd.records.autoscale.leader import Leader
-from elasticd.records.codec import encode
+from elasticd.records.codec import decode, encode
 from elasticd.records.keys import Keys
 from elasticd.store.api import (
     Changed,
@@ -81,6 +82,7 @@ class Election:
         """
         self._store, self._key = store, keys.autoscaler_election
         self._ttl_s, self._wake, self._may_renew, self._now_s = ttl_s, wake, may_renew, now_s
+        self._token = secrets.token_hex(8)
         self._term: Term | None = None
         self._has_seen = False
         self._seen: KeyValue | None = None
@@ -91,6 +93,12 @@ class Election:
         """The term in which this process leads now; None: it stands by."""
         term = self._term
         return term if term is not None and term.leads(self._now_s()) else None
+
+    @property
+    def is_unsure(self) -> bool:
+        """True while this process was elected and cannot know whether it still is."""
+        term = self._term
+        return term is not None and not term.is_over and not term.leads(self._now_s())
 
     def take_part(self) -> Term | None:
         """Stand for election if nobody is elected; return the term in which we lead, if we do.
@@ -130,7 +138,7 @@ class Election:
         try:
             mine = Leader(
                 name=f"{socket.gethostname()}:{os.getpid()}",
-                token=secrets.token_hex(8),
+                token=self._token,
                 version=__version__,
                 since_unix_s=round(time.time(), 3),
             )
@@ -170,7 +178,18 @@ class Election:
             self._seen = seen.changes[-1].item
         self._has_seen = True
         self._judge(seen.revision)
+        self._say_leader()
         self._wake()
+
+    def _say_leader(self) -> None:
+        """Tell who leads, where it is another one."""
+        seen, term = self._seen, self._term
+        if seen is None or (term is not None and seen.mod_revision == term.standing.revision):
+            return
+        with suppress(NotSupported):
+            leader = decode(Leader, seen.value)
+            if leader.token != self._token:
+                log.info("leader.seen", name=leader.name, version=leader.version)
 
     def _judge(self, as_of: int | None = None) -> None:
         """End the term if the key is not ours any more, as of a revision that knows of it."""

@@ -117,6 +117,54 @@ def test_an_etcd_that_is_away_is_told_of_once(
     assert told.count("etcd.lost") == 1 and told.count("etcd.back") == 1
 
 
+def test_a_bug_ends_neither_the_daemon_nor_its_term() -> None:
+    """The next evaluation may not meet it; jobs keep their size meanwhile."""
+    store = MemoryStore()
+    counting = Counting(lambda: divided(counting))
+    with running(store, counting) as daemon:
+        wait_until(lambda: counting.evaluations > 3)
+        assert daemon.leads and len(counting.terms) == 1
+
+
+def divided(counting: Counting) -> None:
+    if counting.evaluations < 3:
+        raise ZeroDivisionError
+
+
+def test_a_leader_whose_lease_is_not_renewed_says_so(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does nothing from its deadline on, although it was told of no error."""
+    log.configure(is_json=True)
+    store = MemoryStore()
+    counting = Counting()
+    with running(store, counting) as daemon:
+        wait_until(lambda: counting.evaluations > 0)
+        monkeypatch.setattr(daemon._election, "_now_s", lambda: float("inf"))
+        said: list[str] = []
+
+        def is_told() -> bool:
+            said.append(capfd.readouterr().err)
+            return "does not renew the lease" in "".join(said)
+
+        wait_until(is_told)
+        before = counting.evaluations
+        wait_until(lambda: not daemon.leads)
+        assert counting.evaluations == before
+
+
+def test_who_stands_by_says_who_leads(capfd: pytest.CaptureFixture[str]) -> None:
+    """Once: whoever reads the log of a stand-by knows where to look."""
+    log.configure(is_json=True)
+    store = MemoryStore()
+    first, second = Counting(), Counting()
+    with running(store, first):
+        wait_until(lambda: first.evaluations > 0)
+        with running(store, second):
+            wait_until(lambda: first.evaluations > 5)
+    assert capfd.readouterr().err.count("leader.seen") == 1
+
+
 def test_a_daemon_that_begins_without_etcd_waits_for_it() -> None:
     """It does not end: whoever started it would have to start it again and again."""
     store = MemoryStore()
