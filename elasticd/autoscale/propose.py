@@ -82,11 +82,11 @@ def _goodput(
     )
     if found.nodes is None or found.nodes < there or there >= seen.max_nodes:
         return found
+    if seen.wanted > there:
+        # A wish that stands is not changed by noise while that changes nothing.
+        return replace(found, nodes=min(seen.wanted, seen.max_nodes))
     beyond = goodput.propose(rule, policy, curve, seen, memory)
-    if beyond.nodes is not None and beyond.nodes > there:
-        return beyond
-    # A wish that stands is not taken back by noise while it changes nothing.
-    return replace(found, nodes=max(found.nodes, seen.wanted))
+    return beyond if beyond.nodes is not None and beyond.nodes > there else found
 
 
 def _silent(rule: Rule, hold: Hold) -> Proposal:

@@ -153,7 +153,7 @@ def _below(
     nodes = now.nodes - max(1, (now.nodes - last.nodes) // PARTS)
     seconds = last.step_s * (last.nodes / nodes) ** gains
     size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
-    is_hope = size.worth > top * (LEAST_HOPE + noise)
+    is_hope = size.worth > top * LEAST_HOPE
     return size if is_hope and not size.is_refused else None
 
 

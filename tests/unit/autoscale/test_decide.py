@@ -318,3 +318,13 @@ def measured_curve(steps_s: dict[int, float]) -> Curve:
     )
     seen = replace(SEEN, is_running=False, windows=windows, change_cost_s=(1.0,))
     return once(seen).curve
+
+
+def test_wish_for_nodes_that_are_not_there_does_not_swing_with_the_noise() -> None:
+    """While nothing follows from it, what stands stays."""
+    policy = replace(POLICY, target=None, goodput=GoodputRule())
+    curve = measured_curve({1: 4.0, 2: 2.0, 4: 1.0})
+    first = once(replace(SEEN, available=4), policy, curve=curve)
+    assert first.wanted == 8 and "4 of 8 nodes are missing" in first.missing
+    standing = replace(SEEN, now_s=1100.0, available=4, wanted=7)
+    assert once(standing, policy, first.memory, first.decision, curve).wanted is None
