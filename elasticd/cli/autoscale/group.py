@@ -14,6 +14,10 @@ COMMANDS = {
         "elasticd.cli.autoscale.explain:explain",
         "Tell what was decided about a job's size, and why.",
     ),
+    "simulate": (
+        "elasticd.cli.autoscale.simulate:simulate",
+        "Tell what another policy would have done with a job.",
+    ),
 }
 
 

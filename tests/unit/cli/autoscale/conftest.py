@@ -14,7 +14,7 @@ from elasticd.store.memory import MemoryStore
 from tests.fixtures.autoscaled import KEYS, autoscaled
 
 Look = Callable[[MemoryStore], MemoryStore]
-OPENERS = ("explain", "set", "unset")
+OPENERS = ("explain", "set", "simulate", "unset")
 
 
 @pytest.fixture

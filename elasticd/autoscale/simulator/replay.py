@@ -1,0 +1,199 @@
+"""What another policy would have done with a job, on what that job itself has measured.
+
+The simulated job has the real one's curve, its range, the cost of its changes, its begin and its
+end. What nobody wrote down is assumed, and said in a note: how many nodes were there, and what a
+query would have answered at a size that the job never had. Rules that need the latter are left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from elasticd.autoscale.curve.estimate import measured_sizes, steps
+from elasticd.autoscale.simulator.run import EPOCH_S, Autoscaler, simulate
+from elasticd.autoscale.simulator.scenario import Nodes, Phase, Scenario
+from elasticd.autoscale.simulator.shape import Shape
+from elasticd.autoscale.simulator.trace import Trace
+from elasticd.errors import Refused
+from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.decision import Decision
+from elasticd.records.autoscale.policy import Policy
+
+__all__ = ["History", "Size", "replay", "simulated_policy"]
+
+LEAST_S, MOST_S = 900.0, 86_400.0
+"""How much is simulated at least, and at most: a day takes some seconds."""
+EVERY_S = 15.0
+COST_S = 1.0
+"""Of a change, where none was measured."""
+NOISE_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """From this time on the job trained on so many nodes."""
+
+    at_unix_s: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a job's records say of its life."""
+
+    job: str
+    min_nodes: int
+    max_nodes: int
+    curve: Curve
+    sizes: tuple[Size, ...]
+    """In the order of their times; the first is the first world."""
+    end_unix_s: float
+    """When it ended, or was seen last."""
+    steps: int = 0
+    decisions: tuple[Decision, ...] = ()
+    """For how many nodes were there."""
+
+    @property
+    def began_unix_s(self) -> float:
+        return self.sizes[0].at_unix_s
+
+    @property
+    def lasted_s(self) -> float:
+        return max(0.0, self.end_unix_s - self.began_unix_s)
+
+    @property
+    def node_hours(self) -> float:
+        """That it used, by its worlds."""
+        ends = [each.at_unix_s for each in self.sizes[1:]] + [self.end_unix_s]
+        return (
+            sum(
+                each.nodes * max(0.0, end - each.at_unix_s)
+                for each, end in zip(self.sizes, ends, strict=True)
+            )
+            / 3600.0
+        )
+
+
+def replay(history: History, policy: Policy) -> Trace:
+    """Return what the shipped rules do with this policy; the trace's notes say what was assumed.
+
+    `policy` is one that `simulated_policy` returned.
+
+    Raises:
+        Refused: the job has measured no size.
+    """
+    curve = history.curve
+    known = measured_sizes(curve)
+    if not known:
+        raise Refused(
+            f"Job {history.job!r} has measured no size yet, so nothing can be simulated: give it a "
+            "policy (with dry_run = true, if nothing is to be done) and wait for two windows."
+        )
+    notes = []
+    cost_s = curve.change_cost_s
+    if not curve.changes:
+        cost_s = COST_S
+        notes.append(f"no change of size was measured: each is taken to cost {COST_S:g} s")
+    found = steps(curve, range(1, history.max_nodes + 1))
+    guessed = [str(each.nodes) for each in found if not each.is_measured]
+    if guessed:
+        notes.append(f"sizes never measured, and taken from the fit: {_span(guessed)}")
+    if len(found) < history.max_nodes:
+        notes.append("sizes that were not measured are taken to be as fast as the nearest one")
+    nodes, told = _nodes(history)
+    notes.append(told)
+    lasted_s = min(MOST_S, max(LEAST_S, history.lasted_s))
+    if lasted_s > history.lasted_s:
+        notes.append(
+            f"it lasted {history.lasted_s / 60:.0f} min; simulated are {lasted_s / 60:.0f}"
+        )
+    elif lasted_s < history.lasted_s:
+        notes.append("only its first day is simulated")
+    scenario = Scenario(
+        name=history.job,
+        phases=(Phase(from_s=0.0, shape=_shape(curve, history.max_nodes)),),
+        nodes=nodes,
+        duration_s=lasted_s,
+        every_s=EVERY_S,
+        min_nodes=history.min_nodes,
+        max_nodes=history.max_nodes,
+        change_cost_s=cost_s,
+        first_nodes=history.sizes[0].nodes,
+        noise_share=_noise(curve),
+    )
+    deadline = policy.deadline
+    if deadline is not None:  # On the simulation's clock.
+        at_unix_s = deadline.at_unix_s - history.began_unix_s + EPOCH_S
+        policy = replace(policy, deadline=replace(deadline, at_unix_s=at_unix_s))
+    trace = simulate(scenario, Autoscaler(policy))
+    return replace(trace, notes=tuple(notes))
+
+
+def simulated_policy(policy: Policy) -> tuple[Policy, tuple[str, ...]]:
+    """Return the part of a policy that can be simulated, and a note for each rule left out.
+
+    Raises:
+        Refused: nothing is left.
+    """
+    notes, left = [], policy
+    if policy.target is not None:
+        left = replace(left, target=None)
+        notes.append("[target] is left out: nobody knows what its queries would have answered")
+    if policy.idle is not None:
+        left = replace(left, idle=None)
+        notes.append("[idle] is left out: nobody wrote down when the job paused")
+    if policy.budget is not None and policy.budget.price_query:
+        left = replace(left, budget=None)
+        notes.append("[budget] is left out: nobody knows what its price was")
+    if left.goodput is None and left.deadline is None and left.budget is None:
+        raise Refused(
+            "Nothing of this policy can be simulated: that needs [goodput], [deadline] or [budget] "
+            "with node_hours. What [target] would do, dry_run = true shows on the job itself."
+        )
+    return replace(left, is_dry_run=False), tuple(notes)
+
+
+def _shape(curve: Curve, most: int) -> Shape:
+    """Return the curve as the estimate has it; beyond what is known as the nearest size."""
+    known = {each.nodes: each.seconds for each in steps(curve, range(1, most + 1))}
+    nearest = sorted(known)
+    table = {
+        nodes: known.get(nodes, known[min(nearest, key=lambda each: abs(each - nodes))])
+        for nodes in range(1, most + 1)
+    }
+    return Shape(table=table)
+
+
+def _nodes(history: History) -> tuple[tuple[Nodes, ...], str]:
+    """Return how many nodes were there, and a note that says how that is known."""
+    told = [
+        Size(at_unix_s=each.at_unix_s, nodes=int(each.inputs["available"]))
+        for each in history.decisions
+        if each.inputs.get("available", 0.0) >= 1.0
+    ]
+    if not told:
+        most = max(each.nodes for each in history.sizes)
+        return (Nodes(from_s=0.0, available=most),), (
+            f"as many nodes are taken to have been there as it ever had: {most}"
+        )
+    first = Size(at_unix_s=history.began_unix_s, nodes=told[0].nodes)
+    moments = sorted([first, *told, *history.sizes], key=lambda each: each.at_unix_s)
+    found: list[Nodes] = []
+    available = 0
+    for each in moments:
+        is_told = each in told or each is first
+        # A world is larger than what was told: nodes have come since.
+        available = each.nodes if is_told else max(available, each.nodes)
+        from_s = max(0.0, each.at_unix_s - history.began_unix_s)
+        if not found or found[-1].available != available:
+            found.append(Nodes(from_s=from_s, available=available))
+    return tuple(found), "how many nodes were there is known from the decisions of that time"
+
+
+def _noise(curve: Curve) -> float:
+    found = [each.spread_s / each.step_s for each in measured_sizes(curve) if each.spread_s > 0.0]
+    return min(0.2, median(found)) if found else NOISE_SHARE
+
+
+def _span(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
