@@ -94,7 +94,6 @@ class Evaluation:
                 call.abort()
                 if len(asked) == 1:
                     self._known.slow.update(asked)
-            self._news.notify_all()
             found = {text: self._found.get(text, _LATE) for text in wanted}
             self._learn(found)
         return found
@@ -118,7 +117,10 @@ class Evaluation:
         count = min(WORKERS - self._working, len(self._left), THREADS_LIMIT - len(threads))
         for _ in range(count):
             thread = Thread(target=self._work, name="prometheus", daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # The machine has no more: fewer ask, or nobody.
+                return
             threads.append(thread)
             self._working += 1
 

@@ -1,6 +1,7 @@
 """The client against something that answers badly in every way: in time, and with a reason."""
 
 import http.server
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -302,6 +303,19 @@ def test_bug_of_ours_holds_one_query_and_says_nothing_of_secrets(
         assert found[query("y")].value == 6.0
         assert found[query("x")].why == Held.UNREACHABLE
         assert found[query("x")].detail == "This is a bug of elasticd: AttributeError."
+
+
+def test_machine_without_threads_has_no_numbers(
+    script: ScriptedPrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no exception either, that would end the autoscaler."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with client_of(script.url, timeout_s=SHORT_S) as client:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        assert why(client)[0] == Held.UNREACHABLE
 
 
 def test_no_queries_ask_nobody() -> None:
