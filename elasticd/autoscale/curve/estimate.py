@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elasticd.autoscale.curve.size import is_measured, spread_share, standard_error_share
+from elasticd.autoscale.curve.spread import is_measured, spread_share, standard_error_share
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
 __all__ = [
@@ -82,15 +82,17 @@ def steps(curve: Curve, sizes: Sequence[int]) -> tuple[Step, ...]:
             for nodes in sizes
             if nodes in by_nodes
         )
-    at = [size.nodes for size in known]
-    off = [off_share(curve, size) for size in known]
+    # Sizes of which the shape alone is known count here: a cliff is one after a change as well.
+    at = [size.nodes for size in curve.sizes]
+    off = [off_share(curve, size) for size in curve.sizes]
+    measured_s = {size.nodes: size.step_s for size in known}
     best = min(known, key=lambda size: size.step_s)
     found = []
     for nodes in sizes:
-        right = bisect_left(at, nodes)
-        if right < len(at) and at[right] == nodes:
-            found.append(Step(nodes=nodes, seconds=known[right].step_s, is_measured=True))
+        if nodes in measured_s:
+            found.append(Step(nodes=nodes, seconds=measured_s[nodes], is_measured=True))
             continue
+        right = bisect_left(at, nodes)
         seconds = max(
             fit_s(curve, nodes) * _between(at, off, right, nodes),
             best.step_s * BEST_SHARE * min(1.0, best.nodes / nodes),
@@ -127,8 +129,8 @@ def off_share(curve: Curve, size: SizeMeasured) -> float:
 
 def _between(at: Sequence[int], off: Sequence[float], right: int, nodes: int) -> float:
     """Interpolate over the logarithm of the size; beyond the ends it is that of the end."""
-    if right == 0:
-        return off[0]
+    if right == 0 or (right < len(at) and at[right] == nodes):
+        return off[right]
     if right == len(at):
         return off[-1]
     low, high = at[right - 1], at[right]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.autoscale.curve.estimate import measured_sizes
-from elasticd.autoscale.curve.size import standard_error_share
+from elasticd.autoscale.curve.spread import standard_errors
 from elasticd.records.autoscale.curve import Curve
 
 __all__ = ["fitted"]
@@ -86,5 +86,6 @@ def _solved(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[n
 
 def _noise(curve: Curve) -> float:
     """Return the relative error that the means alone explain; 0: no size has two windows."""
-    sizes = [size for size in measured_sizes(curve) if size.windows > 1]
-    return max((standard_error_share(curve, size) for size in sizes), default=0.0)
+    errors = standard_errors(curve)
+    again = (size.nodes for size in measured_sizes(curve) if size.windows > 1)
+    return max((errors[nodes] for nodes in again), default=0.0)

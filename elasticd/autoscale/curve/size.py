@@ -1,11 +1,13 @@
 """What was measured at each number of nodes, and how what was measured later changes it.
 
 Each size has a mean in which older windows count ever less, so a job that slowly changes is
-followed. A job may also change at once: another phase of its training has longer sequences, or
-another loss. One window far from the mean may be noise, so it waits; when the next one of that size
-lies on the same side, the job is another one. Then these two windows are all that is known of it:
-the other sizes keep their shape only, scaled by how much this one changed, with next to no weight,
-and count as not measured. Sizes that were refused may be tried again.
+followed; what one size has drifted by, the others are taken to have drifted by as well. A job may
+also change at once: another phase of its training has longer sequences, or another loss. One window
+far from the mean may be noise, so it waits; when `FAR_WINDOWS` in a row lie on the same side, the
+job is another one. Then the last two of them are all that is known of it (the first may have had
+both jobs in it). The other sizes keep their shape, scaled by how much this one changed, and count
+as not measured; when one of them is measured and does not fit that shape, the shape is given up.
+Sizes that were refused may be tried again.
 
 Rejected: one rate of forgetting for everything. Where it is fast enough for a new phase, the mean
 is as noisy as one window; and it leaves the sizes where the job is not as they were.
@@ -15,33 +17,32 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from elasticd.autoscale.curve.estimate import steps
+from elasticd.autoscale.curve.spread import (
+    STALE_STEPS,
+    is_measured,
+    spread_share,
+    standard_error_share,
+)
 from elasticd.autoscale.seen import MeasuredWindow
 from elasticd.records.autoscale.curve import SIZES_LIMIT, Curve, SizeMeasured
 
-__all__ = [
-    "STALE_STEPS",
-    "UNKNOWN_SPREAD_SHARE",
-    "is_measured",
-    "refused",
-    "spread_share",
-    "standard_error_share",
-    "with_windows",
-]
+__all__ = ["refused", "with_windows"]
 
 KEPT = 0.6
 """What the past counts at each new window of a size: half of the mean is of the last 1.4 windows,
 and nine tenths of a slow change are seen after 5."""
 AGED = 0.99
 """What a size counts less at each window of another one."""
-CHANGE_SHARE = 0.1
+CHANGE_SHARE = 0.05
 """Nearer to the mean than by this part of it, a window is never the sign of another job."""
 CHANGE_SPREADS = 3.0
-UNKNOWN_SPREAD_SHARE = 0.05
-"""Taken for the spread where no size has two windows yet."""
-STALE_STEPS = 0.5
-"""Weight of a size that was measured before the job changed; below that of one step."""
-EFFECTIVE_WINDOWS = 4.0
-"""So many windows stand behind a mean that forgets by `KEPT`: (1 + 0.6) / (1 - 0.6)."""
+SHAPE_SPREADS = 2.0
+FAR_WINDOWS = 3
+ANCHOR_WINDOWS = 8
+"""So many windows make a mean sure enough to tell a drift from it."""
+DRIFT_ERRORS = 6.0
+"""A mean has drifted when it is off by so many of its standard errors, and by `CHANGE_SHARE`."""
 
 
 def with_windows(curve: Curve, windows: Iterable[MeasuredWindow], at_unix_s: float = 0.0) -> Curve:
@@ -61,27 +62,6 @@ def refused(curve: Curve, nodes: int) -> Curve:
     return replace(curve, refused=tuple(sorted({*curve.refused, nodes})))
 
 
-def is_measured(size: SizeMeasured) -> bool:
-    """Return whether the job as it is now was measured at this size."""
-    return size.steps > STALE_STEPS
-
-
-def spread_share(curve: Curve, size: SizeMeasured) -> float:
-    """Return the standard deviation of its windows as a part of the mean.
-
-    With one window it is that of the noisiest other size, or `UNKNOWN_SPREAD_SHARE`.
-    """
-    if size.windows > 1:
-        return size.spread_s / size.step_s
-    others = [each.spread_s / each.step_s for each in curve.sizes if each.windows > 1]
-    return max(others, default=UNKNOWN_SPREAD_SHARE)
-
-
-def standard_error_share(curve: Curve, size: SizeMeasured) -> float:
-    """Return how far its mean may be from the truth, as a part of it (one standard deviation)."""
-    return spread_share(curve, size) / math.sqrt(min(float(size.windows), EFFECTIVE_WINDOWS))
-
-
 def _is_valid(window: MeasuredWindow) -> bool:
     if window.nodes < 1 or window.steps < 1:
         return False
@@ -89,19 +69,23 @@ def _is_valid(window: MeasuredWindow) -> bool:
 
 
 def _with_window(curve: Curve, window: MeasuredWindow, at_unix_s: float) -> Curve:
-    step_s = window.seconds / window.steps
+    step_s, steps = window.seconds / window.steps, float(window.steps)
     before = next((size for size in curve.sizes if size.nodes == window.nodes), None)
     if before is None or not is_measured(before):
-        return _with_size(curve, _first(window, step_s, at_unix_s))
+        first = _first(window, step_s, at_unix_s)
+        has_shape = _has_shape(curve, first)
+        return _with_size(curve if has_shape else _without_shape(curve), first)
     is_near = _is_near(curve, before, step_s)
-    if before.far_step_s > 0.0:
-        is_same_side = (before.far_step_s > before.step_s) == (step_s > before.step_s)
-        if is_same_side and not is_near:
-            return _of_another_job(curve, before, window, at_unix_s)
+    is_same_side = (before.far_step_s > before.step_s) == (step_s > before.step_s)
+    if before.far_windows > 0 and (is_near or not is_same_side):
         before = _blended(before, before.far_step_s, before.far_steps, at_unix_s)
     if is_near:
-        return _with_size(curve, _blended(before, step_s, float(window.steps), at_unix_s))
-    waiting = replace(before, far_step_s=step_s, far_steps=float(window.steps))
+        return _drifted(curve, _blended(before, step_s, steps, at_unix_s))
+    if before.far_windows + 1 >= FAR_WINDOWS:
+        return _of_another_job(curve, before, window, at_unix_s)
+    waiting = replace(
+        before, far_step_s=step_s, far_steps=steps, far_windows=before.far_windows + 1
+    )
     return _with_size(curve, waiting)
 
 
@@ -112,7 +96,8 @@ def _first(window: MeasuredWindow, step_s: float, at_unix_s: float) -> SizeMeasu
 
 
 def _is_near(curve: Curve, size: SizeMeasured, step_s: float) -> bool:
-    limit = max(CHANGE_SHARE, CHANGE_SPREADS * spread_share(curve, size))
+    noise = math.hypot(spread_share(curve, size), standard_error_share(curve, size))
+    limit = max(CHANGE_SHARE, CHANGE_SPREADS * noise)
     return abs(step_s - size.step_s) <= limit * size.step_s
 
 
@@ -133,19 +118,39 @@ def _blended(size: SizeMeasured, step_s: float, steps: float, at_unix_s: float) 
         at_unix_s=at_unix_s,
         far_step_s=0.0,
         far_steps=0.0,
+        far_windows=0,
     )
+
+
+def _drifted(curve: Curve, size: SizeMeasured) -> Curve:
+    """Return the curve with a size, and the others moved where it has drifted too far."""
+    error = standard_error_share(curve, size)
+    if size.anchor_step_s <= 0.0:
+        is_sure = size.windows >= ANCHOR_WINDOWS
+        return _with_size(curve, replace(size, anchor_step_s=size.step_s if is_sure else 0.0))
+    ratio = size.step_s / size.anchor_step_s
+    if abs(ratio - 1.0) <= max(CHANGE_SHARE, DRIFT_ERRORS * error):
+        return _with_size(curve, size)
+    now = replace(size, anchor_step_s=size.step_s)
+    return _with_size(_with_shape_alone(curve, ratio), now)
 
 
 def _of_another_job(
     curve: Curve, before: SizeMeasured, window: MeasuredWindow, at_unix_s: float
 ) -> Curve:
-    """Begin anew with the two windows that lay far from the mean."""
+    """Begin anew with the last two of the windows that lay far from the mean."""
     first = SizeMeasured(
         nodes=before.nodes, step_s=before.far_step_s, steps=before.far_steps, at_unix_s=at_unix_s
     )
     now = _blended(first, window.seconds / window.steps, float(window.steps), at_unix_s)
-    ratio = now.step_s / before.step_s
-    others = tuple(
+    # How much windows differ is known from before.
+    now = replace(now, spread_s=spread_share(curve, before) * now.step_s)
+    return _with_size(_with_shape_alone(curve, now.step_s / before.step_s), now)
+
+
+def _with_shape_alone(curve: Curve, ratio: float) -> Curve:
+    """Take all sizes for not measured, and their steps for longer by this ratio."""
+    sizes = tuple(
         replace(
             size,
             step_s=size.step_s * ratio,
@@ -153,10 +158,26 @@ def _of_another_job(
             steps=STALE_STEPS,
             far_step_s=0.0,
             far_steps=0.0,
+            far_windows=0,
+            anchor_step_s=0.0,
         )
         for size in curve.sizes
     )
-    return _with_size(replace(curve, sizes=others, refused=()), now)
+    return replace(curve, sizes=sizes, refused=())
+
+
+def _has_shape(curve: Curve, first: SizeMeasured) -> bool:
+    """Return whether a size that is measured now lies where the shape of before has it."""
+    for expected in steps(curve, (first.nodes,)):
+        noise = spread_share(curve, first) * math.sqrt(2.0)
+        away = abs(first.step_s / expected.seconds - 1.0)
+        return away <= max(CHANGE_SHARE, SHAPE_SPREADS * noise)
+    return True
+
+
+def _without_shape(curve: Curve) -> Curve:
+    """Forget the sizes of which the shape alone was kept."""
+    return replace(curve, sizes=tuple(size for size in curve.sizes if is_measured(size)))
 
 
 def _with_size(curve: Curve, size: SizeMeasured) -> Curve:

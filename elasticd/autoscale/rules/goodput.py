@@ -24,9 +24,16 @@ worth it when all goes on as it went up to now.
 
 from elasticd.autoscale.curve.cost import change_cost_s
 from elasticd.autoscale.curve.estimate import measured_sizes, steps
+from elasticd.autoscale.curve.spread import standard_errors
 from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.autoscale.proposal import Proposal
-from elasticd.autoscale.rules.goodput_text import candidates_of, why, why_cliff, why_not, why_trial
+from elasticd.autoscale.rules.goodput_text import (
+    candidates_of,
+    why,
+    why_cliff,
+    why_not,
+    why_trial,
+)
 from elasticd.autoscale.rules.size_range import size_range
 from elasticd.autoscale.rules.size_trial import (
     before_cliff,
@@ -45,6 +52,9 @@ from elasticd.records.autoscale.policy import GoodputRule, Policy
 
 __all__ = ["propose"]
 
+ALIKE_SHARE = 0.01
+"""Sizes whose worth differs by less are worth the same; the largest of them trains soonest."""
+
 
 def propose(
     rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory
@@ -61,11 +71,7 @@ def propose(
         if step.nodes != seen.nodes
     ]
     candidates = candidates_of(scene, sizes)
-    best = max(
-        (size for size in sizes if size.is_better),
-        key=lambda size: (size.worth, -size.nodes),
-        default=None,
-    )
+    best = _best(sizes)
     trial = behind_cliff(scene, curve, low, high)
     if trial is not None and low <= trial.nodes <= high:
         return _proposal(scene, trial, why_cliff(scene, trial), candidates)
@@ -85,6 +91,14 @@ def propose(
         promised_steps_per_s=scene.now.per_s,
         candidates=candidates,
     )
+
+
+def _best(sizes: list[SizeWorth]) -> SizeWorth | None:
+    """Return the largest of those that are worth the most, or nearly; None: none is better."""
+    better = [size for size in sizes if size.is_better]
+    most = max((size.worth for size in better), default=0.0)
+    alike = [size for size in better if size.worth >= most * (1.0 - ALIKE_SHARE)]
+    return max(alike, key=lambda size: size.nodes, default=None)
 
 
 def _held(rule: GoodputRule, curve: Curve, seen: Seen, memory: Memory) -> Proposal | None:
@@ -122,7 +136,14 @@ def _scene(rule: GoodputRule, policy: Policy, curve: Curve, seen: Seen) -> Scene
     if total > seen.step:
         horizon_s = min(horizon_s, (total - seen.step) * now.seconds)
     horizon_s = max(horizon_s, now.seconds)
-    return Scene(rule=rule, now=now, horizon_s=horizon_s, cost_s=cost_s, is_cost_seen=is_cost_seen)
+    return Scene(
+        rule=rule,
+        now=now,
+        horizon_s=horizon_s,
+        cost_s=cost_s,
+        is_cost_seen=is_cost_seen,
+        errors=standard_errors(curve),
+    )
 
 
 def _within_reach(curve: Curve, low: int, high: int) -> range:

@@ -9,7 +9,7 @@ from elasticd.records.autoscale.decision import Candidate
 
 __all__ = ["CANDIDATES_LIMIT", "candidates_of", "why", "why_cliff", "why_not", "why_trial"]
 
-CANDIDATES_LIMIT = 16
+CANDIDATES_LIMIT = 12
 """Listed in a decision, the best ones: it is a record."""
 
 

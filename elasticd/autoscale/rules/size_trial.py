@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from elasticd.autoscale.curve.estimate import Step, measured_sizes, off_share, steps
-from elasticd.autoscale.curve.size import spread_share
+from elasticd.autoscale.curve.spread import spread_share
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
@@ -86,12 +86,11 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
     nodes = scene.now.nodes
     if len(measured_sizes(curve)) > 1 or _is_too_long(scene):
         return None
-    for other in (min(high, 2 * nodes), max(low, nodes // 2)):
-        if other == nodes or other in curve.refused or not low <= other <= high:
-            continue
-        for step in steps(curve, (other,)):
-            return size_worth(scene, curve, step)
-    return None
+    wished = {min(high, nodes + max(1, nodes // 2)), max(low, nodes // 2)} - {nodes}
+    others = sorted(other for other in wished if low <= other <= high)
+    sizes = [size_worth(scene, curve, step) for step in steps(curve, others)]
+    allowed = [size for size in sizes if not size.is_refused]
+    return max(allowed, key=lambda size: (size.worth, size.nodes), default=None)
 
 
 def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:

@@ -24,10 +24,15 @@ class SizeMeasured:
     at_unix_s: float = 0.0
     """When the newest window ended, for people."""
     far_step_s: float = 0.0
-    """Seconds of a step in a window far from the mean: the next one says whether it was noise or
-    the job has changed; 0: there is none."""
+    """Seconds of a step in the newest window, which was far from the mean: the next ones say whether
+    that was noise or the job has changed; 0: it was not."""
     far_steps: float = 0.0
     """Of that window."""
+    far_windows: int = 0
+    """So many in a row were far, on the same side."""
+    anchor_step_s: float = 0.0
+    """The mean when it was first sure: by what it has drifted since, the other sizes have as well;
+    0: it is not sure yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,20 +41,22 @@ def test_one_window_far_from_the_mean_is_noise() -> None:
     assert _at(after, 2).spread_s > 0.3, "and it is remembered as noise"
 
 
-def test_two_windows_far_from_the_mean_are_another_job() -> None:
-    curve = with_windows(measured({2: 1.0, 4: 0.6}, windows=50), [window(2, 3.0), window(2, 3.1)])
-    assert _at(curve, 2).step_s == pytest.approx(3.06, abs=0.05)
+def test_three_windows_far_from_the_mean_are_another_job() -> None:
+    far = [window(2, 2.0), window(2, 3.0), window(2, 3.1)]
+    curve = with_windows(measured({2: 1.0, 4: 0.6}, windows=50), far)
     assert _at(curve, 2).windows == 2
+    assert _at(curve, 2).step_s == pytest.approx(3.06, abs=0.05), "the first one had both in it"
 
 
-def test_a_window_on_the_other_side_is_not_the_second_one() -> None:
-    curve = with_windows(measured({2: 1.0}, windows=10), [window(2, 3.0), window(2, 0.3)])
+def test_windows_on_both_sides_are_noise() -> None:
+    far = [window(2, seconds) for seconds in (3.0, 0.3, 3.0, 3.0)]
+    curve = with_windows(measured({2: 1.0}, windows=10), far)
     assert _at(curve, 2).windows > 2
 
 
 def test_of_another_job_the_other_sizes_keep_their_shape_and_are_not_measured() -> None:
     before = measured({1: 2.0, 2: 1.0, 4: 0.6}, windows=5)
-    after = fitted(with_windows(refused(before, 4), [window(2, 3.0), window(2, 3.0)]))
+    after = fitted(with_windows(refused(before, 4), [window(2, 3.0)] * 3))
     assert [size.nodes for size in measured_sizes(after)] == [2]
     seconds, is_measured = step_s(after, 4)
     assert seconds == pytest.approx(1.8, rel=0.05)
@@ -63,8 +65,31 @@ def test_of_another_job_the_other_sizes_keep_their_shape_and_are_not_measured() 
 
 
 def test_a_size_that_is_measured_again_forgets_the_job_before() -> None:
-    before = with_windows(measured({2: 1.0, 4: 0.6}, windows=5), [window(2, 3.0)] * 2)
+    before = with_windows(measured({2: 1.0, 4: 0.6}, windows=5), [window(2, 3.0)] * 3)
     assert _at(with_windows(before, [window(4, 0.9)]), 4).step_s == 0.9
+
+
+def test_a_shape_that_the_job_no_longer_has_is_given_up() -> None:
+    """2 nodes take three times as long now, and so would 4 and 8; but 4 take as long as ever."""
+    before = measured({2: 1.0, 4: 0.6, 8: 0.4}, windows=5)
+    after = with_windows(before, [window(2, 3.0)] * 3)
+    assert [size.nodes for size in after.sizes] == [2, 4, 8]
+    assert [size.nodes for size in with_windows(after, [window(4, 1.8)]).sizes] == [2, 4, 8]
+    assert [size.nodes for size in with_windows(after, [window(4, 0.6)]).sizes] == [2, 4]
+    assert [size.nodes for size in with_windows(after, [window(5, 0.5)]).sizes] == [2, 5]
+
+
+def test_what_one_size_drifts_by_the_others_have_drifted_by() -> None:
+    slower = [window(2, 1.0 + 0.004 * number) for number in range(100)]
+    curve = with_windows(measured({2: 1.0, 4: 0.6}, windows=10), slower)
+    assert [size.nodes for size in measured_sizes(curve)] == [2]
+    assert _at(curve, 4).step_s == pytest.approx(0.6 * 1.4, rel=0.06)
+
+
+def test_noise_is_no_drift() -> None:
+    noisy = [window(2, 1.0 + 0.03 * (-1) ** number) for number in range(200)]
+    curve = with_windows(measured({2: 1.0, 4: 0.6}, windows=10), noisy)
+    assert _at(curve, 4).step_s == 0.6
 
 
 def test_a_slow_change_is_followed() -> None:

@@ -168,13 +168,13 @@ def test_what_is_missing_is_told_by_the_decision_or_by_the_job() -> None:
 
 
 def test_end_of_a_deadline_has_an_error_and_stands_beside_the_deadline() -> None:
-    """6,000 steps of 0.25 s on two nodes, whose windows differ by 2 %: two of them, by 1.4 %."""
+    """6,000 steps of 0.25 s on two nodes: two windows that differ by 2 % do not make that sure."""
     report = report_of(autoscaled())
     found = end_time(report)
     assert found is not None and found.is_measured
-    assert found.left_s == pytest.approx(1_500.0) and found.error_s == pytest.approx(21.2, abs=0.1)
+    assert found.left_s == pytest.approx(1_500.0) and found.error_s == pytest.approx(27.7, abs=0.1)
     said = end_sentence(report, AT_S + 600.0)
-    assert "± 21.2 s, " in said and "in 25 min on 2 nodes (measured)" in said
+    assert "± 27.7 s, " in said and "in 25 min on 2 nodes (measured)" in said
     assert said.endswith("25 min before the deadline")
     assert end_sentence(report, AT_S + 3_000.0).endswith("15 min after the deadline")
 

@@ -1,0 +1,77 @@
+"""How much the windows of a job differ, and how sure the mean of a size is by that."""
+
+import math
+from collections.abc import Mapping
+
+from elasticd.records.autoscale.curve import Curve, SizeMeasured
+
+__all__ = [
+    "STALE_STEPS",
+    "is_measured",
+    "spread_share",
+    "standard_error_share",
+    "standard_errors",
+]
+
+STALE_STEPS = 0.5
+"""Weight of a size that was measured before the job changed; below that of one step."""
+UNKNOWN_SPREAD_SHARE = 0.05
+"""Taken for the spread where no size has two windows yet; it counts like one window more."""
+OWN_WINDOWS = 3.0
+"""A size's own spread counts like as many windows as it has, that of all sizes like these."""
+WINDOWS_ENOUGH = 10
+"""More windows make a spread no surer: it is of the last ones."""
+EFFECTIVE_WINDOWS = 4.0
+"""So many windows stand behind a mean that forgets by `KEPT`: (1 + 0.6) / (1 - 0.6)."""
+
+
+def is_measured(size: SizeMeasured) -> bool:
+    """Return whether the job as it is now was measured at this size."""
+    return size.steps > STALE_STEPS
+
+
+def spread_share(curve: Curve, size: SizeMeasured) -> float:
+    """Return the standard deviation of its windows as a part of the mean.
+
+    Noise is the job's, more than a size's: two windows that happen to agree, or not to, say little.
+    So a size with few windows has mostly the spread of all.
+    """
+    return _spread_share(size, _variance(curve))
+
+
+def standard_error_share(curve: Curve, size: SizeMeasured) -> float:
+    """Return how far its mean may be from the truth, as a part of it (one standard deviation)."""
+    return _standard_error_share(size, _variance(curve))
+
+
+def standard_errors(curve: Curve) -> Mapping[int, float]:
+    """Return that of all sizes at which the job as it is now was measured."""
+    variance = _variance(curve)
+    return {
+        size.nodes: _standard_error_share(size, variance)
+        for size in curve.sizes
+        if is_measured(size)
+    }
+
+
+def _variance(curve: Curve) -> float:
+    """Return the square of the spread that all sizes together say the job has."""
+    weight, total = 1.0, UNKNOWN_SPREAD_SHARE**2
+    for size in curve.sizes:
+        weight += _freedom(size)
+        total += _freedom(size) * (size.spread_s / size.step_s) ** 2
+    return total / weight
+
+
+def _spread_share(size: SizeMeasured, variance: float) -> float:
+    own = _freedom(size) * (size.spread_s / size.step_s) ** 2
+    return math.sqrt((own + OWN_WINDOWS * variance) / (_freedom(size) + OWN_WINDOWS))
+
+
+def _standard_error_share(size: SizeMeasured, variance: float) -> float:
+    return _spread_share(size, variance) / math.sqrt(min(float(size.windows), EFFECTIVE_WINDOWS))
+
+
+def _freedom(size: SizeMeasured) -> float:
+    """Return how many windows its spread rests on."""
+    return float(min(size.windows, WINDOWS_ENOUGH) - 1)
