@@ -24,7 +24,7 @@ class SizeMeasured:
     at_unix_s: float = 0.0
     """When the newest window ended, for people."""
     far_step_s: float = 0.0
-    """Seconds of a step in the newest window, which was far from the mean: the next ones say whether
+    """Seconds of a step in the newest window, which was far from the mean: the next ones say if
     that was noise or the job has changed; 0: it was not."""
     far_steps: float = 0.0
     """Of that window."""
