@@ -22,6 +22,9 @@ __all__ = ["Measured", "Measurement", "slot_seconds", "used_node_hours"]
 SHARE_S = 15.0
 """Least time, of each slot, over which the share of one cause is taken: agents tell of it so often.
 """
+UNTOLD_S = 45.0
+"""A world of this age whose nodes have not told of its first step does not: it formed before its
+scripts had called `elasticd.run`, as where nodes join while a job starts."""
 RESIZES = frozenset({Reason.SCALED, Reason.JOINED})
 _NO_COST = frozenset(
     {
@@ -81,8 +84,8 @@ class Measurement:
         first_step = _first_step(facts)
         if progress.generation != world.generation:
             return ()
-        is_first = world.reason is Reason.FIRST_WORLD
-        if first_step is None and facts.status.is_in_process and not is_first:
+        is_told_later = world.reason is not Reason.FIRST_WORLD and progress.generation_s < UNTOLD_S
+        if first_step is None and facts.status.is_in_process and is_told_later:
             return ()  # It tells with its first step: what is told now is of the world before.
         spent = _account_of_rank_0(facts, progress)
         reading = reading_of(progress, spent, len(world.nodes), first_step)

@@ -71,6 +71,16 @@ def test_the_first_world_is_measured_though_nobody_tells_with_which_step_it_bega
     assert bench.progress(61, 50.0).windows == (window(30, 30.0, generation=2),)
 
 
+def test_a_world_that_formed_before_its_scripts_were_in_it_is_measured_all_the_same(
+    bench: Bench,
+) -> None:
+    """A node joins while a job starts: nobody ever tells with which step that world began."""
+    assert bench.progress(500, 44.0) == Measured()
+    assert bench.progress(510, 50.0) == Measured()
+    assert bench.progress(531, 60.0) == Measured()
+    assert bench.progress(561, 90.0).windows == (window(30, 30.0),)
+
+
 def test_a_window_never_spans_a_change_of_world(bench: Bench) -> None:
     """The record may still tell of the generation before, or of its steps."""
     bench.job.tell("a", step=1)
