@@ -15,13 +15,14 @@ nodes take half the time. Two sizes are `a + b/n` if they can be, and else `b/n 
 its best size between them.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elasticd.autoscale.curve.estimate import measured_sizes
-from elasticd.autoscale.curve.spread import standard_errors
+from elasticd.autoscale.curve.spread import EFFECTIVE_WINDOWS
 from elasticd.records.autoscale.curve import Curve
 
 __all__ = ["fitted"]
@@ -85,7 +86,10 @@ def _solved(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[n
 
 
 def _noise(curve: Curve) -> float:
-    """Return the relative error that the means alone explain; 0: no size has two windows."""
-    errors = standard_errors(curve)
-    again = (size.nodes for size in measured_sizes(curve) if size.windows > 1)
-    return max((errors[nodes] for nodes in again), default=0.0)
+    """Return the relative error of the means, as far as windows that differed tell of it."""
+    errors = (
+        size.spread_s / size.step_s / math.sqrt(min(float(size.windows), EFFECTIVE_WINDOWS))
+        for size in measured_sizes(curve)
+        if size.windows > 1
+    )
+    return max(errors, default=0.0)

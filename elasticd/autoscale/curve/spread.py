@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
 __all__ = [
+    "EFFECTIVE_WINDOWS",
     "STALE_STEPS",
     "is_measured",
     "spread_share",
