@@ -146,4 +146,6 @@ def _counted(nodes: int) -> str:
 
 
 def _sentence(said: str) -> str:
+    if "_" in said.partition(" ")[0]:
+        return f"{said}."  # The name of a metric is what it is.
     return said[:1].upper() + said[1:] + "."

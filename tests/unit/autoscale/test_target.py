@@ -123,6 +123,14 @@ def test_a_vertical_of_fifty_grows_by_its_ratio() -> None:
     assert asked.why == "Queue is 90 where 75 is asked for, and 1.2 times 50 nodes make 60."
 
 
+def test_name_of_a_metric_of_prometheus_keeps_its_letters() -> None:
+    """Somebody copies it from the sentence."""
+    asked = propose(
+        rule(metric(75, name="elasticd_slots")), seen({"elasticd_slots": 90.0}, nodes=50), Memory()
+    )
+    assert asked.why.startswith("elasticd_slots is 90 where 75 is asked for")
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(110.0, 10), (110.1, 12), (90.0, 10), (89.9, 9), (80.0, 8), (120.0, 12)],
