@@ -21,6 +21,7 @@ from elasticd.autoscale.curve.size import refused, with_windows
 from elasticd.autoscale.hold import Hold, counted, forbidden, unsettled
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.propose import proposals
+from elasticd.autoscale.rules import goodput
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
@@ -109,6 +110,9 @@ def decide(
             unknown = replace(found, outcome=Outcome.UNKNOWN, why=f"{found.why} {beyond}")
             return _followed(_closed(case, unknown), wish, None)
         back = _back(case, case.open, found, wish)
+        if back is not None and back.nodes == seen.wanted:
+            stays = replace(found, outcome=Outcome.UNKNOWN, why=f"{found.why} {wish.why}")
+            return _held(_closed(case, stays), wish.hold)
         if back is None:
             # The verdict waits for what is missing: meanwhile nothing is made smaller.
             return _held(replace(case, curve=learned), wish.hold)
@@ -177,7 +181,7 @@ def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Ch
     seen, is_growth = case.seen, broken.to_nodes > broken.from_nodes
     if is_growth and wish.hold is not None and wish.hold[0] is not Held.NO_WINDOW:
         return None
-    nodes = broken.from_nodes
+    nodes = _before(case, broken)
     if wish.nodes is not None:
         is_back = wish.nodes != broken.to_nodes and is_growth == (wish.nodes < broken.to_nodes)
         if is_back or wish.rule not in (broken.rule, Rule.LIMITS):
@@ -196,6 +200,17 @@ def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Ch
         candidates=asked.candidates if asked is not None else (),
     )
     return Change(nodes=nodes, rule=Rule.TAKE_BACK, why=back.why, proposal=back)
+
+
+def _before(case: _Case, broken: Decision) -> int:
+    """Return the best size from where the job came up to below the one that broke its promise."""
+    rule = case.policy.goodput
+    if rule is None or broken.to_nodes <= broken.from_nodes + 1:
+        return broken.from_nodes
+    there = replace(case.seen, nodes=broken.from_nodes)
+    below = replace(case.policy, max_nodes=broken.to_nodes - 1)
+    found = goodput.propose(rule, below, case.curve, there, Memory())
+    return found.nodes if found.nodes is not None else broken.from_nodes
 
 
 def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:

@@ -8,12 +8,19 @@ from hypothesis import strategies as st
 
 from elasticd.autoscale.books.verdict import followed, verdict
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.seen import MeasuredWindow, Seen
+from elasticd.autoscale.seen import MeasuredWindow, Reading, Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory
-from elasticd.records.autoscale.policy import GoodputRule, Policy
+from elasticd.records.autoscale.policy import (
+    Behavior,
+    GoodputRule,
+    MetricKind,
+    Policy,
+    TargetMetric,
+    TargetRule,
+)
 from elasticd.records.ids import Generation
 
 POLICY = Policy(goodput=GoodputRule(), cooldown_s=30.0, set_at_unix_s=1.0)
@@ -168,3 +175,33 @@ def _outcome(decision: Decision, rate: float) -> Outcome:
     found = verdict(POLICY, memory, decision, SEEN)
     assert found is not None
     return found.outcome
+
+
+def test_decision_is_not_taken_back_while_another_rule_asks_for_that_size() -> None:
+    """The queue asks for eight nodes, whatever they bring."""
+    queue = TargetMetric(name="queue", query="q", target=10.0, kind=MetricKind.LOAD)
+    policy = replace(POLICY, target=TargetRule(metrics=(queue,)))
+    memory = replace(MEMORY, whole_since_s={"queue": 0.0})
+    seen = replace(
+        SEEN, windows=(window(1.0), window(1.0)), readings={"queue": Reading(value=10.0)}
+    )
+    found = decide(policy, Curve(uid="u1"), memory, DECISION, seen)
+    assert found.wanted is None and found.decision is None
+    assert found.closed is not None and found.closed.outcome is Outcome.UNKNOWN
+    assert found.memory.open_decision == 0
+
+
+def test_verdict_waits_while_a_metric_is_missing() -> None:
+    """To take growth back is to shrink, and nothing shrinks on half of its inputs."""
+    queue = TargetMetric(name="queue", query="q", target=10.0, kind=MetricKind.LOAD)
+    policy = replace(POLICY, target=TargetRule(metrics=(queue,), down=Behavior()))
+    missing = {"queue": Reading(value=None, why="unreachable")}
+    bad = replace(SEEN, windows=(window(1.0), window(1.0)), readings=missing)
+    waits = decide(policy, Curve(uid="u1"), MEMORY, DECISION, bad)
+    assert (waits.wanted, waits.closed, waits.held) == (None, None, Held.UNREACHABLE)
+    assert waits.curve.refused == () and waits.curve.sizes != ()
+    back = replace(SEEN, now_s=1200.0, readings={"queue": Reading(value=1.0)})
+    memory = replace(waits.memory, whole_since_s={"queue": 1000.0})
+    found = decide(policy, waits.curve, memory, DECISION, back)
+    assert found.closed is not None and found.closed.outcome is Outcome.TAKEN_BACK
+    assert found.wanted is not None and found.wanted < 8
