@@ -10,6 +10,7 @@ __all__ = [
     "STALE_STEPS",
     "is_measured",
     "spread_share",
+    "spread_shares",
     "standard_error_share",
     "standard_errors",
 ]
@@ -38,6 +39,12 @@ def spread_share(curve: Curve, size: SizeMeasured) -> float:
     So a size with few windows has mostly the spread of all.
     """
     return _spread_share(size, _variance(curve))
+
+
+def spread_shares(curve: Curve) -> Mapping[int, float]:
+    """Return that of all sizes, by their nodes."""
+    variance = _variance(curve)
+    return {size.nodes: _spread_share(size, variance) for size in curve.sizes}
 
 
 def standard_error_share(curve: Curve, size: SizeMeasured) -> float:

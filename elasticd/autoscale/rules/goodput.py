@@ -45,7 +45,7 @@ from elasticd.autoscale.rules.size_trial import (
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Candidate, Rule
+from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import GoodputRule, Policy
@@ -70,26 +70,24 @@ def propose(
         for step in steps(curve, _within_reach(curve, low, high))
         if step.nodes != seen.nodes
     ]
-    candidates = candidates_of(scene, sizes)
     best = _best(sizes)
     trial = behind_cliff(scene, curve, low, high)
     if trial is not None and low <= trial.nodes <= high:
-        return _proposal(scene, trial, why_cliff(scene, trial), candidates)
+        return _proposal(scene, trial, why_cliff(scene, trial), sizes)
     if best is not None:
-        return _proposal(scene, best, why(scene, best), candidates)
+        return _proposal(scene, best, why(scene, best), sizes)
     trial = before_cliff(scene, curve, low, high) or further(scene, curve, high)
     if trial is not None and low <= trial.nodes <= high:
-        return _proposal(scene, trial, why_cliff(scene, trial), candidates)
+        return _proposal(scene, trial, why_cliff(scene, trial), sizes)
     trial = only_known(scene, curve, low, high)
     if trial is not None:
-        return _proposal(scene, trial, why_trial(scene, trial), candidates)
+        return _proposal(scene, trial, why_trial(scene, trial), sizes)
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=min(high, max(low, seen.nodes)),
         why=why_not(scene, sizes),
         was_steps_per_s=scene.now.per_s,
         promised_steps_per_s=scene.now.per_s,
-        candidates=candidates,
     )
 
 
@@ -155,9 +153,7 @@ def _within_reach(curve: Curve, low: int, high: int) -> range:
     return range(max(low, least), min(high, 2 * max(known)) + 1)
 
 
-def _proposal(
-    scene: Scene, size: SizeWorth, said: str, candidates: tuple[Candidate, ...]
-) -> Proposal:
+def _proposal(scene: Scene, size: SizeWorth, said: str, sizes: list[SizeWorth]) -> Proposal:
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=size.nodes,
@@ -165,5 +161,5 @@ def _proposal(
         is_probe=not size.step.is_measured,
         was_steps_per_s=scene.now.per_s,
         promised_steps_per_s=size.step.per_s,
-        candidates=candidates,
+        candidates=candidates_of(scene, sizes),
     )

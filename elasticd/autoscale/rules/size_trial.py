@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from elasticd.autoscale.curve.estimate import Step, measured_sizes, off_share, steps
-from elasticd.autoscale.curve.spread import spread_share
+from elasticd.autoscale.curve.spread import spread_share, spread_shares
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
@@ -95,9 +95,9 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
 
 def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:
     """Return whether the fit is what was measured at all these sizes."""
+    spreads = spread_shares(curve)
     return all(
-        abs(off_share(curve, size) - 1.0) <= SMOOTH_SHARE + spread_share(curve, size)
-        for size in sizes
+        abs(off_share(curve, size) - 1.0) <= SMOOTH_SHARE + spreads[size.nodes] for size in sizes
     )
 
 
