@@ -64,6 +64,8 @@ def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobSt
         is_in_process=state.is_in_process
         or any(_is_prepared(member) for member, _, _ in event.members),
     )
+    if any(_ended_pause(state, seen, members.get(seen.member.node)) for seen in before.values()):
+        state = _with_time_to_form(state, now_s)
     state = _recounted(state, now_s, asked=event.watched)
     if event.watched is None or state.me.node in event.watched:
         state = _own_missed(state)
@@ -89,6 +91,8 @@ def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
         arrived=arrived,
         gone_s=_gone_s(state, member, now_s),
     )
+    if _ended_pause(state, before, seen):
+        state = _with_time_to_form(state, now_s)
     state = _formed(state, now_s)
     return _look_at(state, member.node, now_s)
 
@@ -302,6 +306,20 @@ def _formed(state: JobState, now_s: float) -> JobState:
         return state
     # Whoever came meanwhile had to wait for it.
     return look(replace(state, formed_s=now_s), Reason.JOINED, now_s=now_s)
+
+
+def _ended_pause(state: JobState, before: SeenMember | None, seen: SeenMember | None) -> bool:
+    """A node of a world that has not formed yet was in a pause, in which no step is made."""
+    if state.world is None or state.formed_s is not None or before is None or seen is None:
+        return False
+    is_over = before.member.is_paused and not seen.member.is_paused
+    return is_over and state.world.node(seen.member.node) is not None
+
+
+def _with_time_to_form(state: JobState, now_s: float) -> JobState:
+    """Let the world's time to form begin anew: nobody could use what was left of it."""
+    deadline_s = now_s + state.spec.formation_timeout_s
+    return replace(state, is_formation_late=False, formation_deadline_s=deadline_s)
 
 
 def _arrival(state: JobState, seen: SeenMember | None) -> int:

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.job import Limits
@@ -150,6 +152,19 @@ def test_agreed_step_that_is_not_made_in_time_accuses_nobody() -> None:
     assert following.at_step is None and len(following.nodes) == 2
     told.member(trainer(1, is_paused=True))
     assert change_of(told, is_late=True) is None
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_after_a_pause_a_world_has_its_time_to_form_anew(is_listed: bool) -> None:
+    """The step that was agreed on could not be made in the pause, which outlasted the time."""
+    world = kept(2, 0, 1, at_step=9, reason=Reason.JOINED, restarts=1)
+    told = unformed(training(1), world, trainer(0), trainer(1, is_paused=True))
+    told.tick(told.state.spec.formation_timeout_s)
+    if is_listed:
+        told.members(trainer(0), trainer(1))
+    else:
+        told.member(trainer(1))
+    assert told.state.formation_deadline_s == told.now_s + told.state.spec.formation_timeout_s
 
 
 def test_rank_that_is_alone_does_not_raise_alike() -> None:
