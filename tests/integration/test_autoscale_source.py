@@ -1,17 +1,19 @@
 """What the autoscaler reads from a real Prometheus: PromQL's own meaning, and the traps in it.
 
-Prometheus scrapes a target of ours every second, and the autoscaler's own metrics.
+Prometheus scrapes a target of ours every second, and the metrics of an autoscaler whose jobs are
+records in memory.
 """
 
 import math
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from elasticd.autoscale.metrics.counts import AutoscalerCounts
+from elasticd.autoscale.decide import decide
 from elasticd.autoscale.metrics.http_server import MetricsServer
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
@@ -19,7 +21,9 @@ from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
 from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
+from tests.fixtures.autoscaler_scene import POLICY, Cluster, Leader
 from tests.fixtures.cluster import until
 from tests.fixtures.exporter import Exporter, exporter
 from tests.fixtures.prometheus import Prometheus, prometheus_on
@@ -44,16 +48,6 @@ def target() -> Iterator[Exporter]:
 
 
 @pytest.fixture(scope="module")
-def counts(target: Exporter) -> Iterator[AutoscalerCounts]:
-    """What it counts, at a port that Prometheus finds as another target."""
-    counts = AutoscalerCounts()
-    counts.leads(True)
-    with closing(MetricsServer("127.0.0.1", 0, counts)) as server:
-        target.targets.append(("autoscaler", f"127.0.0.1:{server.port}"))
-        yield counts
-
-
-@pytest.fixture(scope="module")
 def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
     with alertmanager_on(tmp_path_factory.mktemp("alertmanager")) as alertmanager:
         yield alertmanager
@@ -63,7 +57,6 @@ def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmana
 def prometheus(
     tmp_path_factory: pytest.TempPathFactory,
     target: Exporter,
-    counts: AutoscalerCounts,
     alertmanager: Alertmanager,
 ) -> Iterator[Prometheus]:
     folder: Path = tmp_path_factory.mktemp("prometheus")
@@ -203,24 +196,37 @@ def test_past_has_what_was_scraped(client: PrometheusClient) -> None:
         client.past("load", 60.0, 1.0)
 
 
-def test_blind_autoscaler_is_told_of(
-    client: PrometheusClient,
-    target: Exporter,
-    counts: AutoscalerCounts,
-    alertmanager: Alertmanager,
+def test_blind_autoscaler_changes_nothing_and_is_told_of(
+    client: PrometheusClient, target: Exporter, alertmanager: Alertmanager
 ) -> None:
-    """A metric stops; what the autoscaler counts of it becomes an alert."""
-    target.lines = []
+    """A metric that asks for four nodes stops: the size stays, and the alert says why."""
+    wish = TargetMetric(name="load", query="sum(load)", target=3.0, kind=MetricKind.LOAD)
+    rule = TargetRule(metrics=(wish,), down=Behavior())
+    policy = replace(POLICY, target=rule, window_s=1.0, cooldown_s=0.0)
+    cluster = Cluster()
+    cluster.node("a")
+    job = cluster.job().submit(policy)
+    job.run("a")
+    leader = Leader(cluster, decide, source=client)  # type: ignore[arg-type]
+    leader.counts.leads(True)
+    with closing(MetricsServer("127.0.0.1", 0, leader.counts)) as server:
+        target.targets.append(("autoscaler", f"127.0.0.1:{server.port}"))
 
-    def arrived() -> bool:
-        reading = read(client, "sum(load)")
-        if reading.value is None:
-            counts.held(reading.why)
-        return "ElasticdAutoscalerBlind" in alertmanager.arrived
+        def is_sized() -> bool:
+            leader.evaluate()
+            return job.wanted == 4
 
-    try:
-        until(arrived, lambda: alertmanager.arrived)
-    finally:
-        target.lines = STEADY
-    alert = alertmanager.arrived["ElasticdAutoscalerBlind"]
-    assert alert["labels"]["why"] == "empty"
+        def is_told() -> bool:
+            leader.evaluate()
+            return "ElasticdAutoscalerBlind" in alertmanager.arrived
+
+        try:
+            until(is_sized, lambda: job.memory)
+            target.lines = []
+            until(is_told, lambda: (alertmanager.arrived, job.memory))
+        finally:
+            target.lines = STEADY
+            leader.kill()
+    memory = job.memory
+    assert memory is not None and (memory.held, job.wanted) == (Held.EMPTY, 4)
+    assert alertmanager.arrived["ElasticdAutoscalerBlind"]["labels"]["why"] == "empty"
