@@ -7,6 +7,8 @@ from elasticd.autoscale.explain.decision_text import decision_details, decision_
 from elasticd.autoscale.explain.end_time import end_sentence, end_time
 from elasticd.autoscale.explain.policy_text import policy_lines
 from elasticd.autoscale.explain.standing import (
+    NOT_LOOKED,
+    has_looked,
     held_sentence,
     held_since_unix_s,
     missing_sentence,
@@ -175,12 +177,12 @@ def _no_policy(report: JobReport) -> str:
 def _now(report: JobReport, leader: str, now_unix_s: float) -> list[str]:
     found = report.autoscaling
     lines = [leader, size_sentence(report)]
-    if found is not None and found.memory is not None:
+    if found is not None and found.memory is not None and has_looked(found):
         memory = found.memory
         lines.append(held_sentence(memory) or "held: nothing")
         lines += [f"{rule} says: {said}" for rule, said in memory.sentences.items()]
     elif found is not None and found.policy is not None:
-        lines.append("no autoscaler has looked at it yet")
+        lines.append(NOT_LOOKED)
     lines += [missing_sentence(report), end_sentence(report, now_unix_s)]
     return [line for line in lines if line]
 

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 
 from elasticd.autoscale.explain.quantity import clock, counted
+from elasticd.control.autoscaling import Autoscaling
 from elasticd.control.report import JobReport
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.reason import Phase
 
 __all__ = [
     "HELD",
+    "NOT_LOOKED",
+    "has_looked",
     "held_sentence",
     "held_since_unix_s",
     "missing_sentence",
@@ -22,6 +25,7 @@ WHO: Mapping[str, str] = {
     "operator": "the operator",
     "autoscaler": "the autoscaler",
 }
+NOT_LOOKED = "no autoscaler has looked at this policy yet"
 HELD: Mapping[str, str] = {
     "not_running": "no world trains",
     "pinned": "a person's or the operator's wish comes first",
@@ -62,6 +66,16 @@ def size_sentence(report: JobReport) -> str:
             f"{report.spec.name} auto` takes a person's wish back)"
         )
     return text
+
+
+def has_looked(autoscaling: Autoscaling) -> bool:
+    """True if what is remembered belongs to the policy that stands, and not to one before it."""
+    policy, memory = autoscaling.policy, autoscaling.memory
+    return (
+        policy is not None
+        and memory is not None
+        and memory.policy_at_unix_s == policy.set_at_unix_s
+    )
 
 
 def held_since_unix_s(memory: Memory) -> float:
@@ -105,7 +119,8 @@ def status_lines(report: JobReport) -> list[str]:
     if found is None or found.policy is None or want is None or want.writer != "autoscaler":
         lines.append(summary(report))
     else:
-        held = (held_sentence(found.memory), missing_sentence(report))
+        memory = found.memory if has_looked(found) else None
+        held = (held_sentence(memory) if memory else NOT_LOOKED, missing_sentence(report))
         if said := "; ".join(filter(None, held)):
             lines.append(f"autoscaler: {said}")
     return [line for line in lines if line]
@@ -116,12 +131,12 @@ def summary(report: JobReport) -> str:
     found = report.autoscaling
     if found is None or found.policy is None or report.status.phase.is_final:
         return ""
-    memory = found.memory
+    memory = found.memory if has_looked(found) else None
     parts = []
     if found.policy.is_dry_run:
         parts.append("dry run")
     if memory is None:
-        parts.append("no autoscaler has looked at it yet")
+        parts.append(NOT_LOOKED)
     elif memory.held:
         parts.append(held_sentence(memory))
     newest = found.decisions[-1] if found.decisions else None

@@ -3,7 +3,7 @@
 from elasticd.autoscale.explain.decision_text import decision_details, decision_line
 from elasticd.autoscale.explain.explanation import curve_plain
 from elasticd.autoscale.explain.policy_text import policy_lines
-from elasticd.autoscale.explain.standing import held_sentence, size_sentence, summary
+from elasticd.autoscale.explain.standing import has_looked, held_sentence, size_sentence, summary
 from elasticd.control.report import JobReport
 from elasticd.records.autoscale.decision import Decision
 
@@ -21,7 +21,8 @@ def autoscale_view(report: JobReport) -> dict[str, object] | None:
     found = report.autoscaling
     if found is None:
         return None
-    spec, policy, memory = report.spec, found.policy, found.memory
+    spec, policy = report.spec, found.policy
+    memory = found.memory if has_looked(found) else None
     rules = (
         policy_lines(policy, min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
         if policy is not None

@@ -232,7 +232,16 @@ def test_summary_is_one_line_and_empty_without_a_policy() -> None:
     assert summary(report_of(autoscaled(policy=None))) == ""
     assert summary(report_of(autoscaled(phase=Phase.SUCCEEDED))) == ""
     new = summary(report_of(autoscaled(memory=None, decisions=())))
-    assert new == "autoscaler: no autoscaler has looked at it yet"
+    assert new == "autoscaler: no autoscaler has looked at this policy yet"
+
+
+def test_what_was_remembered_of_another_policy_is_not_told_of_this_one() -> None:
+    """Until the next evaluation nobody has looked at a policy that was set a moment ago."""
+    store = autoscaled(policy=replace(POLICY, set_at_unix_s=AT_S + 510.0), wants=(WISH,))
+    text = _text(store)
+    assert "no autoscaler has looked at this policy yet" in text
+    assert "held since" not in text and "goodput says" not in text
+    assert "held since" not in summary(report_of(store))
 
 
 @pytest.mark.parametrize(
