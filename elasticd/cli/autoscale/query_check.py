@@ -1,4 +1,4 @@
-"""Asks Prometheus once about each query of a policy, before the policy is set."""
+"""Asks Prometheus about each query of a policy, what it says and said, before the policy is set."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,9 +7,13 @@ from elasticd.autoscale.explain.quantity import number
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
+from elasticd.errors import CallError, Unavailable
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["check_queries"]
+
+PAST_S, STEP_S = 3600.0, 60.0
+"""What it said within the last hour tells whether its target makes sense."""
 
 
 def check_queries(policy: Policy, job: str, settings: PrometheusSettings) -> list[str]:
@@ -28,6 +32,17 @@ def _said(policy: Policy, job: str, client: PrometheusClient) -> Iterator[str]:
     for query in queries_of(policy, job):
         reading = client.check(query)
         if reading.value is not None:
-            yield f"{query.name} is {number(reading.value)} now"
+            yield f"{query.name} is {number(reading.value)} now{_before(query.text, client)}"
         else:
             yield f"{query.name} has no number now ({reading.why}): {reading.detail}"
+
+
+def _before(text: str, client: PrometheusClient) -> str:
+    """Say between which values it was; empty: nobody knows, which hinders nothing."""
+    try:
+        values = [point.value for point in client.past(text, PAST_S, STEP_S)]
+    except (CallError, Unavailable):
+        return ""
+    if len(values) < 2:
+        return ""
+    return f", and was between {number(min(values))} and {number(max(values))} within the last hour"

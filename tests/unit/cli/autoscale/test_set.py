@@ -155,7 +155,11 @@ def test_queries_are_asked_and_what_they_say_is_told(
         called = ["autoscale", "set", JOB, str(file), "--prometheus", prometheus.url]
         prometheus.values[QUERY] = ["12"]
         assert main(called) == 0
-        assert "note: queue is 12 now" in capfd.readouterr().err
+        assert "note: queue is 12 now\n" in capfd.readouterr().err
+        prometheus.pasts[QUERY] = [(120.0, "10"), (60.0, "NaN"), (0.0, "14.5")]
+        assert main(called) == 0
+        said = "queue is 12 now, and was between 10 and 14.5 within the last hour"
+        assert said in capfd.readouterr().err
         del prometheus.values[QUERY]
         assert main(called) == 0
         assert "note: queue has no number now (empty)" in capfd.readouterr().err
