@@ -37,21 +37,22 @@ def decision_details(decision: Decision) -> list[str]:
 
 def outcome_sentence(decision: Decision) -> str:
     """Say what it promised, and whether that came true."""
-    promised = _promise(decision)
-    why = f": {decision.outcome_why}" if decision.outcome_why else ""
-    got = f", got {_rate(decision.got_steps_per_s)}" if decision.got_steps_per_s else ""
+    why = decision.outcome_why
     match decision.outcome:
         case Outcome.OPEN:
-            text = f"{promised}; what comes of it is not known yet{why}"
-        case Outcome.KEPT:
-            text = f"{promised}{got}: it was worth it{why}"
-        case Outcome.TAKEN_BACK:
-            text = f"{promised}{got}: less than half of the promise, taken back{why}"
+            return f"{_promise(decision)}; what comes of it is not known yet"
         case Outcome.DRY_RUN:
-            text = f"{promised}; a dry run, so nothing was done{why}"
+            return f"{_promise(decision)}; a dry run, so nothing was done"
+        case Outcome.KEPT:
+            verdict = "it was worth it"
+        case Outcome.TAKEN_BACK:
+            verdict = "it was taken back, for less than half of its promise"
         case Outcome.UNKNOWN:
-            text = f"{promised}{got}; it could not be judged{why}"
-    return text
+            verdict = "it could not be judged"
+    if why:  # It has the numbers.
+        return f"{verdict}: {why}"
+    got = f", got {_rate(decision.got_steps_per_s)}" if decision.got_steps_per_s else ""
+    return f"{_promise(decision)}{got}: {verdict}"
 
 
 def _promise(decision: Decision) -> str:

@@ -25,6 +25,12 @@ def test_digits_alone_learn(tmp_path: Path) -> None:
     assert "0 repeated, 0 skipped" in out
 
 
+def test_paced_alone_makes_its_steps(tmp_path: Path) -> None:
+    """The job on which the autoscaler is shown."""
+    out = _python(tmp_path, "paced_elastic.py", "--steps", "20", "--a", "0", "--b", "0.001")
+    assert "20 steps" in out
+
+
 @pytest.mark.slow
 def test_digits_survive_a_worker(tmp_path: Path) -> None:
     """Rank 1 kills itself; the others end with each sample counted once, and as good."""

@@ -63,7 +63,7 @@ def test_explain_says_who_wants_what_is_held_and_what_came_of_each_decision() ->
         "it looked at: 1 (2.5 steps/s measured); 2 (4.2 steps/s fit, gain +3.05e+03 steps)",
         "promised 4.2 steps/s, from 2.5 steps/s, got 4 steps/s: it was worth it",
         "#2 2 -> 3 nodes (goodput, tried)",
-        "less than half of the promise, taken back",
+        "promised 5 steps/s, from 4 steps/s, got 3.33 steps/s: it was taken back",
         "#3 3 -> 2 nodes (take_back)",
         "it promised no throughput; what comes of it is not known yet",
     ):
@@ -222,6 +222,9 @@ def test_every_outcome_is_a_sentence(outcome: Outcome) -> None:
     """Also those that promised nothing."""
     decision = Decision(number=1, rule=Rule.IDLE, from_nodes=2, to_nodes=1, why="", outcome=outcome)
     assert outcome_sentence(decision).startswith("it promised no throughput")
+    told = outcome_sentence(replace(decision, outcome_why="It promised 5, and brought 4."))
+    is_known = outcome not in (Outcome.OPEN, Outcome.DRY_RUN)
+    assert told.count("promised") == 1 and told.endswith("brought 4.") is is_known
 
 
 def test_summary_is_one_line_and_empty_without_a_policy() -> None:
