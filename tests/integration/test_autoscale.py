@@ -144,7 +144,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             small = cluster.folder / "small.toml"
             small.write_text(SMALL)
             jobs = []
-            for name, shape in (("throughput", "linear 0.25"), ("goodput", "flat 0.05")):
+            for name, shape in (("throughput", "linear 0.25"), ("goodput", "flat 0.1")):
                 speed(Job(cluster, name), shape)
                 flags = ("--nnodes", "1:3", "--autoscale", str(small))
                 jobs.append(cluster.submit(name, *flags, script="scaled.py"))
