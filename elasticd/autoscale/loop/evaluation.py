@@ -19,7 +19,7 @@ from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory
-from elasticd.records.autoscale.policy import Policy
+from elasticd.records.autoscale.policy import POLICY_SCHEMA, Policy
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import Store
@@ -118,6 +118,11 @@ class JobEvaluation:
     def _evaluate(self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, Reading]) -> None:
         facts, policy = job.facts, job.facts.policy
         assert policy is not None
+        if policy.version > POLICY_SCHEMA:
+            raise NotSupported(
+                f"The policy of job {job.name} has schema {policy.version}, this elasticd knows "
+                f"{POLICY_SCHEMA}: upgrade the autoscaler."
+            )
         now_s, unix_s = self._clocks.now_s(), self._clocks.unix_s()
         book = self._books.get(job.name)
         if book is None:

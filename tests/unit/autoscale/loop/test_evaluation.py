@@ -9,7 +9,7 @@ from elasticd.control.job_policy import unset_policy
 from elasticd.errors import Unavailable
 from elasticd.records.autoscale.decision import DECISIONS_LIMIT, Decision, Rule
 from elasticd.records.autoscale.memory import Memory, Proposed
-from elasticd.records.autoscale.policy import Policy
+from elasticd.records.autoscale.policy import POLICY_SCHEMA, Policy
 from elasticd.records.codec import decode
 from elasticd.records.job import JobSpec
 from elasticd.store.api import KeyValue, Put, Snapshot, Txn
@@ -264,6 +264,16 @@ def test_a_memory_of_a_newer_elasticd_is_not_overwritten() -> None:
     item = cluster.store.get(key)
     assert item is not None and item.value == value
     assert (newer.wanted, good.wanted) == (None, 3)
+
+
+def test_a_policy_of_a_newer_elasticd_is_left_alone() -> None:
+    """It may have rules that this one does not know: a size without them could be any."""
+    cluster = Cluster()
+    newer = running(cluster, name="a", policy=replace(POLICY, version=POLICY_SCHEMA + 1))
+    good = running(cluster, "b", name="b")
+    leader = Leader(cluster, Deciding(3))
+    leader.evaluate()
+    assert (newer.wanted, newer.memory, good.wanted) == (None, None, 3)
 
 
 def test_the_source_is_asked_once_for_all_jobs() -> None:
