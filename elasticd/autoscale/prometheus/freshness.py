@@ -10,7 +10,8 @@ where none has, the answer rests on nothing (`sum(gone) or vector(0)`), and is s
 Both times are Prometheus' own: its `time()` less the sample's timestamp. A Prometheus whose clock
 is wrong by ten minutes gives samples that time as well, and the difference is right. Of a clock
 that was put *back* it tells nothing, as such a Prometheus replays what it had scraped before: that
-is `Clock`'s to see.
+is `Clock`'s to see. Nor can it be asked of a selector of several names whose series are otherwise
+the same, since `timestamp()` drops the name: Prometheus refuses that, and the number is held.
 """
 
 import math
@@ -37,7 +38,9 @@ def _stamps(selector: str, max_age_s: float) -> str:
     if max_age_s <= LOOKBACK_S:
         return f"timestamp({selector})"
     # Samples that are too old for an instant selector: the newest of those that it found before.
-    return f"max_over_time(timestamp({selector})[{max_age_s:.0f}s:{LOOKBACK_S / 5:.0f}s])"
+    # A subquery looks at whole minutes alone, so what is newer comes first.
+    before = f"timestamp({selector})[{max_age_s:.0f}s:{LOOKBACK_S / 5:.0f}s]"
+    return f"timestamp({selector}) or max_over_time({before})"
 
 
 def age_s(answers: Iterable[Answer | Failure]) -> float | Failure | None:

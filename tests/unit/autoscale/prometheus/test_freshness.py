@@ -26,7 +26,7 @@ def test_each_selector_is_asked_for_the_age_of_its_oldest_series() -> None:
 def test_ages_beyond_the_look_back_are_seen_by_a_subquery() -> None:
     """An instant selector finds nothing that is older than five minutes."""
     (query,) = age_queries("x", 900.0)
-    assert query == "time() - min(max_over_time(timestamp(x)[900s:60s]))"
+    assert query == "time() - min(timestamp(x) or max_over_time(timestamp(x)[900s:60s]))"
 
 
 def test_oldest_of_all_selectors_counts() -> None:
