@@ -5,6 +5,7 @@ records in memory.
 """
 
 import math
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trustme
 
 from elasticd.autoscale.decide import decide
 from elasticd.autoscale.metrics.http_server import MetricsServer
@@ -22,13 +24,16 @@ from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
+from elasticd.store.embedded import bound_to_us, free_port
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
 from tests.fixtures.autoscaler_scene import POLICY, Cluster, Leader
 from tests.fixtures.cluster import until
 from tests.fixtures.exporter import Exporter, exporter
-from tests.fixtures.prometheus import Prometheus, prometheus_on
+from tests.fixtures.http_server import tls_files
+from tests.fixtures.prometheus import Prometheus, program, prometheus_on
 from tests.fixtures.promql_forms import FORMS
 
+OPEN_SESAME = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"  # bcrypt
 STEADY = [
     'load{job_name="a"} 5',
     'load{job_name="b"} 7',
@@ -196,6 +201,54 @@ def test_past_has_what_was_scraped(client: PrometheusClient) -> None:
     assert math.isclose(points[0].ago_s - points[-1].ago_s, len(points) - 1, abs_tol=0.5)
     with pytest.raises(CallError, match="several series"):
         client.past("load", 60.0, 1.0)
+
+
+def test_prometheus_with_a_certificate_a_password_and_a_prefix_is_asked(tmp_path: Path) -> None:
+    """As many run it: nobody else is told anything."""
+    authority = trustme.CA()
+    served = tls_files(tmp_path / "served", authority, "127.0.0.1")
+    ours = tls_files(tmp_path / "ours", authority, "autoscaler")
+    (tmp_path / "prometheus.yml").write_text("{}")
+    (tmp_path / "web.yml").write_text(
+        f"tls_server_config: {{cert_file: {served.cert_file}, key_file: {served.key_file}, "
+        f"client_ca_file: {served.ca_file}, client_auth_type: RequireAndVerifyClientCert}}\n"
+        f"basic_auth_users: {{ada: '{OPEN_SESAME}'}}\n"
+    )
+    (tmp_path / "password").write_text("open sesame\n")
+    port = free_port()
+    command = [
+        program("prometheus"),
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        f"--web.config.file={tmp_path / 'web.yml'}",
+        "--web.route-prefix=/metrics-of/us",
+        "--log.level=error",
+    ]
+    known = PrometheusSettings(
+        url=f"https://127.0.0.1:{port}/metrics-of/us/",
+        username="ada",
+        password_file=str(tmp_path / "password"),
+        ca_file=ours.ca_file,
+        cert_file=ours.cert_file,
+        key_file=ours.key_file,
+    )
+    process = subprocess.Popen(bound_to_us(command), stdin=subprocess.DEVNULL)
+    try:
+
+        def said(**other: str) -> Reading:
+            with closing(PrometheusClient(replace(known, **other))) as client:  # type: ignore[arg-type]
+                return read(client, "vector(1)")
+
+        until(lambda: said().value == 1.0, said)
+        assert said(cert_file="", key_file="").why == Held.UNREACHABLE
+        assert said(url=f"https://127.0.0.1:{port}").why == Held.REFUSED
+        (tmp_path / "password").write_text("open wheat\n")
+        refused = said()
+        assert refused.why == Held.REFUSED and "HTTP 401" in refused.detail
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_blind_autoscaler_changes_nothing_and_is_told_of(
