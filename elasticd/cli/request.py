@@ -12,6 +12,7 @@ from typing import Any
 
 from elasticd.bundle.destination import Destination, destination_of
 from elasticd.cli import number
+from elasticd.cli.autoscale.run_flags import autoscale_flag, prometheus_flag
 from elasticd.cli.connect import cluster_of, log_dir_of
 from elasticd.cli.flags import layered, parse_known
 from elasticd.cli.hosts import RDZV_ETCD, Mode, nodes, rdzv_conf, where
@@ -218,8 +219,8 @@ def read_request(
         ),
         checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
         tensorboard=tensorboard_of(values, owner_of(job, str(values["script"]))),
-        autoscale=_autoscale(values, mode),
-        prometheus=values["prometheus"] or "",
+        autoscale=autoscale_flag(values, is_join=mode is Mode.JOIN),
+        prometheus=prometheus_flag(values, environ, is_submit=mode is Mode.SUBMIT),
         signals=_signals(values["signals_to_handle"]),
         console=ConsoleChoice(
             redirects=parse_streams("--redirects", values["redirects"] or "0"),
@@ -275,15 +276,6 @@ def _on_late(text: str | None) -> OnLate:
     if text not in (None, *OnLate):
         raise CallError(f"--on-late {text} is none of {', '.join(OnLate)}.")
     return OnLate(text or OnLate.REPORT)
-
-
-def _autoscale(values: Mapping[str, Any], mode: Mode) -> str:
-    if values["autoscale"] and mode is Mode.JOIN:
-        raise CallError(
-            "--autoscale is not for --join: `elasticd autoscale set` gives the job its policy once "
-            "it runs, and `elasticd autoscale run` sizes it."
-        )
-    return values["autoscale"] or ""
 
 
 def _entry(

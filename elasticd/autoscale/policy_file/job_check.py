@@ -34,7 +34,7 @@ def checked(
     if spec.min_nodes == spec.max_nodes:
         raise Refused(
             f"Job {name} runs on exactly {_counted(spec.max_nodes)}, so no policy can size it: "
-            "submit it with a range, as in --nodes 1:4."
+            "submit it with a range, as in --nnodes 1:4."
         )
     span = f"the job runs on {spec.min_nodes}:{spec.max_nodes} nodes"
     for key, nodes in (("min_nodes", policy.min_nodes), ("max_nodes", policy.max_nodes)):

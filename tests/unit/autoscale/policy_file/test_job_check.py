@@ -88,7 +88,7 @@ def test_a_rule_that_needs_steps_is_refused_for_a_job_that_reports_none(
 
 
 def test_a_job_of_one_size_has_nothing_to_size() -> None:
-    with pytest.raises(Refused, match=r"runs on exactly 8 nodes.*--nodes 1:4"):
+    with pytest.raises(Refused, match=r"runs on exactly 8 nodes.*--nnodes 1:4"):
         check(Policy(idle=IdleRule()), dataclasses.replace(SPEC, min_nodes=8))
 
 
