@@ -31,6 +31,7 @@ from elasticd.autoscale.rules.goodput_text import (
     candidates_of,
     why,
     why_cliff,
+    why_lower,
     why_not,
     why_trial,
 )
@@ -40,6 +41,7 @@ from elasticd.autoscale.rules.size_trial import (
     behind_cliff,
     further,
     is_fit_right,
+    lower,
     only_known,
 )
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
@@ -71,6 +73,9 @@ def propose(
         if step.nodes != seen.nodes
     ]
     best = _best(sizes)
+    trial = lower(scene, curve, low)
+    if trial is not None:
+        return _proposal(scene, trial, why_lower(scene, trial), sizes)
     trial = behind_cliff(scene, curve, low, high)
     if trial is not None and low <= trial.nodes <= high:
         return _proposal(scene, trial, why_cliff(scene, trial), sizes)

@@ -7,7 +7,15 @@ from elasticd.autoscale.explain.quantity import counted, number, span
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth
 from elasticd.records.autoscale.decision import Candidate
 
-__all__ = ["CANDIDATES_LIMIT", "candidates_of", "why", "why_cliff", "why_not", "why_trial"]
+__all__ = [
+    "CANDIDATES_LIMIT",
+    "candidates_of",
+    "why",
+    "why_cliff",
+    "why_lower",
+    "why_not",
+    "why_trial",
+]
 
 CANDIDATES_LIMIT = 12
 """Listed in a decision, the best ones: it is a record."""
@@ -72,6 +80,15 @@ def why_cliff(scene: Scene, size: SizeWorth) -> str:
         f"{_rate(scene.now)}, and the sizes that were measured do not lie on one smooth curve: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
         f"{span(scene.rule.probe_s)}."
+    )
+
+
+def why_lower(scene: Scene, size: SizeWorth) -> str:
+    """Say that a size is tried since the larger ones add little."""
+    return (
+        f"{_rate(scene.now)}, and of the larger size that was measured each node adds little: "
+        f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
+        f"{span(scene.rule.probe_s)}, in case the best size lies below."
     )
 
 

@@ -16,7 +16,7 @@ from elasticd.autoscale.curve.spread import spread_share, spread_shares
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
-__all__ = ["before_cliff", "behind_cliff", "further", "is_fit_right", "only_known"]
+__all__ = ["before_cliff", "behind_cliff", "further", "is_fit_right", "lower", "only_known"]
 
 TRIAL_SHARE = 0.1
 """Of the horizon that a trial may take when nothing speaks for the size but that it is unknown."""
@@ -30,6 +30,8 @@ to the nodes."""
 SMOOTH_SIZES = 4
 """A fit that is right at so many sizes is believed: three numbers pass through any three."""
 SMOOTH_SHARE = 0.05
+MIDDLING = (0.2, 0.6)
+"""How the rate grows with the nodes where it is not clear that fewer are better, or more."""
 PARTS = 8
 """A gap between two measured sizes is searched in so many steps at most."""
 
@@ -91,6 +93,24 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
     sizes = [size_worth(scene, curve, step) for step in steps(curve, others)]
     allowed = [size for size in sizes if not size.is_refused]
     return max(allowed, key=lambda size: (size.worth, size.nodes), default=None)
+
+
+def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
+    """Return half of the smallest measured size, where the job trains and scales in a middling way.
+
+    Whoever began at MAX knows two sizes then, which any smooth curve passes through. Nodes that add
+    little may all lie behind a cliff, and the best size before it.
+    """
+    known = measured_sizes(curve)
+    is_beginning = len(curve.sizes) == len(known) == 2
+    if not is_beginning or known[0].nodes != scene.now.nodes or _is_too_long(scene):
+        return None
+    least, most = MIDDLING
+    other = max(low, scene.now.nodes // 2)
+    if not least < _elasticity(*known) < most or other >= scene.now.nodes:
+        return None
+    sizes = [size_worth(scene, curve, step) for step in steps(curve, (other,))]
+    return next((size for size in sizes if not size.is_refused), None)
 
 
 def is_fit_right(curve: Curve, sizes: Sequence[SizeMeasured]) -> bool:

@@ -62,3 +62,11 @@ def test_curve_in_proportion_to_the_nodes_has_no_cliff(now: int) -> None:
     """It goes on by doubling."""
     rates = {nodes: float(nodes) for nodes in (1, 2, 4) if nodes <= now}
     assert tried(rates, now)[0] == 2 * now
+
+
+def test_whoever_came_down_from_max_looks_further_down_where_nodes_add_little() -> None:
+    """Both sizes may lie behind a cliff, and any smooth curve passes through two sizes."""
+    assert tried({16: 0.57, 8: 0.41}, 8) == (4, True)
+    assert tried({16: 0.57, 8: 0.41}, 16)[0] == 16, "only from the smaller one"
+    assert tried({16: 1.0, 8: 0.55}, 8)[0] == 16, "there nodes add nearly what they can"
+    assert tried({16: 0.57, 8: 0.41, 4: 0.3}, 4) != (2, True)

@@ -42,7 +42,7 @@ def test_shipped_rules_settle_where_the_last_node_is_worth_half() -> None:
     """On the job's own curve, over the time that it lasted, from the size that it began with."""
     trace = replay(HISTORY, policy("[goodput]\n"))
     assert trace.points[-1].at_s == 3_600.0 and trace.points[0].nodes == 8
-    assert trace.points[-1].nodes in (4, 5)
+    assert trace.points[-1].nodes in (4, 5, 6), "which are worth the same to one part in a hundred"
     assert trace.decisions and 0 < trace.node_hours < 8.0
     assert any("taken from the fit: 3, 5, 6, 7, 8" in note for note in trace.notes)
 
