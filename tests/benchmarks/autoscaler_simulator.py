@@ -27,8 +27,8 @@ METHOD = (
     """The oracle knows the curve and is always at the size that is worth most by the policy's own
     wish (rate / n^least_share), and pays for its changes. Steps above the oracle's at a moment
     count for nothing, so that more nodes make up for no mistake.""",
-    """Turns are changes of direction for each real change: of the curve, of the nodes where that
-    changes the oracle's size, and the start.""",
+    """Turns are changes of direction after one real change: the start, another curve, or nodes that
+    come or go where that changes the oracle's size.""",
 )
 HEADS = ("scaler", "goodput worst", "p10", "median", "node-hours, median", "turns, most")
 
@@ -64,7 +64,7 @@ def _scores(work: tuple[int, int, int]) -> dict[str, Score]:
 def _result(seed: int, found: Sequence[dict[str, Score]]) -> Result:
     ours = [each[OURS] for each in found]
     shares = [each.goodput_share for each in ours]
-    turns = [each.turns_each for each in ours]
+    turns = [each.turns for each in ours]
     by_kind = [
         f"{kind}: worst {min(shares[start :: len(KINDS)]):.1%}, "
         f"median {statistics.median(shares[start :: len(KINDS)]):.1%}"
@@ -91,9 +91,14 @@ def _result(seed: int, found: Sequence[dict[str, Score]]) -> Result:
                 unit="% of the oracle's",
             ),
             Figure(name="curves below 95 %", value=float(below), unit=""),
-            Figure(name="turns for each real change, most", value=max(turns), unit="", target=1.0),
             Figure(
-                name="curves with more turns than real changes",
+                name="turns after one real change, most",
+                value=float(max(turns)),
+                unit="",
+                target=1.0,
+            ),
+            Figure(
+                name="curves with more than one turn after a real change",
                 value=float(sum(each > 1.0 for each in turns)),
                 unit="",
             ),
@@ -112,7 +117,7 @@ def _row(name: str, scores: Sequence[Score]) -> tuple[str, ...]:
         f"{percentile(shares, 0.1):.1%}",
         f"{statistics.median(shares):.1%}",
         f"{statistics.median(each.node_share for each in scores):.2f} of the oracle's",
-        f"{max(each.turns_each for each in scores):.1f}",
+        f"{max(each.turns for each in scores):.1f}",
     )
 
 

@@ -39,6 +39,9 @@ CHANGE_SHARE = 0.05
 CHANGE_SPREADS = 3.0
 SHAPE_SPREADS = 2.0
 FAR_WINDOWS = 3
+FAR_SHARE = 0.1
+"""The last two windows of another job differ by less; else one of them may have had both jobs in
+it, and some more are waited for."""
 ANCHOR_WINDOWS = 8
 """So many windows make a mean sure enough to tell a drift from it."""
 DRIFT_ERRORS = 6.0
@@ -81,7 +84,8 @@ def _with_window(curve: Curve, window: MeasuredWindow, at_unix_s: float) -> Curv
         before = _blended(before, before.far_step_s, before.far_steps, at_unix_s)
     if is_near:
         return _drifted(curve, _blended(before, step_s, steps, at_unix_s))
-    if before.far_windows + 1 >= FAR_WINDOWS:
+    is_settled = abs(step_s - before.far_step_s) <= FAR_SHARE * step_s
+    if before.far_windows + 1 >= (FAR_WINDOWS if is_settled else 2 * FAR_WINDOWS):
         return _of_another_job(curve, before, window, at_unix_s)
     waiting = replace(
         before, far_step_s=step_s, far_steps=steps, far_windows=before.far_windows + 1

@@ -20,11 +20,14 @@ __all__ = ["before_cliff", "behind_cliff", "further", "is_fit_right", "lower", "
 
 TRIAL_SHARE = 0.1
 """Of the horizon that a trial may take when nothing speaks for the size but that it is unknown."""
-CLIFF_SHARE = 0.1
-"""A size is behind a cliff if it is slower by so much more than what the sizes below it say."""
+FALL_SHARE = 0.1
+"""By so much the worth of a size falls before what lies beyond it is tried."""
+CLIFF_SHARE = 0.22
+"""A size is behind a cliff if it is slower by so much more than what the sizes below it say; a
+smooth curve bends by less within one doubling."""
 LEAST_HOPE = 1.05
 """A size is tried if the best that it can be is worth more than the best one by this factor."""
-SHARP_SHARE = 0.6
+SHARP_SHARE = 0.5
 """The same where nothing below it says how the rates went, and they are taken to be in proportion
 to the nodes."""
 SMOOTH_SIZES = 4
@@ -135,7 +138,7 @@ def _beyond(
     """Return the next doubling after the first size that fell; None: it can't be the best one."""
     share = scene.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
-    has_fallen = worths[-1] < worths[-2] * (1.0 - CLIFF_SHARE)
+    has_fallen = worths[-1] < worths[-2] * (1.0 - FALL_SHARE)
     fell_before = len(known) > 2 and worths[-2] < worths[-3]
     now = known[-1]
     if not has_fallen or fell_before or now.nodes >= high:
@@ -157,10 +160,10 @@ def _below(
         return None
     gains, sharp = 1.0, SHARP_SHARE
     if at >= 2:
-        gains, sharp = min(1.0, _elasticity(known[at - 2], last)), CLIFF_SHARE
-    noise = spread_share(curve, now) + spread_share(curve, last)
+        gains = min(1.0, _elasticity(known[at - 2], last))
+        sharp = CLIFF_SHARE + spread_share(curve, now) + spread_share(curve, last)
     expected_s = last.step_s * (last.nodes / now.nodes) ** gains
-    if now.step_s < expected_s * (1.0 + sharp + noise):
+    if now.step_s < expected_s * (1.0 + sharp):
         return None
     above = [size for size in known[at + 1 :] if size.nodes <= 2 * last.nodes]
     if above and above[-1].nodes - now.nodes >= 2:

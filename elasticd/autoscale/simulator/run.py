@@ -16,7 +16,7 @@ from elasticd.records.autoscale.memory import Memory, shifted
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import decode, encode
 
-__all__ = ["Autoscaler", "Scaler", "simulate"]
+__all__ = ["EPOCH_S", "Autoscaler", "Scaler", "simulate"]
 
 UID = "simulated"
 EPOCH_S = 1.0

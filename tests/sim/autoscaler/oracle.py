@@ -1,7 +1,11 @@
 """Who knows the curve: the size that is right at each time, and the steps that it would make."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from elasticd.autoscale.simulator.run import EPOCH_S
 from elasticd.autoscale.simulator.scenario import Scenario
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
@@ -19,14 +23,9 @@ class Score:
     node_share: float
     """Its node-hours as a part of the oracle's."""
     turns: int
-    """Changes of direction."""
+    """Changes of direction after one real change, where there were most: until the curve, or the
+    oracle's size, became another one. The start is such a change."""
     real_changes: int
-    """How often the curve or the oracle's size became another one, the start among them."""
-
-    @property
-    def turns_each(self) -> float:
-        """Changes of direction for each real change."""
-        return self.turns / self.real_changes
 
 
 def best_size(shape: Shape, least: int, most: int, least_share: float) -> int:
@@ -42,14 +41,14 @@ def score(scenario: Scenario, trace: Trace, least_share: float) -> Score:
     """Hold a trace against the oracle, who is at the right size at once, and pays for changes."""
     made = could = node_s = 0.0
     before, busy_until_s, now_s = (scenario.shape_at(0.0), 0), 0.0, 0.0
-    real_changes = 0
+    changes_s = []
     for point in trace.points:
         # What held in this time was there when it began.
         shape, available = scenario.shape_at(now_s), scenario.available_at(now_s)
         most = min(available, scenario.max_nodes)
         nodes = best_size(shape, scenario.min_nodes, most, least_share)
         if (shape, nodes) != before:
-            real_changes += 1
+            changes_s.append(now_s)
             if nodes != before[1] != 0:
                 busy_until_s = now_s + scenario.change_cost_s
         before = (shape, nodes)
@@ -62,6 +61,13 @@ def score(scenario: Scenario, trace: Trace, least_share: float) -> Score:
     return Score(
         goodput_share=made / could,
         node_share=3600.0 * trace.node_hours / node_s,
-        turns=trace.turns,
-        real_changes=real_changes,
+        turns=max(_turns(trace, changes_s)),
+        real_changes=len(changes_s),
     )
+
+
+def _turns(trace: Trace, changes_s: Sequence[float]) -> Iterator[int]:
+    """Count the changes of direction between one real change and the next."""
+    for begin_s, end_s in pairwise((*changes_s, math.inf)):
+        own = tuple(each for each in trace.decisions if begin_s < each.at_unix_s - EPOCH_S <= end_s)
+        yield replace(trace, decisions=own).turns
