@@ -4,6 +4,8 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -85,6 +87,43 @@ def test_service_is_healthy_by_the_port_that_it_listens_on() -> None:
     assert f":{port}/healthz" in SERVICE["healthcheck"]["test"][-1]
     assert SERVICE["expose"] == [port] and "ports" not in SERVICE
     assert SERVICE["deploy"]["replicas"] > 1
+
+
+def test_image_has_what_the_autoscaler_imports() -> None:
+    """By hand, since torch would make it a hundred times as large; as the package asks for it."""
+    text = SERVICE["build"]["dockerfile_inline"].replace("\\\n", " ")
+    line = next(line for line in text.splitlines() if line.startswith("RUN pip"))
+    words = shlex.split(line.partition("&&")[0])
+    named = [word for word in words[3:] if not word.startswith("--")]
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    assert set(named) <= set(project["dependencies"])
+    code = (
+        "import sys; "
+        + "; ".join(f"import {name}" for name in IMPORTED)
+        + (
+            "; print(*{n.split('.')[0] for n, m in sys.modules.items() "
+            "if 'site-packages' in (getattr(m, '__file__', '') or '')})"
+        )
+    )
+    ended = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    packages = {"grpc": "grpcio", "google": "protobuf"}
+    imported = {packages.get(name, name) for name in ended.stdout.split()} - INDIRECT
+    assert imported == {re.split("[=<>]", name)[0] for name in named}
+
+
+IMPORTED = (
+    "elasticd.cli.main",
+    "elasticd.cli.autoscale.run",
+    "elasticd.autoscale.loop.daemon",
+    "elasticd.autoscale.loop.evaluation",
+    "elasticd.autoscale.metrics.http_server",
+    "elasticd.autoscale.prometheus.client",
+    "elasticd.autoscale.direct.source",
+    "elasticd.store.etcd",
+)
+"""What `elasticd autoscale run` imports, late or early."""
+INDIRECT = {"six", "tenacity", "typing_extensions", "_distutils_hack", "elasticd", "elasticd_agent"}
+"""What comes with those or with pip, and ourselves."""
 
 
 def test_unit_is_one_that_systemd_understands(tmp_path: Path) -> None:
