@@ -79,7 +79,6 @@ class JobEvaluation:
                 self._counts.held(Held.OTHER)
                 self._say_unread(job.name, str(exc))
             except ElasticdError:
-                self._books.pop(job.name, None)  # Nobody knows what was written.
                 raise
             except Exception:  # A bug of ours in one job's numbers: the others are still sized.
                 self._books.pop(job.name, None)
@@ -127,8 +126,9 @@ class JobEvaluation:
         book = self._books.get(job.name)
         if book is None:
             book = JobBook(self._store, self._keys, job.name, facts.spec.uid, job.revision)
-            book.read(now_s)
             self._books[job.name] = book
+        if not book.is_known:
+            book.read(now_s)
         measured = book.measurement.take(facts, policy.window_s)
         seen = job_seen(facts, measured, nodes, readings, now_s=now_s, unix_s=unix_s)
         decided = self._decide(policy, book.curve, book.memory, book.open_decision, seen)
@@ -136,7 +136,6 @@ class JobEvaluation:
             return  # What was measured is lost with the term.
         before = book.memory
         if not book.write(decided, facts, self._term, now_s=now_s, unix_s=unix_s):
-            del self._books[job.name]
             log.info("decision.void", job=job.name)
             return
         self._unread.pop(job.name, None)

@@ -2,7 +2,7 @@
 
 All of it is read from etcd when a term begins, and written back in one transaction with each wish,
 which holds only while the election stands, the job is the same one and its policy is unchanged. If
-a write fails, or nobody knows whether it did, the book is thrown away and read anew.
+a write fails, or nobody knows whether it did, the book is read anew. What is being measured stays.
 """
 
 from dataclasses import replace
@@ -35,6 +35,8 @@ class JobBook:
         self._store, self._keys, self.job, self.uid = store, keys, job, uid
         self._is_active = ModifiedAt(key=keys.active_job(job), revision=active)
         self.measurement = Measurement()
+        self.is_known = False
+        """False: nothing was read yet, or nobody knows what stands in etcd by now."""
         self.memory = Memory(uid=uid)
         self.curve = Curve(uid=uid)
         self.open_decision: Decision | None = None
@@ -53,6 +55,8 @@ class JobBook:
             ElasticdError: etcd does not answer, or a record is of a newer version.
         """
         keys, job = self._keys, self.job
+        self.memory, self._written_memory = Memory(uid=self.uid), None
+        self.curve, self._written_curve = Curve(uid=self.uid), None
         memory = self._store.get(keys.autoscaler_memory(job))
         if memory is not None:
             found = decode(Memory, memory.value)
@@ -67,6 +71,7 @@ class JobBook:
                 self.curve = self._written_curve = curved
         self._written_s = now_s
         self.open_decision = self._read_decision(self.memory.open_decision)
+        self.is_known = True
 
     def write(
         self, decided: Decided, facts: JobFacts, term: Term, *, now_s: float, unix_s: float
@@ -79,12 +84,14 @@ class JobBook:
             ElasticdError: etcd does not answer, or refuses; nobody knows whether it was written.
         """
         ops = self._ops(decided, facts, now_s, unix_s)
+        self.is_known = not ops
         if ops:
             policy = ModifiedAt(key=self._keys.policy(self.job), revision=facts.policy_revision)
             when = (term.standing, self._is_active, policy)
             if not self._store.commit(Txn(when=when, then=tuple(ops))).succeeded:
                 return False
         self._remember(decided, ops, now_s)
+        self.is_known = True
         return True
 
     # --- private ------------------------------------------------------------------------------

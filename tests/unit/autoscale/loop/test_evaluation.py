@@ -135,6 +135,23 @@ def test_nothing_is_written_by_a_policy_that_was_changed_meanwhile() -> None:
     assert (job.wanted, job.memory, job.decisions) == (None, None, [])
 
 
+def test_what_is_being_measured_outlives_a_write_that_was_refused() -> None:
+    """A policy that changes costs no window; what stands in etcd is read anew."""
+    cluster = Cluster()
+    job = running(cluster)
+    job.tell("a", step=1)
+    job.progress(100, 10.0)
+    newer = replace(POLICY, set_at_unix_s=2.0)
+    deciding = EndsWhileDeciding(lambda: job.set(newer))
+    leader = Leader(cluster, deciding)
+    leader.evaluate()
+    deciding.act = lambda: None
+    job.progress(1000, 110.0)
+    leader.evaluate()
+    assert deciding.seen[-1].is_window_whole and job.wanted == 3
+    assert [each.number for each in job.decisions] == [1]
+
+
 def test_the_next_leader_goes_on_from_the_records() -> None:
     """As if no time had gone by: all times are moved to its own clock."""
     cluster = Cluster()
