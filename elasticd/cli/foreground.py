@@ -320,7 +320,8 @@ class Foreground:
             f"the job is sized by {self._request.autoscale}; `elasticd autoscale explain "
             f"{self._spec.name}` tells why"
         )
-        return autoscaler(endpoint, self._request.prometheus, log_path, self._environ)
+        prometheus, note = self._request.prometheus, self._screen.note
+        return autoscaler(endpoint, prometheus, log_path, self._environ, note)
 
     def _local_calls(self, settings: StoreSettings) -> list[AgentCall]:
         count, slots = self._request.local_agents, self._request.slots

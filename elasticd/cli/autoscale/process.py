@@ -6,7 +6,8 @@ Its log is that of a daemon and goes to a file; what it imports is not paid by r
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,14 +17,23 @@ __all__ = ["autoscaler"]
 
 END_S = 5.0
 """Then it is killed: nothing of it is left to be written."""
+AGAIN_S, AGAIN_MOST_S = 1.0, 30.0
+"""Before it is started again; doubled each time."""
 PASSED_ON = ("ELASTICD_PROMETHEUS_", "ELASTICD_PERIOD")
 
 
 @contextmanager
 def autoscaler(
-    endpoint: str, prometheus: str, log_path: Path, environ: Mapping[str, str]
+    endpoint: str,
+    prometheus: str,
+    log_path: Path,
+    environ: Mapping[str, str],
+    note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """Run one on the etcd of a local run; it asks this Prometheus, or the run's agents."""
+    """Run one on the etcd of a local run; it asks this Prometheus, or the run's agents.
+
+    One that ends by itself, or is killed, is started again: `note` is told so once.
+    """
     env = {
         name: value
         for name, value in environ.items()
@@ -33,21 +43,68 @@ def autoscaler(
     command = [sys.executable, "-P", "-m", "elasticd.cli", "autoscale", "run", "--log-json"]
     command += ["--etcd", endpoint, "--listen", "127.0.0.1:0", "--parent-pid", str(os.getpid())]
     command += ["--prometheus", prometheus] if prometheus else []
-    with open_log(log_path) as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=env,
-            start_new_session=True,
-        )
+    keeper = _Keeper(command, log_path, env, note)
     try:
         yield
     finally:
+        keeper.close()
+
+
+class _Keeper:
+    """Starts the process, and starts it again when it ends by itself."""
+
+    def __init__(
+        self,
+        command: list[str],
+        log_path: Path,
+        env: Mapping[str, str],
+        note: Callable[[str], None],
+    ) -> None:
+        self._command, self._log_path, self._env, self._note = command, log_path, env, note
+        self._lock = threading.Lock()
+        self._is_closing = threading.Event()
+        self._process = self._started()
+        self._thread = threading.Thread(target=self._keep, name="autoscaler", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it, by force if it does not end in time."""
+        with self._lock:
+            self._is_closing.set()
+            process = self._process
         process.terminate()
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        pause_s = AGAIN_S
+        while True:
+            code = self._process.wait()
+            if self._is_closing.wait(pause_s):
+                return
+            if pause_s == AGAIN_S:  # Once: one that cannot run at all would fill the screen.
+                how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+                self._note(
+                    f"the autoscaler ended {how} and is started again, the job trains on: "
+                    f"{self._log_path}"
+                )
+            pause_s = min(AGAIN_MOST_S, 2.0 * pause_s)
+            with self._lock:
+                if self._is_closing.is_set():
+                    return
+                self._process = self._started()
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        with open_log(self._log_path) as log:
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(self._env),
+                start_new_session=True,
+            )

@@ -1,6 +1,7 @@
 """The autoscaler beside a local run: how it is started, and that it ends with it."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -64,3 +65,22 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.Mon
         assert "--prometheus" not in call
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
+
+
+def test_one_that_was_killed_is_started_again(
+    told: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy counts for as long as the run does; it is said once."""
+    monkeypatch.setattr(module, "AGAIN_S", 0.01)
+    notes: list[str] = []
+    with autoscaler(ENDPOINT, "", tmp_path / "log", environ(told), notes.append):
+        for _ in range(2):
+            wait_until(told.exists)
+            pid = int(told.read_text().splitlines()[0])
+            told.unlink()
+            os.kill(pid, signal.SIGKILL)
+        wait_until(told.exists)
+        last = int(told.read_text().splitlines()[0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(last, 0)
+    assert len(notes) == 1 and "ended by signal 9 and is started again" in notes[0]
