@@ -18,6 +18,8 @@ import trustme
 from elasticd.autoscale.decide import decide
 from elasticd.autoscale.metrics.http_server import MetricsServer
 from elasticd.autoscale.prometheus.client import PrometheusClient
+from elasticd.autoscale.prometheus.restart import PATH, started_unix_s
+from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
@@ -201,6 +203,14 @@ def test_past_has_what_was_scraped(client: PrometheusClient) -> None:
     assert math.isclose(points[0].ago_s - points[-1].ago_s, len(points) - 1, abs_tol=0.5)
     with pytest.raises(CallError, match="several series"):
         client.past("load", 60.0, 1.0)
+
+
+def test_prometheus_says_since_when_it_runs(client: PrometheusClient) -> None:
+    """By that a restart between two evaluations is seen; this one has run since the first test."""
+    assert read(client, "sum(load)").value == 12.0
+    body = client._session.get(PATH, Call(time.monotonic() + 60.0))
+    began_s = started_unix_s(body or b"")
+    assert began_s is not None and time.time() - 3600.0 < began_s < time.time()
 
 
 def test_prometheus_with_a_certificate_a_password_and_a_prefix_is_asked(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from elasticd.autoscale.prometheus.credentials import Credentials
 from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, Known
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
 from elasticd.autoscale.prometheus.reading import reading
+from elasticd.autoscale.prometheus.restart import Restart
 from elasticd.autoscale.prometheus.session import Call, Session
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
 from elasticd.autoscale.seen import Reading
@@ -19,6 +20,8 @@ from elasticd.records.autoscale.held import Held
 __all__ = ["Point", "PrometheusClient"]
 
 RANGE = "/api/v1/query_range"
+RESTART_SHARE = 0.1
+"""Of the time, for how long Prometheus has run."""
 RANGE_LIMIT_BYTES = 16 << 20
 POINTS_LIMIT = 11_000
 """Of one series in a range: Prometheus' own limit."""
@@ -47,7 +50,7 @@ class PrometheusClient:
         self._endpoint = endpoint(settings)
         self._credentials = Credentials(settings, self._endpoint)
         self._session = Session(self._endpoint, self._credentials.current(), THREADS_LIMIT)
-        self._known, self._clock = Known(), Clock()
+        self._known, self._clock, self._restart = Known(), Clock(), Restart()
 
     @property
     def url(self) -> str:
@@ -61,7 +64,9 @@ class PrometheusClient:
         of_ages = [text for asked in ages.values() for text in asked]
         self._known.expect(texts, of_ages)
         found = self._answers(texts + of_ages)
-        back_s = self._clock.back_s(_clock_s(found))
+        clock_s = _clock_s(found)
+        back_s = self._clock.back_s(clock_s)
+        restart_s = self._restart.ago_s(self._session, clock_s, RESTART_SHARE * self._timeout_s)
         readings = {}
         for query, asked in ages.items():
             # What names no series, as hour(), is never old.
@@ -69,6 +74,12 @@ class PrometheusClient:
             readings[query] = reading(
                 found[query.text], age, max_age_s=query.max_age_s, back_s=back_s
             )
+            if restart_s is not None and asked and readings[query].value is not None:
+                readings[query] = Reading(
+                    value=None,
+                    why=Held.UNREACHABLE,
+                    detail=f"Prometheus was restarted {restart_s:.0f} s ago: there is a gap.",
+                )
         return readings
 
     def check(self, query: Query) -> Reading:
@@ -139,7 +150,7 @@ class PrometheusClient:
     def _answers(self, texts: Sequence[str]) -> dict[str, Answer | Failure]:
         if not texts:
             return {}
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + (1 - RESTART_SHARE) * self._timeout_s
         try:
             shown = self._credentials.current()
         except EnvironmentProblem as exc:

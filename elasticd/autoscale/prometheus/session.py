@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from threading import local
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -126,26 +127,30 @@ class Session:
 
         Prometheus is told how long we wait, so that it works no longer than that either.
         """
-        _here.call = call
         found = self._tried(path, fields, call, limit_bytes)
-        if isinstance(found, Failure):
-            return Failure(why=found.why, detail=self._without_secrets(found.detail))
-        return found
+        answer = found if isinstance(found, Failure) else answered(*found)
+        if isinstance(answer, Failure):
+            return Failure(why=answer.why, detail=self._without_secrets(answer.detail))
+        return answer
+
+    def get(self, path: str, call: Call) -> bytes | None:
+        """Return the body of a plain answer; None: there is none."""
+        found = self._tried(path, None, call, ANSWER_LIMIT_BYTES)
+        return found[1] if not isinstance(found, Failure) and found[0] == HTTPStatus.OK else None
 
     def close(self) -> None:
         self._pool.close()
 
     def _tried(
-        self, path: str, fields: Mapping[str, str], call: Call, limit_bytes: int
-    ) -> Answer | Failure:
+        self, path: str, fields: Mapping[str, str] | None, call: Call, limit_bytes: int
+    ) -> tuple[int, bytes] | Failure:
+        _here.call = call
         for is_last in (False, True):
             left_s = call.left_s()
             if left_s <= 0 or call.is_aborted:
                 break
             try:
-                return self._asked(
-                    path, {**fields, "timeout": f"{left_s:.3f}"}, left_s, limit_bytes
-                )
+                return self._asked(path, fields, left_s, limit_bytes)
             except ProtocolError as exc:
                 # It may have ended a connection that was kept, in the moment in which we used it.
                 if is_last:
@@ -155,12 +160,15 @@ class Session:
         return self._away("", call)
 
     def _asked(
-        self, path: str, fields: Mapping[str, str], left_s: float, limit_bytes: int
-    ) -> Answer | Failure:
+        self, path: str, fields: Mapping[str, str] | None, left_s: float, limit_bytes: int
+    ) -> tuple[int, bytes] | Failure:
+        body = None
+        if fields is not None:
+            body = urlencode({**fields, "timeout": f"{left_s:.3f}"})
         response = self._pool.urlopen(
-            "POST",
+            "GET" if body is None else "POST",
             f"{self._endpoint.prefix}{path}",
-            body=urlencode(fields),
+            body=body,
             headers=self._headers,
             redirect=False,
             timeout=urllib3.Timeout(connect=min(left_s, CONNECT_LIMIT_S), read=left_s),
@@ -171,20 +179,20 @@ class Session:
         try:
             if failure := self._refusal(response):
                 return failure
-            body = _read(response, limit_bytes)
-            is_whole = body is not None
+            content = _read(response, limit_bytes)
+            is_whole = content is not None
         finally:
             _here.call.uses(None)  # Who has the connection next is another call.
             if is_whole:
                 response.release_conn()
             else:
                 response.close()
-        if body is None:
+        if content is None:
             return Failure(
                 why=Held.MANY_SERIES,
                 detail=f"The answer has more than {limit_bytes >> 20} MiB: ask for fewer series.",
             )
-        return answered(response.status, body)
+        return response.status, content
 
     def _refusal(self, response: BaseHTTPResponse) -> Failure | None:
         """Say what the head of an answer says already; None: its body counts."""

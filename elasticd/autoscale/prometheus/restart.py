@@ -1,0 +1,72 @@
+"""Whether Prometheus was restarted since it was asked last.
+
+A restart between two evaluations is seen by none of them, and leaves a gap in every series: right
+after it averages are low, by which others have made their targets smaller. So Prometheus is asked
+how long it has run. That is compared with how long ago it answered us before, so that two of them
+behind one address, which were started at other times, are no restart; and it is counted by its own
+clock, like the age of samples.
+"""
+
+import json
+import time
+from datetime import datetime
+from threading import Thread
+
+from elasticd.autoscale.prometheus.session import Call, Session
+
+__all__ = ["PATH", "Restart", "started_unix_s"]
+
+PATH = "/api/v1/status/runtimeinfo"
+"""Prometheus has it; what else speaks its API may not, and is taken to have run for ever."""
+
+
+class Restart:
+    """Of one address; used by one thread."""
+
+    def __init__(self) -> None:
+        self._answered_s: float | None = None
+
+    def ago_s(self, session: Session, clock_s: float | None, limit_s: float) -> float | None:
+        """Return how long ago it was restarted, if that was after the last evaluation.
+
+        Args:
+            session: to ask by.
+            clock_s: Prometheus' time in this evaluation; None: it did not answer.
+            limit_s: how long to wait at most.
+        """
+        if clock_s is None:
+            return None
+        now_s, before_s = time.monotonic(), self._answered_s
+        self._answered_s = now_s
+        if before_s is None:
+            return None
+        body = _body(session, limit_s)
+        began_s = started_unix_s(body) if body is not None else None
+        if began_s is None:
+            return None
+        up_s = max(0.0, clock_s - began_s)
+        return up_s if up_s < now_s - before_s else None
+
+
+def started_unix_s(body: bytes) -> float | None:
+    """Return when it was started, by its own clock; None: it does not say."""
+    try:
+        text = json.loads(body)["data"]["startTime"]
+        began = datetime.fromisoformat(text)
+        return began.timestamp() if began.tzinfo is not None else None
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return None
+
+
+def _body(session: Session, limit_s: float) -> bytes | None:
+    """Ask on a thread of its own, which is left alone when it takes too long."""
+    call = Call(time.monotonic() + limit_s)
+    found: list[bytes | None] = []
+    thread = Thread(target=lambda: found.append(session.get(PATH, call)), daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    thread.join(limit_s)
+    call.abort()
+    return found[0] if found else None
