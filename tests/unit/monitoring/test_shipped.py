@@ -51,6 +51,20 @@ def test_variant_with_tls_is_valid_too(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+def test_variant_with_autoscalers_is_valid_too(tmp_path: Path) -> None:
+    """Its job is the second one, at the port at which they listen by themselves."""
+    text = (FOLDER / "prometheus.yml").read_text()
+    before, mark, rest = text.partition("  # - job_name: elasticd-autoscaler\n")
+    job, blank, after = (mark + rest).partition("\n\n")
+    (tmp_path / "prometheus.yml").write_text(before + job.replace("  # ", "  ") + blank + after)
+    (tmp_path / "alerts.yml").write_text((FOLDER / "alerts.yml").read_text())
+    given = yaml.safe_load((tmp_path / "prometheus.yml").read_text())
+    _, found = given["scrape_configs"]
+    assert found["static_configs"] == [{"targets": ["node-a:9481"]}]
+    ended = tool("check", "config", "prometheus.yml", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_alert_asks_for_what_there_is_and_leads_to_its_page(alert: dict[str, Any]) -> None:
     """Names and labels are those of the list; the runbook has a section of that name."""
