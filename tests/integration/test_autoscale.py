@@ -144,9 +144,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             small = cluster.folder / "small.toml"
             small.write_text(SMALL)
             jobs = []
-            for name, shape in (("throughput", "linear 0.25"), ("goodput", "flat 0.1")):
+            for name, most, shape in (("throughput", 3, "linear 0.25"), ("goodput", 2, "flat 0.1")):
                 speed(Job(cluster, name), shape)
-                flags = ("--nnodes", "1:3", "--autoscale", str(small))
+                flags = ("--nnodes", f"1:{most}", "--autoscale", str(small))
                 jobs.append(cluster.submit(name, *flags, script="scaled.py"))
             scene = Scene(
                 cluster=cluster,

@@ -68,7 +68,7 @@ class Daemon:
         self._told_lead = told_lead
         self.leads = False
         self._election = Election(
-            store, keys, ttl_s=ttl_s, wake=self._news.set, may_renew=self._is_alive
+            store, keys, ttl_s=ttl_s, wake=self._news.set, may_renew=self.is_alive
         )
 
     def run(self) -> None:
@@ -107,16 +107,19 @@ class Daemon:
                 evaluation.close()
             self._election.close()
 
+    def is_alive(self) -> bool:
+        """Return whether the thread comes round: any thread may ask.
+
+        The lease is renewed only as long as it does.
+        """
+        return time.monotonic() < self._round_s + self._hung_s
+
     def stop(self) -> None:
         """End it in order."""
         self._is_stopping = True
         self._news.set()
 
     # --- private ------------------------------------------------------------------------------
-
-    def _is_alive(self) -> bool:
-        """Called by the thread that renews the lease."""
-        return time.monotonic() < self._round_s + self._hung_s
 
     def _say(self, trouble: str) -> None:
         """Tell of a trouble once, and of its end."""

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.errors import EnvironmentProblem
 from elasticd.net.http_server import BoundedServer, Handler
 from elasticd.net.listener import listen
+from elasticd.store.api import always
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE
 
 __all__ = ["MetricsServer"]
@@ -27,8 +29,12 @@ class MetricsServer:
         port: int,
         counts: AutoscalerCounts,
         context: ssl.SSLContext | None = None,
+        *,
+        is_alive: Callable[[], bool] = always,
     ) -> None:
         """Bind and serve; port 0: a free one. `context`: serve TLS with it.
+
+        `is_alive` is asked for `/healthz`: a process whose work stands still is not healthy.
 
         Raises:
             EnvironmentProblem: the address is not one of this machine, or the port is taken.
@@ -40,7 +46,7 @@ class MetricsServer:
                 f"The autoscaler's metrics cannot be served on {host} port {port} "
                 f"({exc.strerror or exc}): give an address of this machine and a free port."
             ) from exc
-        self._server = _Server(listener, counts, context)
+        self._server = _Server(listener, counts, context, is_alive)
         self._server.start()
 
     @property
@@ -53,7 +59,11 @@ class MetricsServer:
 
 class _Server(BoundedServer):
     def __init__(
-        self, listener: socket.socket, counts: AutoscalerCounts, context: ssl.SSLContext | None
+        self,
+        listener: socket.socket,
+        counts: AutoscalerCounts,
+        context: ssl.SSLContext | None,
+        is_alive: Callable[[], bool],
     ) -> None:
         super().__init__(
             listener,
@@ -62,7 +72,7 @@ class _Server(BoundedServer):
             silence_s=SILENCE_S,
             context=context,
         )
-        self.counts = counts
+        self.counts, self.is_alive = counts, is_alive
 
 
 class _Handler(Handler):
@@ -72,8 +82,11 @@ class _Handler(Handler):
         match urlsplit(self.path).path:
             case "/metrics":
                 self._answer(HTTPStatus.OK, self.server.counts.exposition(), CONTENT_TYPE)
-            case "/healthz":
+            case "/healthz" if self.server.is_alive():
                 self._answer(HTTPStatus.OK, b"ok\n")
+            case "/healthz":
+                text = b"The thread that evaluates jobs stands still: restart this process.\n"
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
             case _:
                 self._answer(HTTPStatus.NOT_FOUND, b"There are /metrics and /healthz.\n")
 

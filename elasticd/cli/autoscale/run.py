@@ -105,7 +105,6 @@ def run(
         store = stack.enter_context(closing(open_store(settings, keys)))
         source = stack.enter_context(closing(open_source(prometheus, store, keys, settings)))
         counts = AutoscalerCounts()
-        server = stack.enter_context(closing(MetricsServer(host, port, counts)))
         daemon = Daemon(
             store,
             keys,
@@ -114,6 +113,8 @@ def run(
             ttl_s=ttl_s,
             told_lead=counts.leads,
         )
+        server = MetricsServer(host, port, counts, is_alive=daemon.is_alive)
+        stack.callback(server.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
         _log.info("autoscaler.started", listen=f"{host}:{server.port}", period_s=period_s)

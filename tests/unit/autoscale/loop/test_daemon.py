@@ -182,9 +182,10 @@ def test_a_leader_that_hangs_lets_its_lease_run_out(monkeypatch: pytest.MonkeyPa
     store = MemoryStore()
     is_going = threading.Event()
     hanging = Counting(lambda: waits(is_going))
-    with running(store, hanging, period_s=0.01):
+    with running(store, hanging, period_s=0.01) as daemon:
         wait_until(lambda: hanging.evaluations == 1)
         renews = next(iter(store._grants.values())).may_renew
         wait_until(lambda: not renews())
+        assert not daemon.is_alive()
         is_going.set()
         wait_until(renews)

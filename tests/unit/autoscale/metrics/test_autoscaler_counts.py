@@ -105,6 +105,14 @@ def test_port_serves_metrics_and_health(server: MetricsServer) -> None:
     assert status == 404 and b"/metrics" in body
 
 
+def test_a_process_whose_work_stands_still_is_not_healthy() -> None:
+    """Whoever keeps it running restarts it; its metrics are there all the same."""
+    counts = AutoscalerCounts()
+    with closing(MetricsServer("127.0.0.1", 0, counts, is_alive=lambda: False)) as server:
+        assert asked(server, "/healthz")[0] == 503
+        assert asked(server, "/metrics")[0] == 200
+
+
 def test_port_that_is_taken_is_said_in_one_sentence(server: MetricsServer) -> None:
     """With the port, and what to do."""
     with pytest.raises(EnvironmentProblem, match=f"port {server.port} .*: give an address"):
