@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -122,7 +123,9 @@ def test_plain_values_are_json_and_hold_the_curve_with_its_fit() -> None:
 
 
 def test_every_word_of_a_hold_has_a_sentence() -> None:
-    """A new word in the closed list is a new sentence here."""
+    """A new word in the closed list is a new sentence here, and a row in the guide."""
+    guide = (Path(__file__).parents[4] / "docs" / "guides" / "autoscaling.md").read_text()
+    assert [word for word in HELD if f"`{word}`" not in guide] == []
     assert HELD.keys() == set(map(str, Held))
 
 
