@@ -55,7 +55,8 @@ def curve_picture(
         parts += _point(point, x(point.nodes), y, is_now=point.nodes == now)
     label = "steps a second by number of nodes: measured (full), by the fit (hollow, dashed)"
     return (
-        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{label}" '
+        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" role="img" '
+        f'aria-label="{label}" '
         'font-family="system-ui,sans-serif" font-size="11" fill="currentColor" '
         f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )
