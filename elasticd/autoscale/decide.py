@@ -158,10 +158,11 @@ def _cooling(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
 
 
 def _awaited(case: _Case) -> Hold | None:
-    if case.open is None or not books.is_awaited(case.memory, case.open, case.seen):
+    policy, opened, seen = case.policy, case.open, case.seen
+    if opened is None or not books.is_awaited(policy, case.memory, opened, seen):
         return None
     return Held.PROBE, (
-        f"Decision {case.open.number}, for {counted(case.open.to_nodes)}, is still being measured."
+        f"Decision {opened.number}, for {counted(opened.to_nodes)}, is still being measured."
     )
 
 

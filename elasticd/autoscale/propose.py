@@ -25,7 +25,8 @@ def proposals(
 ) -> tuple[Memory, tuple[Proposal, ...]]:
     """Return what each rule of the policy says, and the memory with what the target asked for.
 
-    `unsettled` keeps the rules that measure from speaking, `awaited` those that go by the curve.
+    `unsettled` keeps the rules that measure from speaking; `awaited` those that would go to another
+    size before the last one is known. A budget only limits the others, and goes on doing so.
     """
     said = []
     if policy.target is not None:
@@ -49,8 +50,8 @@ def proposals(
         )
     if policy.budget is not None:
         said.append(
-            _silent(Rule.BUDGET, silence)
-            if silence is not None
+            _silent(Rule.BUDGET, unsettled)
+            if unsettled is not None
             else budget.propose(policy.budget, policy, curve, seen, memory)
         )
     if policy.idle is not None:

@@ -22,6 +22,7 @@ __all__ = ["LOSS_SHARE", "Verdict", "closed", "followed", "forgotten", "is_await
 
 LOSS_SHARE = 0.05
 WINDOWS = 2
+ON_ITS_WAY_WINDOWS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +52,17 @@ def followed(memory: Memory, decision: Decision, seen: Seen) -> Memory:
     )
 
 
-def is_awaited(memory: Memory, decision: Decision, seen: Seen) -> bool:
-    """Return whether the job trains at the size whose verdict is still to come."""
+def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> bool:
+    """Return whether the job trains at the size whose verdict is still to come, or soon will.
+
+    A world that does not follow although there are nodes for it is waited for only so long.
+    """
     if memory.judged_from != 0:
         return True
-    # On its way: the world has not followed yet, and there are nodes for it.
     is_possible = decision.to_nodes <= seen.available
-    return is_possible and seen.generation == decision.generation != 0
+    if not is_possible or seen.generation != decision.generation or memory.decided_s is None:
+        return False
+    return seen.now_s - memory.decided_s < ON_ITS_WAY_WINDOWS * policy.window_s
 
 
 def verdict(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> Verdict | None:

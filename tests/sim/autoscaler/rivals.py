@@ -183,7 +183,7 @@ def _adaptdl(steps_s: Mapping[int, float]) -> Callable[[int], float]:
 def _best(steps_s: Mapping[int, float]) -> int:
     """Return the size of the greatest worth, by the policy's own wish."""
     share = POLICY.goodput.least_share if POLICY.goodput is not None else 0.0
-    return max(steps_s, key=lambda nodes: 1.0 / steps_s[nodes] / nodes**share)
+    return min(steps_s, key=lambda nodes: steps_s[nodes] * nodes**share)
 
 
 def _elasticd(scenario: Scenario) -> Scaler:

@@ -328,3 +328,26 @@ def test_wish_for_nodes_that_are_not_there_does_not_swing_with_the_noise() -> No
     assert first.wanted == 8 and "4 of 8 nodes are missing" in first.missing
     standing = replace(SEEN, now_s=1100.0, available=4, wanted=7)
     assert once(standing, policy, first.memory, first.decision, curve).wanted is None
+
+
+def test_budget_does_not_keep_a_target_waiting_for_a_verdict() -> None:
+    """A queue that grows again is answered after the cooldown, within the budget."""
+    policy = replace(POLICY, budget=BudgetRule(steps=10_000, node_hours=1000.0))
+    curve = measured_curve({4: 1.0, 6: 0.7, 8: 0.5})
+    first = once(replace(SEEN, readings=reading(15.0)), policy, curve=curve)
+    assert first.wanted == 6
+    seen = replace(SEEN, now_s=1070.0, nodes=6, wanted=6, generation=Generation(4))
+    again = once(replace(seen, readings=reading(13.0)), policy, first.memory, first.decision, curve)
+    assert again.wanted == 8
+
+
+def test_world_that_does_not_follow_is_waited_for_only_so_long() -> None:
+    """Else nothing would ever be decided by the curve again."""
+    policy = replace(POLICY, target=None, goodput=GoodputRule())
+    curve = measured_curve({2: 2.0, 4: 1.0})
+    first = once(SEEN, policy, curve=curve)
+    assert first.wanted == 8
+    waits = replace(SEEN, wanted=8, now_s=1100.0)
+    assert once(waits, policy, first.memory, first.decision, curve).held == Held.PROBE
+    later = replace(SEEN, wanted=8, now_s=1300.0)
+    assert once(later, policy, first.memory, first.decision, curve).held == ""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.autoscale.books.verdict import followed, verdict
@@ -152,6 +152,7 @@ def test_verdict_waits_for_the_cooldown_so_that_it_can_be_acted_upon() -> None:
     rates=st.lists(st.floats(0.05, 20.0), min_size=1, max_size=4),
     generations=st.lists(st.integers(3, 5), min_size=4, max_size=4),
 )
+@settings(deadline=None)
 def test_what_is_judged_is_of_one_generation(rates: list[float], generations: list[int]) -> None:
     """Whatever comes, nothing but that generation's windows counts."""
     seen = replace(

@@ -83,7 +83,7 @@ def test_nothing_measured_says_nothing() -> None:
         st.tuples(st.integers(1, 4096), SECONDS, st.integers(1, 10**6)), min_size=1, max_size=12
     )
 )
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 def test_whatever_was_measured_the_curve_is_finite_and_above_0(
     found: list[tuple[int, float, int]],
 ) -> None:

@@ -99,7 +99,7 @@ def test_without_steps_or_a_measurement_it_is_held() -> None:
     st.integers(1, 24),
     st.integers(1, 24),
 )
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_it_stays_within_the_limits_and_never_grows_to_what_is_slower(
     sizes: dict[int, float], left_s: float, one: int, other: int
 ) -> None:

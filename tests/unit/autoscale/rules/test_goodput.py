@@ -193,7 +193,7 @@ def test_a_trial_lasts_as_long_as_the_policy_says() -> None:
 
 
 @given(SIZES, st.integers(1, 24), st.integers(1, 24), st.integers(1, 24), st.floats(0.0, 1.0))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_no_proposal_lies_outside_of_the_limits(
     sizes: dict[int, float], nodes: int, one: int, other: int, share: float
 ) -> None:
@@ -208,7 +208,7 @@ def test_no_proposal_lies_outside_of_the_limits(
 
 
 @given(SIZES, st.sampled_from([2.0**-12, 0.25, 8.0, 4096.0]), st.floats(0.0, 5.0))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_the_unit_of_time_changes_no_choice(
     sizes: dict[int, float], unit: float, cost_s: float
 ) -> None:
@@ -244,7 +244,7 @@ def _noisy(sizes: dict[int, float], draws: tuple[float, ...], spread: float) -> 
     st.floats(0.0, 0.15),
     st.tuples(*[st.tuples(st.floats(-1.0, 1.0), st.floats(-1.0, 1.0))] * 2),
 )
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 def test_noise_never_makes_a_change_of_direction(
     pair: set[int], worth: float, spread: float, draws: tuple[tuple[float, float], ...]
 ) -> None:
@@ -257,7 +257,7 @@ def test_noise_never_makes_a_change_of_direction(
 
 
 @given(SIZES, st.floats(0.0, 1.0))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_a_larger_size_that_is_slower_by_measurement_is_never_proposed(
     sizes: dict[int, float], share: float
 ) -> None:
