@@ -6,20 +6,18 @@ is `least_share`. It has its maximum exactly where the last node adds s of what 
 average: d ln rate / d ln m = s. With s = 0 the throughput alone counts, with s = 1 that of a node.
 Between two sizes, ln(rate(n) / rate(m)) / ln(n / m) is the mean of that share on the way.
 
-The rule moves to the size of the greatest worth if that is more than that of now, by more than what
-both may be wrong. Since every move goes up on one function of the size, moves cannot go round in a
-circle while the curve stays as it is; and what is needed to come back is twice what noise can do.
-For a larger size this says more than that (rate(m) - rate(n)) x horizon > rate(n) x cost, which
-follows from it.
+The rule moves to the size of the greatest worth, if that is more than that of now. Each move goes
+up on one function of the size, so moves cannot go round in a circle while the curve stays as it is.
+In doubt a job trains on more nodes: of sizes worth nearly the same the largest counts, and a
+smaller one must be worth more by what noise may be, on both sides. So what noise made the job grow
+to, noise does not give back. That a larger size earns its change, (rate(m) - rate(n)) x horizon >
+rate(n) x cost, follows from its greater worth.
 
 Rejected: to compare the last node with the average one by the difference of two neighbours. At 30
 nodes the last one adds 3 % at best, which is the noise of a window.
 
 A size that was never measured is tried, at most twice as far as the largest measured one, or half
-as far as the smallest. Where only the size of now was measured, and the fit knows of none better,
-half of it is tried once: whoever begins at MAX learns nothing else. Where the next larger measured
-size lies behind a cliff, which the fit does not explain, the size halfway to it is tried, if it is
-worth it when all goes on as it went up to now.
+as far as the smallest. What is tried although the fit promises nothing is in `size_trial`.
 """
 
 from elasticd.autoscale.curve.cost import change_cost_s
