@@ -94,16 +94,17 @@ def decide(
     elif found is not None:
         case = _closed(case, found)
     awaited = None if is_broken else _awaited(case)
+    whole = with_gaps(policy, case.memory, seen)
     remembered, said = proposals(
         policy,
         case.curve,
-        with_gaps(policy, case.memory, seen),
+        whole,
         case.memory,
         unsettled=unsettled(policy, case.memory, seen),
         awaited=awaited,
     )
     case = replace(case, memory=remembered, proposals=said)
-    wish = composed(policy, with_gaps(policy, case.memory, seen), said)
+    wish = composed(policy, whole, said)
     if case.open is not None and found is not None and is_broken:
         if _goes_on(case.open, wish):
             beyond = "What lies beyond it is tried before it is taken back."
