@@ -50,7 +50,13 @@ class JobRecords:
 
     def __init__(self, store: Store, keys: Keys, job: JobName) -> None:
         self._keys, self._job = keys, job
-        self._unread = (keys.results(job), keys.decisions(job), keys.late(job), keys.curve(job))
+        self._unread = (
+            keys.results(job),
+            keys.decisions(job),
+            keys.late(job),
+            keys.curve(job),
+            keys.autoscaler_memory(job),
+        )
         self._mirror = Mirror(store, keys.job(job), self._is_read)
         self._decoded: dict[str, tuple[KeyValue, object]] = {}
         self._read: tuple[Mapping[str, KeyValue], JobFacts | None] | None = None
