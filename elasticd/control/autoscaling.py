@@ -33,10 +33,23 @@ class Autoscaling:
     """None: it has none, or not any more."""
     curve: Curve | None = None
     memory: Memory | None = None
-    decisions: tuple[Decision, ...] = ()
-    """In the order of their numbers."""
+    uid: str = ""
+    """Of the job's spec."""
+    written: tuple[bytes, ...] = ()
+    """Its decisions as they stand, in the order of their numbers: read when they are asked for,
+    since a list of a hundred jobs shows next to none of their twenty thousand."""
     trouble: str = ""
     """Which record cannot be read, and why; empty: all of them can."""
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Those of this very job that this version can read, in the order of their numbers."""
+        return self.newest(len(self.written))
+
+    def newest(self, count: int) -> tuple[Decision, ...]:
+        """Return at most so many of them."""
+        found = (_decision(value) for value in self.written[max(0, len(self.written) - count) :])
+        return tuple(each for each in found if each is not None and each.uid == self.uid)
 
 
 def autoscaling(
@@ -52,30 +65,28 @@ def autoscaling(
     curve = _record(Curve, values.get(keys.curve(job)), uid, troubles)
     memory = _record(Memory, values.get(keys.autoscaler_memory(job)), uid, troubles)
     prefix = keys.decisions(job)
-    decisions = []
-    for key in sorted(key for key in values if key.startswith(prefix)):
-        try:
-            decision = _decision(values[key])
-        except NotSupported as exc:
-            troubles.append(str(exc))
-            continue
-        if decision.uid == uid:
-            decisions.append(decision)
-    if not any((policy, curve, memory, decisions, troubles)):
-        return None
-    return Autoscaling(
+    written = tuple(values[key] for key in sorted(key for key in values if key.startswith(prefix)))
+    found = Autoscaling(
         policy=policy,
         curve=curve,
         memory=memory,
-        decisions=tuple(decisions),
+        uid=uid,
+        written=written,
         trouble=troubles[0] if troubles else "",
     )
+    return found if any((policy, curve, memory, troubles)) or found.newest(1) else None
 
 
 @lru_cache(DECISIONS_KEPT)
-def _decision(value: bytes) -> Decision:
-    """Most stay as they were from one reading to the next, and reading takes 0.1 ms each."""
-    return decode(Decision, value)
+def _decision(value: bytes) -> Decision | None:
+    """Most stay as they were from one reading to the next, and reading takes 0.1 ms each.
+
+    None: it is of a newer version.
+    """
+    try:
+        return decode(Decision, value)
+    except NotSupported:
+        return None
 
 
 def _record(kind: type[R], value: bytes | None, uid: str, troubles: list[str]) -> R | None:

@@ -104,6 +104,7 @@ class Collector:
         self._ranks: dict[str, tuple[float, tuple[RankProgress, ...]]] = {}
         self._samples: dict[str, Samples] = {}
         """By the uid of the job: another one may have its name later."""
+        self._autoscale: dict[str, tuple[JobReport, Plain | None]] = {}
         self._slow_until_s: dict[NodeId, float] = {}
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="ask")
         self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
@@ -276,6 +277,7 @@ class Collector:
                 jobs.append(job_row(report, is_archive=read.source.is_archive))
         uids = {report.spec.uid for read in reads for report in read.reports}
         self._samples = {uid: kept for uid, kept in self._samples.items() if uid in uids}
+        self._autoscale = {name: kept for name, kept in self._autoscale.items() if name in pages}
         nodes = [node_row(node) for read in reads for node in read.nodes]
         return Board(version=before.version, jobs=tuple(jobs), nodes=tuple(nodes), pages=pages)
 
@@ -295,8 +297,16 @@ class Collector:
             view=job_view(report, ranks, self._say, at_unix_s=at_unix_s),
             changes=tuple(changes),
             samples=samples_view(samples.all()) if samples is not None else (),
-            autoscale=self._say.autoscale(report),
+            autoscale=self._autoscale_of(report),
         )
+
+    def _autoscale_of(self, report: JobReport) -> Plain | None:
+        """Nothing in it changes but with the report, which is drawn again and again."""
+        name = report.spec.name
+        known = self._autoscale.get(name)
+        if known is None or known[0] is not report:
+            known = self._autoscale[name] = (report, self._say.autoscale(report))
+        return known[1]
 
     def _publish(self, board: Board) -> None:
         with self._news:

@@ -102,8 +102,8 @@ def missing_sentence(report: JobReport) -> str:
     here, target = len(report.world.nodes), report.target_nodes
     if here >= target:
         return ""
-    decisions = report.autoscaling.decisions if report.autoscaling is not None else ()
-    newest = decisions[-1] if decisions else None
+    last = report.autoscaling.newest(1) if report.autoscaling is not None else ()
+    newest = last[0] if last else None
     why = newest.missing if newest is not None and newest.to_nodes == target else ""
     why = why or report.message or "no other node is free"
     return f"missing: {counted(target - here, 'node')} of the {target} wanted: {why}"
@@ -139,7 +139,8 @@ def summary(report: JobReport) -> str:
         parts.append(NOT_LOOKED)
     elif memory.held:
         parts.append(held_sentence(memory))
-    newest = found.decisions[-1] if found.decisions else None
+    last = found.newest(1)
+    newest = last[0] if last else None
     want = report.wants.get("autoscaler")
     if want is not None and want.nodes is not None:
         parts.append(f"wants {counted(want.nodes, 'node')}: {want.why}".rstrip(": "))

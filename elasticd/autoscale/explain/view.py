@@ -36,7 +36,7 @@ def autoscale_view(report: JobReport) -> dict[str, object] | None:
         "policy": rules,
         "trouble": found.trouble,
         "curve": curve_plain(report),
-        "decisions": [_decision(each) for each in found.decisions[-DECISIONS_LIMIT:]],
+        "decisions": [_decision(each) for each in found.newest(DECISIONS_LIMIT)],
     }
 
 
