@@ -21,7 +21,8 @@ __all__ = ["before_cliff", "behind_cliff", "further", "is_fit_right", "lower", "
 TRIAL_SHARE = 0.1
 """Of the horizon that a trial may take when nothing speaks for the size but that it is unknown."""
 FALL_SHARE = 0.1
-"""By so much the worth of a size falls before what lies beyond it is tried."""
+"""By so much the worth of a size falls before what lies beyond it is tried. Where only two sizes
+are known, which any smooth curve passes through, any fall does."""
 CLIFF_SHARE = 0.22
 """A size is behind a cliff if it is slower by so much more than what the sizes below it say; a
 smooth curve bends by less within one doubling."""
@@ -141,7 +142,8 @@ def _beyond(
     """Return the next doubling after the first size that fell; None: it can't be the best one."""
     share = scene.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
-    has_fallen = worths[-1] < worths[-2] * (1.0 - FALL_SHARE)
+    fall = FALL_SHARE if len(known) > 2 else 0.0
+    has_fallen = worths[-1] < worths[-2] * (1.0 - fall)
     fell_before = len(known) > 2 and worths[-2] < worths[-3]
     now = known[-1]
     if not has_fallen or fell_before or now.nodes >= high:

@@ -70,3 +70,10 @@ def test_whoever_came_down_from_max_looks_further_down_where_nodes_add_little() 
     assert tried({16: 0.57, 8: 0.41}, 16)[0] == 16, "only from the smaller one"
     assert tried({16: 1.0, 8: 0.55}, 8)[0] == 16, "there nodes add nearly what they can"
     assert tried({16: 0.57, 8: 0.41, 4: 0.3}, 4) != (2, True)
+
+
+def test_what_lies_beyond_a_small_fall_is_tried_as_well() -> None:
+    """Six nodes are worth nearly what three are, behind a cliff of which twelve would know nothing:
+    a job that stopped here would make half of the steps that it could."""
+    assert tried({3: 1.25, 6: 1.7}, 6, high=12) == (12, True)
+    assert tried({3: 1.25, 6: 2.4}, 6, high=6)[0] == 6
