@@ -7,6 +7,7 @@ new, and each fourth one a window that is whole, as one each 15 s does with wind
 """
 
 import logging
+import os
 import random
 import time
 
@@ -45,6 +46,7 @@ POLICY = Policy(
 
 
 def measure(trials: int) -> Result:
+    load = os.getloadavg()[0]
     quiet = structlog.make_filtering_bound_logger(logging.WARNING)
     structlog.configure(wrapper_class=quiet)
     clock = Ticks()
@@ -55,16 +57,18 @@ def measure(trials: int) -> Result:
     leader = Leader(cluster, decide, source=source, now_s=clock)
     noise = random.Random(1)
     steps = [0.0] * JOBS
-    took_s = []
+    took_s, cpu_s = [], []
     for number in range(WARM + trials):
         clock.s += EVERY_S
         for at, job in enumerate(jobs):
             steps[at] += EVERY_S * 5.0 * noise.gauss(1.0, 0.02)
             job.progress(round(steps[at]), (number + 1) * EVERY_S)
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         leader.evaluate()
+        cpu_s.append(time.thread_time() - began_cpu_s)
         took_s.append(time.perf_counter() - began_s)
     counted = Series(name="one evaluation", values=tuple(took_s[WARM:]))
+    cpu = Series(name="its processor time", values=tuple(cpu_s[WARM:]))
     decisions = sum(len(job.decisions) for job in jobs)
     leader.kill()
     return Result(
@@ -80,8 +84,11 @@ def measure(trials: int) -> Result:
             ),
             Figure(name=f"evaluation of {JOBS} jobs, p99", value=counted.at(0.99)),
         ),
-        series=(counted,),
-        notes=(f"{decisions} decisions were made and written meanwhile.",),
+        series=(counted, cpu),
+        notes=(
+            f"{decisions} decisions were made and written meanwhile.",
+            f"Load average before: {load:.1f}, priority: nice {os.nice(0)}.",
+        ),
     )
 
 
