@@ -23,7 +23,8 @@ METHOD = (
     """Each curve is one job of four virtual hours: linear, saturating, with a cliff, or changing
     once or twice; 4 to 16 nodes at most, which come and go; noise of 0.5 to 5 %, stalls, changes of
     0.3 to 10 s; up to three faults each: metrics that are empty, stale, not a number, huge, or low
-    after an outage, and leaders that are killed.""",
+    after an outage, and leaders that are killed. Another curve differs by a fifth at each size: a
+    change that the job's own size does not show is found only by trying others for ever.""",
     """The oracle knows the curve and is always at the size that is worth most by the policy's own
     wish (rate / n^least_share), and pays for its changes. Steps above the oracle's at a moment
     count for nothing, so that more nodes make up for no mistake.""",
