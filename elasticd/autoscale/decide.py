@@ -110,6 +110,10 @@ def decide(
             beyond = "What lies beyond it is tried before it is taken back."
             unknown = replace(found, outcome=Outcome.UNKNOWN, why=f"{found.why} {beyond}")
             return _followed(_closed(case, unknown), wish, None)
+        if _stays(case.open, wish):
+            why = f"{found.why} No size that was measured is worth more, so it is kept."
+            kept = replace(found, outcome=Outcome.KEPT, why=why)
+            return _held(_closed(replace(case, curve=learned), kept), wish.hold)
         back = _back(case, case.open, found, wish)
         if back is not None and back.nodes == seen.wanted:
             stays = replace(found, outcome=Outcome.UNKNOWN, why=f"{found.why} {wish.why}")
@@ -172,6 +176,15 @@ def _goes_on(broken: Decision, wish: Wish) -> bool:
     if wish.rule is not Rule.GOODPUT or wish.nodes is None or wish.nodes == broken.to_nodes:
         return False
     return (wish.nodes > broken.to_nodes) == (broken.to_nodes > broken.from_nodes)
+
+
+def _stays(broken: Decision, wish: Wish) -> bool:
+    """Return whether a smaller size that was tried is right although it is not what was hoped.
+
+    To go back would be to pay for nodes that are not worth it.
+    """
+    is_smaller_try = broken.is_probe and broken.to_nodes < broken.from_nodes
+    return is_smaller_try and wish.rule is Rule.GOODPUT and wish.nodes == broken.to_nodes
 
 
 def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Change | None:

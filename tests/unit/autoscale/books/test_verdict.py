@@ -206,3 +206,24 @@ def test_verdict_waits_while_a_metric_is_missing() -> None:
     found = decide(policy, waits.curve, memory, DECISION, back)
     assert found.closed is not None and found.closed.outcome is Outcome.TAKEN_BACK
     assert found.wanted is not None and found.wanted < 8
+
+
+def test_smaller_size_that_was_tried_is_kept_where_none_is_worth_more() -> None:
+    """More was hoped of it, and eight nodes bring too little more."""
+    less = replace(
+        DECISION,
+        from_nodes=8,
+        to_nodes=4,
+        is_probe=True,
+        was_steps_per_s=1.35,
+        promised_steps_per_s=1.8,
+    )
+    before = tuple(window(1.35, generation=3, nodes=8) for _ in range(4))
+    seen = replace(SEEN, nodes=4, wanted=4, min_nodes=4)
+    curve = decide(POLICY, Curve(uid="u1"), MEMORY, less, replace(seen, windows=before)).curve
+    tried = replace(seen, windows=(window(1.0, nodes=4),))
+    found = decide(POLICY, curve, MEMORY, less, tried)
+    assert found.wanted is None
+    assert found.closed is not None and found.closed.outcome is Outcome.KEPT
+    assert "No size that was measured is worth more" in found.closed.outcome_why
+    assert found.curve.refused == ()
