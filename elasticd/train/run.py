@@ -57,8 +57,10 @@ FORM_TIMEOUT_S = 30.0
 PLANNED_FORM_TIMEOUT_S = 1800.0
 """The same where others go on to a step that was agreed on, and may pause before it."""
 
-EXPLANATION_S = 5.0
-"""How long an exception that looks like another rank's end waits for word of it."""
+EXPLANATION_S = 60.0
+"""How long an exception that looks like another rank's end waits for word of it. Word comes in some
+milliseconds where etcd is well; where it is away the state in this process is worth as much as
+before, so it is kept for as long as agents keep their workers then (`--isolation-limit`)."""
 
 Train = Callable[[State, World], object]
 

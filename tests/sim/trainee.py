@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Order", "Trainee"]
 
-EXPLANATION_S = 5.0
+EXPLANATION_S = 60.0
 """How long a rank whose group broke waits for word of a newer world."""
 BEAT_S = 0.25
 SHORT_LIMIT_S = 5.0
