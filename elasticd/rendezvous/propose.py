@@ -271,7 +271,8 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
     budget, cause = budget_of(state, now_s), change.cause
     is_charged = state.world is not None and not state.is_world_ended and cause is not None
     is_charged = is_charged and not is_paid(state.status, change.culprit)
-    user_error = change.culprit if change.cause is Cause.USER_ERROR else None
+    # Also where a slot pays for it: the next rank that raises the same shows that it is the script.
+    user_error = change.culprit if change.reason.cause is Cause.USER_ERROR else None
     if state.is_in_process and user_error is None:
         user_error = state.status.last_user_error  # A join in between makes it no better.
     is_whole = is_refilled(state, now_s)

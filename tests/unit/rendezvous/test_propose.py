@@ -9,6 +9,7 @@ from elasticd.records.job import Budget, JobStatus, Limits, Want
 from elasticd.records.reason import Phase, Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.cost import ALIKE_MOST_S
 from elasticd.rendezvous.decide import wake_at_s
 from elasticd.rendezvous.propose import BURST_WINDOW_S, SECONDARY_GRACE_S
 from elasticd.rendezvous.state import WorkerStage, replace
@@ -265,6 +266,25 @@ def test_process_that_failed_is_charged_once_however_often_it_is_told_of() -> No
     assert proposal(told).status.budget.user_error == 1
     again = dataclasses.replace(lost, nonce=Nonce(7))
     assert not again.is_same_process(lost)
+
+
+def test_error_that_a_slot_pays_for_ends_the_job_where_another_process_has_it() -> None:
+    """The first was told with an older step: each that came after it was charged to its slot."""
+    first = dataclasses.replace(failure(1), step=37)
+    second = dataclasses.replace(failure(1), nonce=Nonce(2), step=39, in_a_row=2)
+    told = training(1)
+    told.status(running(1, is_in_process=True, last_user_error=first))
+    told.members(trainer(0), trainer(1, (0, 3, ""), failure=second))
+    told.tick(SECONDARY_GRACE_S)
+    told.tick(ALIKE_MOST_S)
+    status = proposal(told).status
+    assert status.budget == Budget(node_loss=1) and status.last_user_error == second
+    third = dataclasses.replace(failure(1), nonce=Nonce(3), step=39, in_a_row=2)
+    told = training(1)
+    told.status(running(1, is_in_process=True, last_user_error=second))
+    told.members(trainer(0), trainer(1, (0, 4, ""), failure=third))
+    told.tick(SECONDARY_GRACE_S)
+    assert written_status(told).reason is Reason.REPEATED_ERROR
 
 
 def test_budget_that_is_spent_ends_the_job_with_the_culprit() -> None:
