@@ -4,16 +4,19 @@ elasticd counts slots, and a slot whose worker was lost costs time although the 
 What can be compared is for how long the *job* stood still. By the account that is, of each change,
 what a node tells of it for each of its slots, if it lost and gained none: where something broke the
 most (a slot that was lost tells later), where nodes joined the least (those that joined bring
-along what they lost before). By the history it is the time from the last commit before the change
-to the first one after it.
+along what they lost before). Where every node lost a slot, what each tells is of those that it
+has left. By the history it is the time from the last commit before the change to the first one
+after it.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from chaos.lineage import Lineage
 from chaos.recovery import Commit
 from chaos.verdict import Finding, finding_of
 
@@ -27,7 +30,7 @@ CHANGE_S = 0.05
 
 
 def judged_account(
-    folder: Path, found: Sequence[Commit], slots: int, within: float
+    folder: Path, lineage: Lineage, found: Sequence[Commit], slots: int, within: float
 ) -> tuple[Finding, ...]:
     """Compare both, for a run whose agents wrote incidents; `slots` of each node.
 
@@ -42,7 +45,7 @@ def judged_account(
     if all(incident["step"] is None for incident in incidents):
         return ()  # Restart mode, where nobody tells of commits.
     seen = seen_stalls(found)
-    told = told_stalls(incidents, slots, seen)
+    told = told_stalls(incidents, slots, seen, _trained(lineage))
     both = sorted(told.keys() & seen.keys())
     window_s = found[-1].at_s - found[0].taken_s
     told_s, seen_s = sum(told[each] for each in both), sum(seen[each] for each in both)
@@ -61,11 +64,16 @@ def judged_account(
 
 
 def told_stalls(
-    incidents: Iterable[Mapping[str, Any]], slots: int, seen: Iterable[int]
+    incidents: Iterable[Mapping[str, Any]],
+    slots: int,
+    seen: Iterable[int],
+    trained: Mapping[int, Mapping[str, int]],
 ) -> dict[int, float]:
     """By generation, for how long a node that lost and gained nothing stood still before it.
 
     What a generation cost that made no step counts with the next one that did (`seen`).
+    `trained`: by generation, how many slots of each node were in it; where none was whole, these
+    divide what their node tells.
     """
     told: dict[int, list[Mapping[str, Any]]] = {}
     for incident in incidents:
@@ -77,12 +85,27 @@ def told_stalls(
         stood: dict[str, float] = {}
         for incident in chain(*(part for part in parts if not _is_of_joiner(part))):
             spent_s = incident.get("spent_s", {})
-            stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / slots
+            telling = _telling(trained.get(incident["generation"], {}), incident["node"], slots)
+            stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / telling
             stood[incident["node"]] = stood.get(incident["node"], 0.0) + stood_s
         is_planned = all(incident["reason"] in PLANNED for incident in chain(*parts))
         if stood:
             found[generation] = (min if is_planned else max)(stood.values())
     return found
+
+
+def _trained(lineage: Lineage) -> dict[int, Counter[str]]:
+    """By generation, how many slots of each node were in it."""
+    return {
+        each.generation: Counter(entered.node for entered in each.entered.values())
+        for each in lineage.rounds
+    }
+
+
+def _telling(trained: Mapping[str, int], node: str, slots: int) -> int:
+    """By how many slots to divide what a node tells: its own, unless no node has all of them."""
+    is_any_whole = any(count == slots for count in trained.values())
+    return slots if is_any_whole else trained.get(node, slots)
 
 
 def _is_of_joiner(told: Sequence[Mapping[str, Any]]) -> bool:

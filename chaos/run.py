@@ -87,7 +87,7 @@ def rejudge(folder: Path) -> dict[str, Any]:
     found, slots = commits(lineage.rounds), scenario.site.workers
     told = (
         *judged(folder),
-        *judged_account(folder, found, slots, want.account_within),
+        *judged_account(folder, lineage, found, slots, want.account_within),
         *judged_causes(history, found, want.named_share, want.named_within_s),
         *judged_goodput(folder / WHY_FILE, lineage, found, want),
     )

@@ -40,6 +40,7 @@ class Pulse(Protocol):
     batches: int
     why_paused: str | None
     has_returned: bool
+    has_failed: bool
     committed_at_s: float
     spent: Spent
 
@@ -98,6 +99,7 @@ class Beater:
         self._wake.set()
 
     def stop(self) -> None:
+        """End the thread; where the training has failed it tells of the last steps before."""
         self._is_over = True
         self._wake.set()
         self._thread.join(BEAT_S * 5)
@@ -112,6 +114,8 @@ class Beater:
             is_due = self._ring(now_s)
             self._wake.wait(RING_S if is_due else max(0.0, beat_at_s - time.monotonic()))
             self._wake.clear()
+        if self._pulse.has_failed:
+            self._send(self._beat())
 
     def _beat(self) -> Beat:
         pulse = self._pulse

@@ -64,7 +64,7 @@ class AgentSession:
         self.generation = 0
         self.step = self.epoch = self.batches = self._batches_applied = 0
         self.why_paused: str | None = None
-        self.has_returned = False
+        self.has_returned = self.has_failed = False
         self.committed_at_s = 0.0
         self.on_commit: Callable[[int], None] | None = None
         self.spent = Spent()
@@ -76,7 +76,7 @@ class AgentSession:
         self._parting: Parting | None = None
         self._heard_at_s = 0.0
         self._entered, self._abort_s = 0, 0.0
-        self._is_gone = self._is_closing = self._is_training = False
+        self._is_gone = self._is_closing = self._is_training = self._has_raised = False
         self._group: Breakable | None = None
         self._is_formed = self._is_urgent = False
         """Urgent: the group is over, whatever later worlds are planned."""
@@ -166,6 +166,7 @@ class AgentSession:
                 if isinstance(wanted, Enter):
                     self._wanted, self._wanted_after = self._wanted_after, None
                     self.generation = self._entered = wanted.generation
+                    self._has_raised = False
                     break
             self._wire.send(Left(step=self.step) if parting is None else parting.left(self.step))
         ago_s = time.monotonic() - self.committed_at_s if self.committed_at_s else 0.0
@@ -195,6 +196,9 @@ class AgentSession:
         self._is_training = True
         try:
             self._alarm.call(function)
+        except BaseException:
+            self._has_raised = True
+            raise
         finally:
             self._is_training = False
             self.why_paused = None
@@ -245,6 +249,7 @@ class AgentSession:
     def close(self) -> None:
         """End the threads and the connection."""
         self._is_closing = True
+        self.has_failed = self._has_raised
         self._beater.stop()
         self._wire.close()
         self._hearing.join(WAIT_S)
@@ -267,7 +272,8 @@ class AgentSession:
     @property
     def training_generation(self) -> int:
         """0 outside of `train` and of the wait for the other ranks' return."""
-        return self.generation if self._is_training or self.has_returned else 0
+        is_training = self._is_training or self.has_returned or self.has_failed
+        return self.generation if is_training else 0
 
     @property
     def is_in_step(self) -> bool:

@@ -20,6 +20,8 @@ class Play:
     """Each call adds what a right run would have written; the clock goes on by itself."""
 
     full_size: int = 2
+    slots: int = 1
+    """Of each node."""
     now_s: float = 100.0
     records: list[Record] = field(default_factory=list)
     faults: int = 0
@@ -39,7 +41,7 @@ class Play:
                     epoch=base // BATCHES,
                     digest=f"d{base}",
                     pid=pid,
-                    node=f"n{rank}",
+                    node=f"n{rank // self.slots}",
                 )
             )
         for step in range(base + 1, base + steps + 1):

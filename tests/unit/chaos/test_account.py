@@ -9,7 +9,8 @@ import pytest
 from chaos.account import FILE, judged_account, seen_stalls, told_stalls
 from chaos.history import Applied
 from chaos.lineage import trace
-from chaos.recovery import Commit, commits
+from chaos.recovery import commits
+from chaos.verdict import Finding
 from chaos.why.goodput import trained_s
 from tests.unit.chaos.play import STEP_S, Play
 
@@ -52,7 +53,7 @@ def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:
         incident(2, recover=1.0, notice=0.5, train=7.0),
         incident(2, node="n1", recover=2.0, notice=1.0, start=50.0),
     ]
-    assert told_stalls(told, SLOTS, [2]) == {2: 1.5}
+    assert told_stalls(told, SLOTS, [2], {}) == {2: 1.5}
 
 
 def test_of_a_join_the_node_counts_that_gained_nothing() -> None:
@@ -60,14 +61,16 @@ def test_of_a_join_the_node_counts_that_gained_nothing() -> None:
         incident(2, "joined", resize=0.4),
         incident(2, "joined", node="n1", resize=0.2, recover=9.0),
     ]
-    assert told_stalls(told, SLOTS, [2]) == {2: 0.2}
+    assert told_stalls(told, SLOTS, [2], {}) == {2: 0.2}
 
 
 def test_what_a_generation_without_a_step_cost_counts_with_the_next() -> None:
     told = [incident(2, notice=1.0), incident(3, recover=2.0), incident(4, recover=4.0)]
-    assert told_stalls(told, SLOTS, [3, 4]) == {3: 1.5, 4: 2.0}
+    assert told_stalls(told, SLOTS, [3, 4], {}) == {3: 1.5, 4: 2.0}
     quiet = incident(3, node="n1", recover=2.8)
-    assert told_stalls([*told, quiet], SLOTS, [3, 4])[3] == 1.5, "it told of both with the second"
+    assert told_stalls([*told, quiet], SLOTS, [3, 4], {})[3] == 1.5, (
+        "it told of both with the second"
+    )
 
 
 def test_of_a_join_that_came_to_nothing_the_one_that_joined_tells_of_itself_alone() -> None:
@@ -76,47 +79,76 @@ def test_of_a_join_that_came_to_nothing_the_one_that_joined_tells_of_itself_alon
         incident(3, "node_lost", recover=1.0),
         incident(3, "node_lost", node="n1", recover=1.2),
     ]
-    assert told_stalls(told, SLOTS, [3]) == {3: 0.6}
-    assert told_stalls(told[:1], SLOTS, [2]) == {}
+    assert told_stalls(told, SLOTS, [3], {}) == {3: 0.6}
+    assert told_stalls(told[:1], SLOTS, [2], {}) == {}
     alone = {**incident(2, "joined", recover=9.0), "nodes": 1}
-    assert told_stalls([alone], SLOTS, [2]) == {2: 4.5}
+    assert told_stalls([alone], SLOTS, [2], {}) == {2: 4.5}
 
 
-def run_of(folder: Path, *incidents: dict[str, Any]) -> list[Commit]:
+def test_where_every_node_lost_a_slot_each_tells_of_those_that_it_has_left() -> None:
+    """A slot that was lost tells with the generation in which it is back."""
+    told = [
+        incident(2, redone=0.2, notice=3.8),
+        incident(3, recover=2.2),
+        incident(3, node="n1", recover=2.0),
+    ]
+    whole, halves = {"n0": 2, "n1": 2}, {"n0": 1, "n1": 1}
+    assert told_stalls(told, SLOTS, [3], {2: whole, 3: halves}) == {3: pytest.approx(2.0 + 2.2)}
+    one_is_whole = {"n0": 2, "n1": 1}
+    assert told_stalls(told[1:], SLOTS, [3], {3: one_is_whole}) == {3: pytest.approx(1.1)}
+
+
+def judged_run(folder: Path, told: dict[str, Any], within: float) -> tuple[Finding, ...]:
+    """Of two nodes one is lost, and the other stands still for 2.1 s."""
     path = folder / FILE
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(json.dumps(each) + "\n" for each in incidents))
-    play = Play()
-    play.generation(1, [11, 12], base=0, steps=50)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(told) + "\n")
+    play = Play(slots=SLOTS)
+    play.generation(1, [11, 12, 13, 14], base=0, steps=50)
     play.now_s += 2.0
-    play.generation(2, [11], base=50, steps=50)
-    return commits(trace(play.history()).rounds)
+    play.generation(2, [11, 12], base=50, steps=50)
+    lineage = trace(play.history())
+    return judged_account(folder, lineage, commits(lineage.rounds), SLOTS, within)
 
 
 def test_an_account_within_a_point_of_the_history_holds(tmp_path: Path) -> None:
     """12 s in all: 0.12 s are a point."""
-    found = run_of(tmp_path, incident(2, notice=4.0))
-    (finding,) = judged_account(tmp_path, found, SLOTS, 0.01)
+    (finding,) = judged_run(tmp_path, incident(2, notice=4.0), 0.01)
     assert finding.holds and finding.checked == 1
 
 
 def test_each_change_may_be_off_by_some_milliseconds(tmp_path: Path) -> None:
     """In a short run with many changes they are more than a point."""
-    found = run_of(tmp_path, incident(2, notice=4.12))
-    (finding,) = judged_account(tmp_path, found, SLOTS, 1e-6)
+    (finding,) = judged_run(tmp_path, incident(2, notice=4.12), 1e-6)
     assert finding.holds
 
 
 def test_an_account_that_is_further_off_is_broken(tmp_path: Path) -> None:
-    found = run_of(tmp_path, incident(2, notice=3.8))
-    (finding,) = judged_account(tmp_path, found, SLOTS, 0.01)
+    (finding,) = judged_run(tmp_path, incident(2, notice=3.8), 0.01)
     assert not finding.holds
     assert finding.evidence[0].startswith("1.90 s told, 2.10 s seen in 11.9 s")
-    (finding,) = judged_account(tmp_path, found, SLOTS, 0.0)
+    (finding,) = judged_run(tmp_path, incident(2, notice=3.8), 0.0)
     assert finding.holds, "it is told, and not judged"
 
 
+def test_of_slots_that_are_left_the_account_is_judged_too(tmp_path: Path) -> None:
+    """Each of two nodes lost one of its two workers."""
+    path = tmp_path / FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(incident(2, notice=2.1)) + "\n")
+    play = Play(slots=SLOTS)
+    play.generation(1, [11, 12, 13, 14], base=0, steps=50)
+    play.now_s += 2.0
+    play.slots = 1
+    play.generation(2, [11, 13], base=50, steps=50)
+    lineage = trace(play.history())
+    (finding,) = judged_account(tmp_path, lineage, commits(lineage.rounds), SLOTS, 0.01)
+    assert finding.holds, finding.evidence
+
+
 def test_of_restart_mode_and_of_no_file_nothing_is_said(tmp_path: Path) -> None:
-    found = run_of(tmp_path, {**incident(2, recover=9.0), "step": None})
-    assert judged_account(tmp_path, found, SLOTS, 0.01) == ()
-    assert judged_account(tmp_path / "other", found, SLOTS, 0.01) == ()
+    told = {**incident(2, recover=9.0), "step": None}
+    assert judged_run(tmp_path, told, 0.01) == ()
+    (tmp_path / FILE).unlink()
+    lineage = trace(Play().history())
+    assert judged_account(tmp_path, lineage, (), SLOTS, 0.01) == ()

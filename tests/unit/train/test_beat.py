@@ -14,7 +14,7 @@ class Training:
 
     step, epoch, batches = 7, 0, 7
     why_paused: str | None = None
-    has_returned = is_in_step = False
+    has_returned = has_failed = is_in_step = False
     training_generation = 1
     committed_at_s = 1.0
 

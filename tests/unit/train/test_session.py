@@ -73,6 +73,36 @@ def test_beats_carry_what_was_spent_on_other_things_than_training(bench: Bench) 
     assert first.committed_ago_s == 0.0 < second.committed_ago_s
 
 
+def test_failed_worker_tells_of_the_steps_since_its_last_beat(bench: Bench) -> None:
+    """Else its agent takes them for a standstill, and the error for one of an older step."""
+
+    def fail_after_a_beat() -> None:
+        bench.wire.wait_for(Beat, lambda b: b.generation == 1)
+        bench.step(1)
+        bench.wire.said.clear()
+        raise ZeroDivisionError
+
+    bench.begin()
+    with pytest.raises(ZeroDivisionError):
+        bench.session.call(fail_after_a_beat)
+    bench.session.close()
+    last = bench.wire.all_of(Beat)[-1]
+    assert (last.generation, last.step) == (1, 1)
+
+
+def test_error_of_a_world_before_is_not_told_as_one_of_this_one(bench: Bench) -> None:
+    def leave() -> None:
+        bench.hears(enter(2))
+        raise Interrupted
+
+    bench.begin()
+    with pytest.raises(Interrupted):
+        bench.session.call(leave)
+    bench.session.next_world()
+    bench.session.close()
+    assert bench.wire.all_of(Beat)[-1].generation == 0
+
+
 def test_world_is_entered_and_its_first_commit_told(bench: Bench) -> None:
     """Entered, Formed, Stepped once, with the seconds of each phase."""
     bench.begin(step=5)
