@@ -36,7 +36,11 @@ def raise_in_worker(sim: Simulation, rng: Random) -> None:
     if workers:
         worker = rng.choice(workers)
         sim.say(f"FAULT    raise in worker {worker.node}/{worker.slot}")
-        sim.training.raises(worker, Raised(where=f"/x/train.py:{rng.randrange(1, 9999)}"))
+        line = rng.randrange(1, 9999)
+        while line in sim.raised_lines:  # The same line twice is one bug, and rightly ends the job.
+            line += 1
+        sim.raised_lines.add(line)
+        sim.training.raises(worker, Raised(where=f"/x/train.py:{line}"))
 
 
 def kill_agent(sim: Simulation, rng: Random) -> None:

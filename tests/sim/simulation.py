@@ -53,6 +53,8 @@ class Simulation:
             for name, count in ((NodeId(f"node-{i}"), n) for i, n in enumerate(slots))
         }
         self.twins: list[Node] = []
+        self.raised_lines: set[int] = set()
+        """Of the script, where an exception was injected."""
         self.trace = trace
         self.agents: list[Agent] = []
         self.by_life: dict[Life, Agent] = {}
