@@ -8,7 +8,14 @@ from elasticd.records.ids import NodeId
 from elasticd.records.member import Member, SlotOffer
 from elasticd.records.reason import Cause, Reason
 from elasticd.records.world import World, WorldNode
-from elasticd.rendezvous.condition import has_left, has_lost_worker, is_dead, is_finished, is_going
+from elasticd.rendezvous.condition import (
+    has_left,
+    has_lost_worker,
+    has_state,
+    is_dead,
+    is_finished,
+    is_going,
+)
 from elasticd.rendezvous.culprit import Found, first_cause
 from elasticd.rendezvous.cut import cut_off
 from elasticd.rendezvous.finish import is_ending, is_of_no_interest
@@ -26,6 +33,7 @@ __all__ = [
     "is_candidate",
     "offers_in",
     "offers_of",
+    "offers_state",
 ]
 
 _GRAVITY = (
@@ -201,7 +209,10 @@ def _has_survivor(state: JobState, world: World) -> bool:
         seen = state.members.get(node.node)
         if seen is None or is_dead(state, node.incarnation):
             continue
-        alive = {(o.slot, o.nonce) for o in seen.member.slots if o.is_prepared and o.has_state}
+        member = seen.member
+        alive = {
+            (o.slot, o.nonce) for o in member.slots if o.is_prepared and has_state(state, member, o)
+        }
         if any((worker.slot, worker.nonce) in alive for worker in node.workers):
             return True
     return False
@@ -236,7 +247,11 @@ def offers_of(state: JobState, member: Member) -> tuple[SlotOffer, ...]:
         offers = tuple(
             sorted(
                 (o for o in offers if o.is_prepared and o.nonce >= least.get(o.slot, 0)),
-                key=lambda o: ((o.slot, o.nonce) not in inside, not o.has_state, o.slot),
+                key=lambda o: (
+                    (o.slot, o.nonce) not in inside,
+                    not has_state(state, member, o),
+                    o.slot,
+                ),
             )
         )
     limit = state.spec.workers_per_node
@@ -251,6 +266,11 @@ def offers_in(state: JobState, change: Change, member: Member) -> tuple[SlotOffe
     if (culprit.node, culprit.incarnation) != (member.node, member.incarnation):
         return offers  # Another incarnation numbers its processes anew.
     return tuple(o for o in offers if (o.slot, o.nonce) != (culprit.slot, culprit.nonce))
+
+
+def offers_state(state: JobState, change: Change, member: Member) -> bool:
+    """The next world may name a process of this member that has the job's state."""
+    return any(has_state(state, member, o) for o in offers_in(state, change, member))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

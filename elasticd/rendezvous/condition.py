@@ -1,7 +1,7 @@
 """What has become of one node's part in the world, as far as its records say."""
 
 from elasticd.records.ids import Incarnation, NodeId, life_of
-from elasticd.records.member import Member
+from elasticd.records.member import Member, SlotOffer
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.state import JobState
@@ -10,6 +10,7 @@ __all__ = [
     "has_ended",
     "has_left",
     "has_lost_worker",
+    "has_state",
     "is_dead",
     "is_finished",
     "is_found_dead",
@@ -114,6 +115,17 @@ def has_lost_worker(node: WorldNode, member: Member) -> bool:
     return any(
         worker.slot not in offered or offered[worker.slot] > worker.nonce for worker in node.workers
     )
+
+
+def has_state(state: JobState, member: Member, offer: SlotOffer) -> bool:
+    """The process offered has the job's state, by its own record or as ours formed a group with it.
+
+    Where etcd is away a record stays behind, and a world made from it would begin from nothing.
+    """
+    node = state.formed_world.node(member.node) if state.formed_world is not None else None
+    if offer.has_state or node is None or node.incarnation != member.incarnation:
+        return offer.has_state
+    return (offer.slot, offer.nonce) in {(worker.slot, worker.nonce) for worker in node.workers}
 
 
 def _are_replaced(node: WorldNode, member: Member) -> bool:

@@ -12,7 +12,7 @@ from elasticd.records.ids import NodeId, Slot
 from elasticd.records.member import SlotOffer
 from elasticd.records.reason import Reason
 from elasticd.records.world import World, WorldNode, WorldWorker
-from elasticd.rendezvous.change import Change, offers_in, offers_of
+from elasticd.rendezvous.change import Change, offers_in, offers_of, offers_state
 from elasticd.rendezvous.condition import is_dead, is_useless
 from elasticd.rendezvous.state import JobState, SeenMember
 
@@ -64,8 +64,8 @@ def unheard(
     world = state.world
     if world is None or not state.is_in_process or now_s >= unheard_until_s(state, now_s):
         return ()
-    has_state = any(o.has_state for s in chosen for o in offers_in(state, change, s.member))
-    if has_state and not change.is_orderly:
+    is_rich = any(offers_state(state, change, seen.member) for seen in chosen)
+    if is_rich and not change.is_orderly:
         return ()
     lost = change.culprit
     if lost is not None and lost.generation == world.generation and not lost.step:

@@ -16,6 +16,7 @@ from elasticd.rendezvous.change import (
     is_candidate,
     offers_in,
     offers_of,
+    offers_state,
 )
 from elasticd.rendezvous.condition import has_ended, is_same_life, is_useless, may_come_back
 from elasticd.rendezvous.exclusion import exclusions, readmission_delay_s
@@ -150,11 +151,7 @@ def _choose(
     previous = state.world
 
     # What a process has that is to be replaced counts for nothing.
-    rich = {
-        seen.member.node
-        for seen in ready
-        if any(offer.has_state for offer in offers_in(state, change, seen.member))
-    }
+    rich = {s.member.node for s in ready if offers_state(state, change, s.member)}
 
     def preference(seen: SeenMember) -> tuple[bool, int, bool, int, str]:
         node = previous.node(seen.member.node) if previous is not None else None

@@ -206,6 +206,8 @@ class JobState:
     ok_ranks: int = 0
     """Ranks of the world that exited with 0."""
     formed_s: float | None = None
+    formed_world: World | None = None
+    """The newest whose group stood with a worker of ours in it: all in it have the state."""
     formation_deadline_s: float | None = None
     is_formation_late: bool = False
     unheard_s: float | None = None

@@ -135,7 +135,9 @@ def _attachment_changed(
             timing = dataclasses.replace(state.timing, entered_s=now_s)
             state = replace(state, timing=timing)
             return _with(state, _in_generation(worker, generation))
-        case ev.WorkerFormed():
+        case ev.WorkerFormed(generation=generation):
+            if state.world is not None and generation == state.world.generation:
+                state = replace(state, formed_world=state.world)
             return _with(state, dataclasses.replace(worker, has_state=True))
         case ev.WorkerLeft():
             if worker.generation != 0:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from elasticd.records.ids import Nonce, Slot
+from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.member import Member
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
@@ -78,6 +78,25 @@ def test_node_that_never_tells_is_waited_for_as_long_as_a_world_may_take() -> No
     assert unheard_until_s(missed, limit_s) == limit_s
     assert isinstance(_after_the_kill(SILENT, step=1, missed_s=late_s, now_s=late_s), Wait)
     assert isinstance(_after_the_kill(SILENT, step=1, missed_s=late_s, now_s=limit_s), World)
+
+
+@pytest.mark.parametrize(
+    ("nonce", "first"), [(1, "node-1"), (2, "node-0")], ids=["the process", "another process"]
+)
+def test_who_formed_a_group_with_a_process_knows_that_it_has_the_state(
+    nonce: int, first: str
+) -> None:
+    """etcd was away: node-1, left out since, could not write so; node-0's own process is lost."""
+    told = training(1)
+    told.tell(ev.WorkerFormed(slot=Slot(0), nonce=Nonce(1), generation=Generation(1)))
+    told.world(kept(2, 0))
+    told.status(running(2, is_in_process=True))
+    lost = dataclasses.replace(failure(0), step=1)
+    told.members(trainer(0, (0, 2, "p"), failure=lost), trainer(1, (0, nonce, "p")))
+    change = Change(reason=Reason.WORKER_KILLED, culprit=lost)
+    state = replace(told.state, spec=dataclasses.replace(told.state.spec, max_nodes=1))
+    found = plan_world(state, change, now_s=told.now_s)
+    assert isinstance(found, World) and [node.node for node in found.nodes] == [first]
 
 
 def test_time_to_be_heard_begins_anew_when_etcd_is_back() -> None:
