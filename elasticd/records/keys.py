@@ -103,6 +103,11 @@ class Keys:
         """Held by the autoscaler that leads, under its lease; the others stand by."""
         return f"{self.root}election/autoscaler"
 
+    @property
+    def operator_election(self) -> str:
+        """Held by the operator that leads, under its lease; the others stand by."""
+        return f"{self.root}election/operator"
+
     def policy(self, job: JobName) -> str:
         return f"{self.job(job)}policy"
 

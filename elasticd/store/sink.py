@@ -7,14 +7,16 @@ any thread's end, on stderr: this package does not log.
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-
-from elasticd.store.api import Changed, Snapshot, WatchSink
+from typing import TypeVar
 
 __all__ = ["has_taken"]
 
+E = TypeVar("E")
 
-def has_taken(sink: WatchSink, event: Snapshot | Changed) -> bool:
+
+def has_taken(sink: Callable[[E], None], event: E) -> bool:
     """Give the event to the sink; False if that raised, which is told on stderr."""
     try:
         sink(event)

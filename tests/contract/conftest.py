@@ -10,7 +10,10 @@ from elasticd.store.api import LeaseId, Store, StoreSettings
 from elasticd.store.embedded import EmbeddedEtcd
 from elasticd.store.etcd import EtcdStore
 from elasticd.store.memory import MemoryStore
+from tests.fixtures.api_server import ApiServer
 from tests.fixtures.etcd import PROGRAMS, EtcdAdmin, installed
+from tests.fixtures.kube_backend import HttpBackend, KubeBackend
+from tests.fixtures.kube_backend import MemoryBackend as MemoryKube
 from tests.fixtures.tcp_proxy import TcpProxy
 
 
@@ -99,3 +102,13 @@ def store(backend: Backend) -> Store:
 def prefix(request: pytest.FixtureRequest) -> str:
     """A prefix of this test's own: the etcd is shared."""
     return f"/{request.node.name}/"
+
+
+@pytest.fixture(params=["memory", "http"])
+def kube(request: pytest.FixtureRequest) -> Iterator[KubeBackend]:
+    """API servers of Kubernetes; `tests/kube` has a real one."""
+    if request.param == "memory":
+        yield MemoryKube()
+        return
+    with ApiServer() as server, TcpProxy(server.port) as proxy:
+        yield HttpBackend(server, proxy)

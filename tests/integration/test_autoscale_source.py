@@ -16,7 +16,6 @@ import pytest
 import trustme
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.metrics.http_server import MetricsServer
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.restart import PATH, started_unix_s
 from elasticd.autoscale.prometheus.session import Call
@@ -24,6 +23,7 @@ from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
+from elasticd.leader.http_server import MetricsServer
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
 from elasticd.store.embedded import bound_to_us, free_port

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from elasticd.autoscale.loop.availability import Nodes, nodes_of
 from elasticd.autoscale.loop.job_records import JobFacts, JobRecords
-from elasticd.autoscale.loop.mirror import Mirror
 from elasticd.errors import NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
@@ -14,6 +13,7 @@ from elasticd.records.job import Active
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
 from elasticd.store.api import KeyValue, Store
+from elasticd.store.mirror import Mirror
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["ActiveJob", "ClusterRecords"]

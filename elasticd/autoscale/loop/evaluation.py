@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.loop.availability import Nodes
 from elasticd.autoscale.loop.cluster_records import ActiveJob, ClusterRecords
-from elasticd.autoscale.loop.election import Term, boottime_s
 from elasticd.autoscale.loop.job_book import JobBook
 from elasticd.autoscale.loop.job_seen import job_seen
 from elasticd.autoscale.loop.queries import queries_of
@@ -15,6 +14,7 @@ from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.autoscale.seen import Reading, Seen
 from elasticd.autoscale.source import Query, Source
 from elasticd.errors import ElasticdError, NotSupported
+from elasticd.leader.election import Term, boottime_s
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.held import Held

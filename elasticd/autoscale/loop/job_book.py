@@ -8,10 +8,10 @@ a write fails, or nobody knows whether it did, the book is read anew. What is be
 from dataclasses import replace
 
 from elasticd.autoscale.decide import Decided
-from elasticd.autoscale.loop.election import Term
 from elasticd.autoscale.loop.job_records import JobFacts
 from elasticd.autoscale.loop.measurement import Measurement
 from elasticd.control.job_policy import AUTOSCALER
+from elasticd.leader.election import Term
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import DECISIONS_LIMIT, Decision
 from elasticd.records.autoscale.memory import Memory, shifted

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from elasticd.autoscale.loop.mirror import Mirror
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName
@@ -16,6 +15,7 @@ from elasticd.records.reason import Phase
 from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
+from elasticd.store.mirror import Mirror
 
 __all__ = ["JobFacts", "JobRecords"]
 

@@ -14,6 +14,7 @@ from elasticd.cli.autoscale.prometheus_flags import (
     prometheus_settings,
 )
 from elasticd.cli.connect import etcd_options, keys_of, open_store, settings_from
+from elasticd.cli.listen_address import listen_address
 from elasticd.cli.number import duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.errors import CallError
@@ -22,7 +23,6 @@ from elasticd.telemetry import log
 __all__ = ["run"]
 
 LEAST_PERIOD_S, LEAST_LEASE_TTL_S = 0.1, 2.0
-LAST_PORT = 65535
 
 _log = log.get_logger()
 
@@ -89,7 +89,7 @@ def run(
     ):
         if value_s < least_s:
             raise CallError(f"{flag} {value_s:g} is below {least_s:g} seconds, the least possible.")
-    host, port = _address(listen)
+    host, port = listen_address(listen)
     prometheus = prometheus_settings(values)
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
@@ -97,17 +97,17 @@ def run(
         hide_from_user()
     with ExitStack() as stack:
         # Only now what costs: grpc, urllib3, numpy.
-        from elasticd.autoscale.loop.daemon import Daemon
         from elasticd.autoscale.loop.evaluation import JobEvaluation
         from elasticd.autoscale.metrics.counts import AutoscalerCounts
-        from elasticd.autoscale.metrics.http_server import MetricsServer
+        from elasticd.leader.daemon import Daemon
+        from elasticd.leader.http_server import MetricsServer
 
         store = stack.enter_context(closing(open_store(settings, keys)))
         source = stack.enter_context(closing(open_source(prometheus, store, keys, settings)))
         counts = AutoscalerCounts()
         daemon = Daemon(
             store,
-            keys,
+            keys.autoscaler_election,
             lambda term: JobEvaluation(store, keys, source, counts, term),
             period_s=period_s,
             ttl_s=ttl_s,
@@ -121,19 +121,3 @@ def run(
         daemon.run()
     _log.info("autoscaler.ended")
     return 0
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Read HOST:PORT.
-
-    Raises:
-        CallError: it is none.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    is_port = port.isascii() and port.isdecimal() and int(port) <= LAST_PORT
-    if not (colon and host and is_port):
-        raise CallError(
-            f"--listen {text} is no address: write HOST:PORT, as in 0.0.0.0:9481, or [::]:9481."
-        )
-    return host, int(port)

@@ -114,9 +114,9 @@ def test_image_has_what_the_autoscaler_imports() -> None:
 IMPORTED = (
     "elasticd.cli.main",
     "elasticd.cli.autoscale.run",
-    "elasticd.autoscale.loop.daemon",
+    "elasticd.leader.daemon",
     "elasticd.autoscale.loop.evaluation",
-    "elasticd.autoscale.metrics.http_server",
+    "elasticd.leader.http_server",
     "elasticd.autoscale.prometheus.client",
     "elasticd.autoscale.direct.source",
     "elasticd.store.etcd",

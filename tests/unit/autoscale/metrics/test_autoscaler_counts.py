@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from elasticd.autoscale.metrics.counts import AutoscalerCounts
-from elasticd.autoscale.metrics.http_server import MetricsServer
 from elasticd.errors import EnvironmentProblem
+from elasticd.leader.http_server import MetricsServer
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import MISSING_INPUT, Held
 from elasticd.telemetry.metrics.catalog import CATALOG
@@ -117,3 +117,14 @@ def test_port_that_is_taken_is_said_in_one_sentence(server: MetricsServer) -> No
     """With the port, and what to do."""
     with pytest.raises(EnvironmentProblem, match=f"port {server.port} .*: give an address"):
         MetricsServer("127.0.0.1", server.port, AutoscalerCounts())
+
+
+def test_readiness_is_another_question_than_health() -> None:
+    """A server that is away makes a process unready, and is no reason to start it again."""
+    why = ["etcd does not answer."]
+    counts = AutoscalerCounts()
+    with closing(MetricsServer("127.0.0.1", 0, counts, why_unready=lambda: why[0])) as server:
+        assert asked(server, "/readyz")[::2] == (503, b"etcd does not answer.\n")
+        assert asked(server, "/healthz")[0] == 200
+        why[0] = ""
+        assert asked(server, "/readyz")[0] == 200

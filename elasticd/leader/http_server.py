@@ -1,12 +1,16 @@
-"""The autoscaler's port: `/metrics`, and `/healthz` for whatever keeps it running."""
+"""The port of a process that may lead: `/metrics`, and the probes of whatever keeps it running.
+
+`/healthz` says whether its thread comes round, `/readyz` whether it can do its work: an etcd or an
+API server that is away is no reason to start the process again.
+"""
 
 import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.errors import EnvironmentProblem
 from elasticd.net.http_server import BoundedServer, Handler
 from elasticd.net.listener import listen
@@ -20,6 +24,17 @@ SILENCE_S = 20.0
 PLAIN = "text/plain; charset=utf-8"
 
 
+class Counts(Protocol):
+    """What a process counts of itself."""
+
+    def exposition(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+
+
+def _ready() -> str:
+    return ""
+
+
 class MetricsServer:
     """Serves in threads of its own until it is closed."""
 
@@ -27,14 +42,17 @@ class MetricsServer:
         self,
         host: str,
         port: int,
-        counts: AutoscalerCounts,
+        counts: Counts,
         context: ssl.SSLContext | None = None,
         *,
+        whose: str = "autoscaler",
         is_alive: Callable[[], bool] = always,
+        why_unready: Callable[[], str] = _ready,
     ) -> None:
         """Bind and serve; port 0: a free one. `context`: serve TLS with it.
 
         `is_alive` is asked for `/healthz`: a process whose work stands still is not healthy.
+        `why_unready` is asked for `/readyz`, and answers with a sentence, or empty if it is ready.
 
         Raises:
             EnvironmentProblem: the address is not one of this machine, or the port is taken.
@@ -43,10 +61,10 @@ class MetricsServer:
             listener = listen(host, port)
         except OSError as exc:
             raise EnvironmentProblem(
-                f"The autoscaler's metrics cannot be served on {host} port {port} "
+                f"The {whose}'s metrics cannot be served on {host} port {port} "
                 f"({exc.strerror or exc}): give an address of this machine and a free port."
             ) from exc
-        self._server = _Server(listener, counts, context, is_alive)
+        self._server = _Server(listener, counts, context, is_alive, why_unready)
         self._server.start()
 
     @property
@@ -61,9 +79,10 @@ class _Server(BoundedServer):
     def __init__(
         self,
         listener: socket.socket,
-        counts: AutoscalerCounts,
+        counts: Counts,
         context: ssl.SSLContext | None,
         is_alive: Callable[[], bool],
+        why_unready: Callable[[], str],
     ) -> None:
         super().__init__(
             listener,
@@ -72,7 +91,7 @@ class _Server(BoundedServer):
             silence_s=SILENCE_S,
             context=context,
         )
-        self.counts, self.is_alive = counts, is_alive
+        self.counts, self.is_alive, self.why_unready = counts, is_alive, why_unready
 
 
 class _Handler(Handler):
@@ -87,8 +106,12 @@ class _Handler(Handler):
             case "/healthz":
                 text = b"The thread that evaluates jobs stands still: restart this process.\n"
                 self._answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+            case "/readyz" if why := self.server.why_unready():
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n".encode())
+            case "/readyz":
+                self._answer(HTTPStatus.OK, b"ok\n")
             case _:
-                self._answer(HTTPStatus.NOT_FOUND, b"There are /metrics and /healthz.\n")
+                self._answer(HTTPStatus.NOT_FOUND, b"There are /metrics, /healthz and /readyz.\n")
 
     def _answer(self, status: HTTPStatus, body: bytes, content_type: str = PLAIN) -> None:
         self.send_response(status)

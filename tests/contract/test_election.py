@@ -1,4 +1,4 @@
-"""One autoscaler leads, on the store in memory and on every etcd that we work with."""
+"""One of several processes leads, on the store in memory and on every etcd that we work with."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from elasticd.autoscale.loop.election import Election, Term
+from elasticd.leader.election import Election, Term
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode
 from elasticd.records.keys import Keys
@@ -29,7 +29,7 @@ def stand(keys: Keys) -> Iterator[Stand]:
     with ExitStack() as stack:
 
         def begin(store: Store) -> Election:
-            election = Election(store, keys, ttl_s=2.0)
+            election = Election(store, keys.autoscaler_election, ttl_s=2.0)
             stack.callback(election.close)
             return election
 

@@ -16,12 +16,25 @@ def _all(key: str) -> bool:
     return True
 
 
+def _nobody() -> None:
+    """Where nobody wants to know."""
+
+
 class Mirror:
     """Any thread may read it, and wait for its first snapshot."""
 
-    def __init__(self, store: Store, prefix: str, is_kept: Callable[[str], bool] = _all) -> None:
-        """Watch all keys under the prefix, and keep those that `is_kept` says."""
-        self._is_kept = is_kept
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        is_kept: Callable[[str], bool] = _all,
+        wake: Callable[[], None] = _nobody,
+    ) -> None:
+        """Watch all keys under the prefix, and keep those that `is_kept` says.
+
+        `wake` is called by the store's thread after what is kept has changed.
+        """
+        self._is_kept, self._wake = is_kept, wake
         self._ready = threading.Event()
         self._items: Mapping[str, KeyValue] = {}
         self._watch = store.watch(KeyRange(key=prefix, is_prefix=True), self._take)
@@ -43,6 +56,7 @@ class Mirror:
         if isinstance(seen, Snapshot):
             self._items = {item.key: item for item in seen.items if self._is_kept(item.key)}
             self._ready.set()
+            self._wake()
             return
         changes = [change for change in seen.changes if self._is_kept(change.key)]
         if not changes:
@@ -53,3 +67,4 @@ class Mirror:
             if change.item is not None:
                 items[change.key] = change.item
         self._items = items
+        self._wake()

@@ -21,7 +21,6 @@ from elasticd import __version__
 from elasticd.errors import ElasticdError, Fenced, NotSupported
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode, encode
-from elasticd.records.keys import Keys
 from elasticd.store.api import (
     Changed,
     KeyRange,
@@ -69,18 +68,20 @@ class Election:
     def __init__(
         self,
         store: Store,
-        keys: Keys,
+        key: str,
         *,
         ttl_s: float = LEASE_TTL_S,
         wake: Callable[[], None] = lambda: None,
         may_renew: Callable[[], bool] = always,
         now_s: Callable[[], float] = boottime_s,
     ) -> None:
-        """`wake` is called when there may be something new; `may_renew`: as `Store.grant` has it.
+        """`key` is what the candidates of one kind compete for.
+
+        `wake` is called when there may be something new; `may_renew`: as `Store.grant` has it.
 
         The first thing that `take_part` does is to watch the key.
         """
-        self._store, self._key = store, keys.autoscaler_election
+        self._store, self._key = store, key
         self._ttl_s, self._wake, self._may_renew, self._now_s = ttl_s, wake, may_renew, now_s
         self._token = secrets.token_hex(8)
         self._term: Term | None = None

@@ -2,13 +2,13 @@
 
 import pytest
 
-from elasticd.autoscale.loop.election import Election
 from elasticd.errors import Unavailable
+from elasticd.leader.election import Election
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, Txn
 from elasticd.store.memory import MemoryStore
 
-KEYS = Keys()
+KEY = Keys().autoscaler_election
 
 
 class Clock:
@@ -24,7 +24,7 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_leads_no_more() -> None
     clock = Clock()
     store = MemoryStore(now_s=clock)
     is_stopped = [False]
-    stopped = Election(store, KEYS, ttl_s=10.0, now_s=clock, may_renew=lambda: not is_stopped[0])
+    stopped = Election(store, KEY, ttl_s=10.0, now_s=clock, may_renew=lambda: not is_stopped[0])
     term = stopped.take_part()
     assert term is not None
     is_stopped[0] = True
@@ -32,7 +32,7 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_leads_no_more() -> None
     assert stopped.term is term
     clock.s += 10.0
     assert stopped.term is None
-    other = Election(store, KEYS, ttl_s=10.0, now_s=clock)
+    other = Election(store, KEY, ttl_s=10.0, now_s=clock)
     store.tick()
     assert other.take_part() is not None
     is_stopped[0] = False
@@ -45,7 +45,7 @@ def test_a_leader_leads_again_when_etcd_comes_back_with_its_lease() -> None:
     """Nobody else can have been elected meanwhile, so it is the same term."""
     clock = Clock()
     store = MemoryStore(now_s=clock)
-    election = Election(store, KEYS, ttl_s=10.0, now_s=clock)
+    election = Election(store, KEY, ttl_s=10.0, now_s=clock)
     term = election.take_part()
     store.go_away()
     clock.s += 11.0
@@ -58,7 +58,7 @@ def test_an_etcd_that_is_away_elects_nobody() -> None:
     """The caller hears of it; afterwards the same candidate is elected."""
     clock = Clock()
     store = MemoryStore(now_s=clock)
-    election = Election(store, KEYS, now_s=clock)
+    election = Election(store, KEY, now_s=clock)
     store.go_away()
     with pytest.raises(Unavailable):
         election.take_part()
@@ -70,9 +70,9 @@ def test_a_candidate_that_has_not_seen_the_key_does_not_stand() -> None:
     """As long as its watch has told nothing it may not know that somebody leads."""
     store = MemoryStore()
     store.drop_watches()
-    election = Election(store, KEYS)
+    election = Election(store, KEY)
     assert election.take_part() is None
-    assert store.get(KEYS.autoscaler_election) is None
+    assert store.get(KEY) is None
     store.resume_watches()
     assert election.take_part() is not None
 
@@ -80,7 +80,7 @@ def test_a_candidate_that_has_not_seen_the_key_does_not_stand() -> None:
 def test_close_gives_the_election_back() -> None:
     """The next one need not wait for the lease to run out; an etcd that is away is no error."""
     store = MemoryStore()
-    first, second = Election(store, KEYS), Election(store, KEYS)
+    first, second = Election(store, KEY), Election(store, KEY)
     assert first.take_part() is not None and second.take_part() is None
     first.close()
     assert second.take_part() is not None

@@ -1,14 +1,15 @@
-"""The thread of an autoscaler: when it evaluates, and how it ends."""
+"""The thread of a process that may lead: when it evaluates, and how it ends."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from elasticd.autoscale.loop import daemon as module
-from elasticd.autoscale.loop.daemon import Daemon
-from elasticd.autoscale.loop.election import Term
+from elasticd.leader import daemon as module
+from elasticd.leader.daemon import Daemon
+from elasticd.leader.election import Term
 from elasticd.records.keys import Keys
 from elasticd.store.memory import MemoryStore
 from elasticd.telemetry import log
@@ -25,14 +26,18 @@ class Counting:
         self.evaluations = 0
         self.closed = 0
         self.act = act
+        self.after: Callable[[], None] = lambda: None
+        self.again_s: float | None = None
 
     def begin(self, term: Term) -> "Counting":
         self.terms.append(term)
         return self
 
-    def evaluate(self) -> None:
+    def evaluate(self) -> float | None:
         self.evaluations += 1
         self.act()
+        self.after()
+        return self.again_s
 
     def close(self) -> None:
         self.closed += 1
@@ -40,7 +45,7 @@ class Counting:
 
 @contextmanager
 def running(store: MemoryStore, counting: Counting, period_s: float = 0.01) -> Iterator[Daemon]:
-    daemon = Daemon(store, KEYS, counting.begin, period_s=period_s)
+    daemon = Daemon(store, KEYS.autoscaler_election, counting.begin, period_s=period_s)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:
@@ -189,3 +194,52 @@ def test_a_leader_that_hangs_lets_its_lease_run_out(monkeypatch: pytest.MonkeyPa
         assert not daemon.is_alive()
         is_going.set()
         wait_until(renews)
+
+
+def test_many_wakes_make_one_more_evaluation() -> None:
+    """What comes while one evaluation runs is seen by the next one, and by no third."""
+    store = MemoryStore()
+    is_going = threading.Event()
+    counting = Counting(lambda: waits(is_going))
+    with running(store, counting, period_s=1000.0) as daemon:
+        wait_until(lambda: counting.evaluations == 1)
+        for _ in range(50):
+            daemon.wake()
+        is_going.set()
+        wait_until(lambda: counting.evaluations == 2 and not daemon._is_woken)
+        rounds = daemon._round_s
+        wait_until(lambda: daemon._round_s > rounds)
+        assert counting.evaluations == 2
+
+
+def test_an_evaluation_says_when_it_wants_the_next_one() -> None:
+    """Sooner than the period, which here never ends."""
+    store = MemoryStore()
+    counting = Counting()
+    counting.again_s = 0.01
+    with running(store, counting, period_s=1000.0):
+        wait_until(lambda: counting.evaluations > 3)
+
+
+def test_a_gap_lies_between_two_evaluations_however_often_it_is_woken() -> None:
+    """The wake is not forgotten: the evaluation comes when the gap is over."""
+    store = MemoryStore()
+    ends: list[float] = []
+    begins: list[float] = []
+    counting = Counting(lambda: begins.append(time.monotonic()))
+    daemon = Daemon(store, KEYS.autoscaler_election, counting.begin, period_s=1000.0, gap_s=0.05)
+    counting.after = lambda: ends.append(time.monotonic())
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    try:
+        wait_until(lambda: is_woken_and(daemon, counting.evaluations > 4))
+    finally:
+        daemon.stop()
+        thread.join(20.0)
+    gaps = [begin - end for end, begin in zip(ends, begins[1:], strict=False)]
+    assert len(gaps) >= 4 and min(gaps) >= 0.05
+
+
+def is_woken_and(daemon: Daemon, is_enough: bool) -> bool:
+    daemon.wake()
+    return is_enough

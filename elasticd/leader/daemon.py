@@ -1,13 +1,16 @@
-"""The thread of an autoscaler: it takes part in the election, and evaluates while it leads."""
+"""The thread of a process that may lead: it takes part in the election, and evaluates if it leads.
+
+The autoscaler evaluates every quarter of a minute; the operator also when somebody calls `wake`,
+which any number of changes may do while one evaluation runs: they make one more evaluation.
+"""
 
 import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from elasticd.autoscale.loop.election import LEASE_TTL_S, Election, Term
 from elasticd.errors import ElasticdError
-from elasticd.records.keys import Keys
+from elasticd.leader.election import LEASE_TTL_S, Election, Term
 from elasticd.store.api import Store
 from elasticd.telemetry.log import get_logger
 
@@ -19,7 +22,7 @@ RETRY_S = 1.0
 """Between two looks at an etcd that does not answer, and at the election."""
 HUNG_PERIODS, HUNG_LEAST_S = 4.0, 60.0
 """A leader whose thread has not come round for so long lets its lease run out."""
-UNSURE = "etcd does not renew the lease under which this autoscaler leads."
+UNSURE = "etcd does not renew the lease under which this process leads."
 
 log = get_logger()
 
@@ -27,8 +30,12 @@ log = get_logger()
 class Evaluation(Protocol):
     """What is done for as long as one term lasts."""
 
-    def evaluate(self) -> None:
-        """Look at all jobs once.
+    def evaluate(self) -> float | None:
+        """Look at everything once, and do what is to be done about it.
+
+        Returns:
+            Seconds until it is to be called again, if that is sooner than the period; None: the
+            period.
 
         Raises:
             ElasticdError: etcd does not answer, or refuses.
@@ -48,38 +55,43 @@ class Daemon:
     def __init__(
         self,
         store: Store,
-        keys: Keys,
+        election_key: str,
         begin: Callable[[Term], Evaluation],
         *,
         period_s: float = PERIOD_S,
+        gap_s: float = 0.0,
         ttl_s: float = LEASE_TTL_S,
         told_lead: Callable[[bool], None] = _nobody,
     ) -> None:
         """`begin` is called with each term that this process is elected for.
 
-        `told_lead` hears in each round whether this process leads.
+        `gap_s`: so long after an evaluation the next one begins at the earliest, however often
+        `wake` is called. `told_lead` hears in each round whether this process leads.
         """
-        self._begin, self._period_s = begin, period_s
+        self._begin, self._period_s, self._gap_s = begin, period_s, gap_s
         self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
         self._news = threading.Event()
-        self._is_stopping = False
+        self._is_stopping = self._is_woken = False
         self._round_s = time.monotonic()
-        self._trouble = ""
+        self.trouble = ""
+        """Why etcd does not let it work, as a sentence; empty: it does."""
         self._told_lead = told_lead
         self.leads = False
         self._election = Election(
-            store, keys, ttl_s=ttl_s, wake=self._news.set, may_renew=self.is_alive
+            store, election_key, ttl_s=ttl_s, wake=self._news.set, may_renew=self.is_alive
         )
 
     def run(self) -> None:
         """Serve; give the election back in the end."""
         term: Term | None = None
         evaluation: Evaluation | None = None
-        due_s = 0.0
+        due_s = earliest_s = 0.0
         try:
             while not self._is_stopping:
                 self._news.clear()
                 self._round_s = time.monotonic()
+                if self._is_woken:
+                    due_s = min(due_s, earliest_s)
                 try:
                     led = self._election.take_part()
                     if evaluation is not None and (term is None or term.is_over):
@@ -90,7 +102,13 @@ class Daemon:
                         due_s = 0.0
                     if led is not None and evaluation is not None and self._round_s >= due_s:
                         due_s = self._round_s + self._period_s
-                        evaluation.evaluate()
+                        self._is_woken = False  # Before it looks: what comes now is seen, or new.
+                        try:
+                            again_s = evaluation.evaluate()
+                        finally:
+                            earliest_s = time.monotonic() + self._gap_s
+                        if again_s is not None:
+                            due_s = min(due_s, time.monotonic() + again_s)
                     self._say(UNSURE if self._election.is_unsure else "")
                 except ElasticdError as exc:
                     self._say(str(exc))
@@ -98,6 +116,8 @@ class Daemon:
                     log.exception("evaluation.failed")
                 self.leads = self._election.term is not None
                 self._told_lead(self.leads)
+                if self._is_woken:
+                    due_s = min(due_s, earliest_s)
                 left_s = due_s - time.monotonic() if self.leads else RETRY_S
                 self._news.wait(max(0.0, min(RETRY_S, left_s)))
         finally:
@@ -106,6 +126,11 @@ class Daemon:
             if evaluation is not None:
                 evaluation.close()
             self._election.close()
+
+    def wake(self) -> None:
+        """Evaluate soon, and not only when the period is over; any thread may say so."""
+        self._is_woken = True
+        self._news.set()
 
     def is_alive(self) -> bool:
         """Return whether the thread comes round: any thread may ask.
@@ -123,8 +148,8 @@ class Daemon:
 
     def _say(self, trouble: str) -> None:
         """Tell of a trouble once, and of its end."""
-        if trouble and not self._trouble:
+        if trouble and not self.trouble:
             log.warning("etcd.lost", why=trouble)
-        elif self._trouble and not trouble:
+        elif self.trouble and not trouble:
             log.info("etcd.back")
-        self._trouble = trouble
+        self.trouble = trouble

@@ -1,0 +1,23 @@
+"""The address at which a daemon serves its metrics and probes, as its flag has it."""
+
+from elasticd.errors import CallError
+
+__all__ = ["listen_address"]
+
+LAST_PORT = 65535
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT.
+
+    Raises:
+        CallError: it is none.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    is_port = port.isascii() and port.isdecimal() and int(port) <= LAST_PORT
+    if not (colon and host and is_port):
+        raise CallError(
+            f"--listen {text} is no address: write HOST:PORT, as in 0.0.0.0:9481, or [::]:9481."
+        )
+    return host, int(port)

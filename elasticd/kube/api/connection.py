@@ -1,0 +1,200 @@
+"""Requests to one API server: configuration, authentication and TLS are the official client's.
+
+The client is imported here alone, and only when a connection is made. Its connection pool and its
+token are used, and nothing else of it: what it makes of objects and of watches is not what we need.
+"""
+
+import json
+import os.path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+from elasticd import __version__
+from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
+from elasticd.kube.api.failure import failure
+
+__all__ = ["Connection", "open_connection"]
+
+CONNECT_S, READ_S = 3.0, 10.0
+AGENT = f"elasticd-operator/{__version__}"
+
+
+def _nobody(code: int) -> None:
+    """Where nobody counts."""
+
+
+class Connection:
+    """Safe to use from several threads."""
+
+    def __init__(
+        self,
+        pool: urllib3.PoolManager,
+        host: str,
+        authorization: Callable[[], str],
+        told: Callable[[int], None] = _nobody,
+    ) -> None:
+        """`host`: as in https://10.0.0.1:6443; `authorization`: that header's value now.
+
+        `told` hears of the HTTP status of each answer; 0: there was none.
+        """
+        self.host = host.rstrip("/")
+        self._pool, self._authorization, self._told = pool, authorization, told
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: object = None,
+        *,
+        what: str,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        """Send one request and return the answer's JSON; `what` is for the error's sentence.
+
+        Raises:
+            ElasticdError: as `Api` says.
+        """
+        with self._open(method, path, query, body, what, content_type, READ_S) as answer:
+            try:
+                found = json.loads(answer.data)
+            except ValueError as exc:
+                raise Unavailable(
+                    f"The API server at {self.host} did not answer with JSON when it was to "
+                    f"{what}: is that address an API server's?"
+                ) from exc
+        if not isinstance(found, dict):
+            raise Unavailable(f"The API server at {self.host} did not {what}: it sent no object.")
+        return found
+
+    @contextmanager
+    def stream(
+        self, path: str, query: Mapping[str, str], *, what: str, silence_s: float
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Open an answer that goes on; a read of it fails after a silence of so many seconds.
+
+        Raises:
+            ElasticdError: as `Api` says; also out of the `with`, where reading fails.
+        """
+        with self._open("GET", path, query, None, what, "application/json", silence_s) as answer:
+            yield answer
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    # --- private ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: object,
+        what: str,
+        content_type: str,
+        silence_s: float,
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        headers = {"Accept": "application/json", "User-Agent": AGENT}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        answer: urllib3.BaseHTTPResponse | None = None
+        try:
+            if authorization := self._authorization():
+                headers["Authorization"] = authorization
+            answer = self._pool.request(
+                method,
+                self.host + path + _query(query),
+                body=json.dumps(body).encode() if body is not None else None,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=silence_s),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            self._told(answer.status)
+            if answer.status >= 300:
+                raise failure(answer.status, answer.data, answer.headers, host=self.host, what=what)
+            yield answer
+            answer.release_conn()
+            answer = None
+        except ElasticdError:
+            raise
+        except urllib3.exceptions.SSLError as exc:
+            self._told(0)
+            raise Refused(
+                f"The TLS connection to the API server at {self.host} cannot be trusted ({exc}): "
+                "look at the CA and the server name of the kubeconfig."
+            ) from exc
+        except (urllib3.exceptions.HTTPError, OSError) as exc:
+            if answer is None:
+                self._told(0)
+            raise Unavailable(
+                f"The API server at {self.host} does not answer to {what} ({_short(exc)}): "
+                "try again."
+            ) from exc
+        finally:
+            if answer is not None:
+                answer.close()  # What is left in it belongs to nobody.
+
+
+def open_connection(
+    kubeconfig: str = "", context: str = "", told: Callable[[int], None] = _nobody
+) -> Connection:
+    """Read which API server is meant, and as whom it is asked; asks nothing yet.
+
+    Args:
+        kubeconfig: a file, or several joined by colons; empty: as a pod of the cluster.
+        context: of the file; empty: its current one.
+        told: as `Connection` has it.
+
+    Raises:
+        EnvironmentProblem: there is no such configuration, or it cannot be used.
+    """
+    where = f"The kubeconfig {kubeconfig}" if kubeconfig else "The pod's ServiceAccount"
+    missing = [path for path in kubeconfig.split(":") if path and not os.path.isfile(path)]
+    if kubeconfig and len(missing) == len(kubeconfig.split(":")):
+        raise EnvironmentProblem(
+            f"There is no kubeconfig {kubeconfig}: give --kubeconfig FILE or set KUBECONFIG."
+        )
+    from kubernetes import client, config  # 0.6 s, 77 MB
+
+    settings = client.Configuration()
+    settings.connection_pool_maxsize = 16
+    settings.retries = False
+    try:
+        if kubeconfig:
+            config.load_kube_config(
+                config_file=kubeconfig,
+                context=context or None,
+                client_configuration=settings,
+                persist_config=False,
+            )
+        else:
+            config.load_incluster_config(client_configuration=settings)
+        pool = client.ApiClient(settings).rest_client.pool_manager
+    except Exception as exc:  # It lets through what YAML, base64, subprocesses and files raise.
+        raise EnvironmentProblem(
+            f"{where} cannot be used ({_short(exc)}): try it with `kubectl version`."
+        ) from exc
+
+    def authorization() -> str:
+        try:
+            return str(settings.auth_settings().get("BearerToken", {}).get("value") or "")
+        except (config.ConfigException, OSError) as exc:
+            raise Unavailable(f"{where} has no token now ({_short(exc)}): try again.") from exc
+
+    return Connection(pool, str(settings.host), authorization, told)
+
+
+def _query(query: Mapping[str, str]) -> str:
+    given = {key: value for key, value in query.items() if value}
+    return "?" + urlencode(given) if given else ""
+
+
+def _short(exc: BaseException) -> str:
+    return " ".join(str(exc).split())[:300].rstrip(".") or type(exc).__name__

@@ -1,0 +1,61 @@
+"""Events of Kubernetes: what `kubectl describe` shows below an object.
+
+An event's name is made of what it says, so that the same event is one object that is counted up,
+also where another operator wrote it first. The API server forgets events after an hour.
+"""
+
+import hashlib
+from datetime import UTC, datetime
+
+from elasticd.kube.api.port import FIELD_MANAGER, EventNote, Kind, Name, Object, name_of
+
+__all__ = ["EVENTS", "event_body", "event_name", "now_text"]
+
+EVENTS = Kind(group="", version="v1", kind="Event", plural="events")
+MESSAGE_LIMIT = 1024
+"""The API server refuses longer ones."""
+NAME_LIMIT = 230
+"""Of the object's name in the event's, which may have 253 characters."""
+
+
+def now_text() -> str:
+    """Return the time as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def event_name(event: EventNote) -> Name:
+    """Return the name that this event has, whoever writes it."""
+    about = name_of(event.about)
+    uid = (event.about.get("metadata") or {}).get("uid", "")
+    said = "\0".join((str(uid), event.type, event.reason, event.message))
+    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return Name(about.namespace or "default", f"{about.name[:NAME_LIMIT]}.{digest}")
+
+
+def event_body(event: EventNote, count: int, *, now: str = "") -> Object:
+    """Return the event as an object; `now`: when it happened, as the API writes it."""
+    name, about = event_name(event), event.about
+    metadata = about.get("metadata") or {}
+    at = now or now_text()
+    involved = {
+        "apiVersion": about.get("apiVersion", ""),
+        "kind": about.get("kind", ""),
+        "name": metadata.get("name", ""),
+        "namespace": metadata.get("namespace", ""),
+        "uid": metadata.get("uid", ""),
+    }
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": name.name, "namespace": name.namespace},
+        "involvedObject": {key: value for key, value in involved.items() if value},
+        "type": str(event.type),
+        "reason": event.reason,
+        "message": event.message[:MESSAGE_LIMIT],
+        "count": count,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "source": {"component": FIELD_MANAGER},
+        "reportingComponent": FIELD_MANAGER,
+        "reportingInstance": "",
+    }

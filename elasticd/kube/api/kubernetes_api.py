@@ -1,0 +1,174 @@
+"""Kubernetes' API server, over HTTP."""
+
+import builtins
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.errors import Fenced, NotFound, NotSupported, Unavailable
+from elasticd.kube.api.connection import Connection
+from elasticd.kube.api.event import EVENTS, event_body, event_name, now_text
+from elasticd.kube.api.failure import Gone
+from elasticd.kube.api.port import (
+    FIELD_MANAGER,
+    EventNote,
+    Kind,
+    Listed,
+    Object,
+    WatchSink,
+    name_of,
+)
+from elasticd.kube.api.stream import trimmed
+from elasticd.kube.api.watch import KubernetesWatch, WatchTimes
+
+__all__ = ["KubernetesApi"]
+
+PAGE = 500
+LIST_TRIES = 3
+"""A listing of several pages begins anew when the API server forgets its version meanwhile."""
+APPLY = "application/apply-patch+yaml"  # JSON is YAML.
+MERGE = "application/merge-patch+json"
+
+
+class KubernetesApi:
+    """See `Api`."""
+
+    def __init__(self, connection: Connection, times: WatchTimes | None = None) -> None:
+        self._connection = connection
+        self._times = times if times is not None else WatchTimes()
+
+    def list(self, kind: Kind, *, namespace: str = "", labels: str = "", name: str = "") -> Listed:
+        chosen = {
+            "labelSelector": labels,
+            "fieldSelector": f"metadata.name={name}" if name else "",
+        }
+        for _ in range(LIST_TRIES - 1):
+            try:
+                return self._listed(kind, namespace, chosen, PAGE)
+            except Gone:
+                continue
+        return self._listed(kind, namespace, chosen, 0)
+
+    def watch(
+        self, kind: Kind, sink: WatchSink, *, namespace: str = "", labels: str = ""
+    ) -> KubernetesWatch:
+        return KubernetesWatch(
+            self._connection,
+            kind,
+            sink,
+            namespace=namespace,
+            labels=labels,
+            list_all=lambda: self.list(kind, namespace=namespace, labels=labels),
+            times=self._times,
+        )
+
+    def apply(self, kind: Kind, body: Object, *, subresource: str = "") -> Object:
+        name = name_of(body)
+        whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+        found = self._connection.ask(
+            "PATCH",
+            kind.path(name, subresource),
+            {"fieldManager": FIELD_MANAGER, "force": "true"},
+            whole,
+            what=f"apply {kind.resource} {name.name}",
+            content_type=APPLY,
+        )
+        return trimmed(kind, found)
+
+    def patch(
+        self, kind: Kind, seen: Object, change: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        name, known = name_of(seen), seen["metadata"]
+        metadata = {key: known[key] for key in ("uid", "resourceVersion")}
+        whole = {**change, "metadata": {**(change.get("metadata") or {}), **metadata}}
+        found = self._connection.ask(
+            "PATCH",
+            kind.path(name, subresource),
+            {"fieldManager": FIELD_MANAGER},
+            whole,
+            what=f"patch {kind.resource} {name.name}",
+            content_type=MERGE,
+        )
+        return found if subresource == "scale" else trimmed(kind, found)
+
+    def delete(self, kind: Kind, seen: Object) -> None:
+        name = name_of(seen)
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": seen["metadata"]["uid"]},
+        }
+        try:
+            self._connection.ask(
+                "DELETE", kind.path(name), {}, options, what=f"delete {kind.resource} {name.name}"
+            )
+        except (NotFound, Fenced):
+            return
+
+    def note(self, event: EventNote) -> None:
+        name, what = event_name(event), f"write the event {event.reason}"
+        everything = EVENTS.path(namespace=name.namespace)
+        try:
+            self._connection.ask("POST", everything, {}, event_body(event, 1), what=what)
+        except Fenced:  # It was written before: it is counted up.
+            path = EVENTS.path(name)
+            standing = self._connection.ask("GET", path, {}, what=what)
+            change = {"count": int(standing.get("count") or 1) + 1, "lastTimestamp": now_text()}
+            self._connection.ask("PATCH", path, {}, change, what=what, content_type=MERGE)
+
+    def check(self, kind: Kind, subresources: tuple[str, ...] = ()) -> None:
+        """See that the API server serves a kind as we need it.
+
+        Raises:
+            NotFound: it does not know the kind at all.
+            NotSupported: it has another version of it, or one without a sub-resource.
+            ElasticdError: as `Api` says.
+        """
+        host, what = self._connection.host, f"tell of {kind.resource}"
+        mend = "apply the CRD that belongs to this version (deploy/kustomize/base/crd.yaml)"
+        try:
+            group = self._connection.ask("GET", f"/apis/{kind.group}", {}, what=what)
+        except NotFound as exc:
+            raise NotFound(f"The API server at {host} has no {kind.resource}: {mend}.") from exc
+        versions = [str(each.get("version")) for each in group.get("versions") or ()]
+        if kind.version not in versions:
+            raise NotSupported(
+                f"The API server at {host} has {kind.resource} as {', '.join(versions)}, and this "
+                f"operator needs {kind.version}: {mend}."
+            )
+        found = self._connection.ask("GET", f"/apis/{kind.api_version}", {}, what=what)
+        names = {str(each.get("name")) for each in found.get("resources") or ()}
+        wanted = [kind.plural, *(f"{kind.plural}/{each}" for each in subresources)]
+        if kind.plural not in names:
+            raise NotFound(f"The API server at {host} has no {kind.resource}: {mend}.")
+        if lacks := [name for name in wanted if name not in names]:
+            raise NotSupported(
+                f"The CRD {kind.resource} at {host} is of another version, it lacks "
+                f"{', '.join(lacks)}: {mend}."
+            )
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _listed(self, kind: Kind, namespace: str, chosen: Mapping[str, str], page: int) -> Listed:
+        items: builtins.list[Object] = []
+        more = ""
+        while True:
+            found = self._connection.ask(
+                "GET",
+                kind.path(namespace=namespace),
+                {**chosen, "limit": str(page or ""), "continue": more},
+                what=f"list {kind.resource}",
+            )
+            items += (trimmed(kind, item) for item in found.get("items") or ())
+            metadata = found.get("metadata") or {}
+            more = str(metadata.get("continue") or "")
+            if not more:
+                version = str(metadata.get("resourceVersion") or "")
+                if not version:
+                    raise Unavailable(
+                        f"The API server at {self._connection.host} sent no list of "
+                        f"{kind.resource}: is that address an API server's?"
+                    )
+                return Listed(kind=kind, version=version, items=tuple(items))

@@ -1,0 +1,88 @@
+"""The lines of a watch: one JSON document each, cut anywhere by the network.
+
+Pure: bytes in, events out. A line that never ends is not kept without a bound, and what stands
+after the last newline when a connection ends is no event: it comes again from the version before.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticd.errors import ElasticdError, Unavailable
+from elasticd.kube.api.failure import failure
+from elasticd.kube.api.port import Changed, Kind, Object, name_of
+
+__all__ = ["Progress", "WatchLines", "trimmed"]
+
+LINE_LIMIT_BYTES = 16 << 20
+"""An object has at most 1.5 MB in etcd, and its JSON a bit more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Up to this version everything was told; with what changed, if anything did."""
+
+    version: str
+    change: Changed | None = None
+
+
+class WatchLines:
+    """Of one connection."""
+
+    def __init__(self, kind: Kind, host: str) -> None:
+        self._kind, self._host = kind, host
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Progress]:
+        """Yield what is whole by now.
+
+        Raises:
+            Gone: the version from which it watches is not known any more.
+            Unavailable: a line is no event, or the server says that something is wrong with it.
+        """
+        self._rest += data
+        while (end := self._rest.find(b"\n")) >= 0:
+            line = bytes(self._rest[:end])
+            del self._rest[: end + 1]
+            if line.strip():
+                yield self._event(line)
+        if len(self._rest) > LINE_LIMIT_BYTES:
+            raise Unavailable(
+                f"The API server at {self._host} sent a line of more than {LINE_LIMIT_BYTES} bytes."
+            )
+
+    def _event(self, line: bytes) -> Progress:
+        try:
+            event = json.loads(line)
+            kind, found = event["type"], event["object"]
+            if kind == "ERROR":
+                raise _error(found, self._host, self._kind)
+            version = str(found["metadata"]["resourceVersion"])
+            if kind == "BOOKMARK":
+                return Progress(version)
+            item = trimmed(self._kind, found)
+            change = Changed(
+                kind=self._kind, name=name_of(item), item=None if kind == "DELETED" else item
+            )
+            return Progress(version, change)
+        except (ValueError, KeyError, TypeError) as exc:
+            raise Unavailable(
+                f"The API server at {self._host} sent a line that is no event: {line[:80]!r}."
+            ) from exc
+
+
+def trimmed(kind: Kind, found: dict[str, Any]) -> Object:
+    """Take away, in place, what nobody here reads and what is most of an object."""
+    found["apiVersion"], found["kind"] = kind.api_version, kind.kind  # Lists leave them out.
+    if isinstance(metadata := found.get("metadata"), dict):
+        metadata.pop("managedFields", None)
+    if kind.kind == "Node" and isinstance(status := found.get("status"), dict):
+        status.pop("images", None)
+    return found
+
+
+def _error(status: Mapping[str, Any], host: str, kind: Kind) -> ElasticdError:
+    code = int(status.get("code") or 500)
+    body = json.dumps(status).encode()
+    return failure(code, body, {}, host=host, what=f"watch {kind.resource}")

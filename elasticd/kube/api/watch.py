@@ -1,0 +1,171 @@
+"""List and watch one kind, in a thread of its own, for as long as the process lives.
+
+Every connection is asked for with an end, and given up when it is silent for longer: one that hangs
+without a word is found within a minute, and then everything is listed again, since nobody knows
+what was missed. One that ends in order, or in the middle of a line, goes on from the version of the
+last whole line, or of the last bookmark. Failures wait longer each time, and never all together.
+"""
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import urllib3
+
+from elasticd.errors import ElasticdError
+from elasticd.kube.api.backoff import Backoff
+from elasticd.kube.api.connection import Connection
+from elasticd.kube.api.failure import Busy, Gone
+from elasticd.kube.api.port import Changed, Kind, Listed, WatchSink
+from elasticd.kube.api.stream import WatchLines
+from elasticd.store.sink import has_taken
+
+__all__ = ["KubernetesWatch", "WatchTimes"]
+
+CHUNK_BYTES = 1 << 16
+CLOSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTimes:
+    """In seconds."""
+
+    connection_s: tuple[float, float] = (30.0, 45.0)
+    """The API server is asked to end a watch after a time drawn from here."""
+    silence_s: float = 5.0
+    """A connection that is silent for so long after its end was due is taken for dead."""
+    resync_s: float = 600.0
+    """Everything is listed again after so long, whatever the watch said."""
+    short_s: float = 1.0
+    """A connection that ends sooner counts as a failure: a server that hangs up is not asked again
+    at once."""
+
+
+class KubernetesWatch:
+    """See `Watch`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        kind: Kind,
+        sink: WatchSink,
+        *,
+        namespace: str,
+        labels: str,
+        list_all: Callable[[], Listed],
+        times: WatchTimes,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.trouble = ""
+        self._connection, self._kind, self._sink = connection, kind, sink
+        self._namespace, self._labels, self._list_all = namespace, labels, list_all
+        self._times, self._backoff = times, backoff or Backoff()
+        self._lock = threading.RLock()
+        self._is_closed = threading.Event()
+        self._answer: urllib3.BaseHTTPResponse | None = None
+        self._version: str | None = None
+        self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed.set()
+            _hang_up(self._answer)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_S)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        listed_s = 0.0
+        while not self._is_closed.is_set():
+            began_s = time.monotonic()
+            pause_s = 0.0
+            try:
+                if self._version is None or began_s >= listed_s + self._times.resync_s:
+                    listed = self._list_all()
+                    listed_s = time.monotonic()
+                    self._version = listed.version if self._give(listed) else None
+                    self.trouble = ""
+                if self._version is not None:
+                    self._follow(self._version)
+                if self._version is None or time.monotonic() < began_s + self._times.short_s:
+                    pause_s = self._backoff.next_s()
+                else:
+                    self._backoff.reset()
+            except Gone:
+                self._version = None
+                # A server that calls its own newest version too old is not listed in a tight loop.
+                is_late = time.monotonic() > began_s + self._times.short_s
+                pause_s = 0.0 if is_late else self._backoff.next_s()
+            except ElasticdError as exc:
+                self.trouble = str(exc)
+                pause_s = self._backoff.next_s(exc.retry_after_s if isinstance(exc, Busy) else 0.0)
+            self._is_closed.wait(pause_s)
+
+    def _follow(self, version: str) -> None:
+        """Take one connection's events, until it ends; keeps the version up to which it has them.
+
+        Raises:
+            ElasticdError: the API server does not serve it.
+        """
+        times = self._times
+        lasts_s = random.uniform(*times.connection_s)  # noqa: S311
+        query = {
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, round(lasts_s))),
+            "labelSelector": self._labels,
+        }
+        path = self._kind.path(namespace=self._namespace)
+        lines = WatchLines(self._kind, self._connection.host)
+        stream = self._connection.stream(
+            path,
+            query,
+            what=f"watch {self._kind.resource}",
+            silence_s=lasts_s + times.silence_s,
+        )
+        with stream as answer:
+            if not self._holds(answer):
+                return
+            self.trouble = ""
+            try:
+                for data in answer.stream(CHUNK_BYTES):
+                    for progress in lines.feed(data):
+                        if progress.change is not None and not self._give(progress.change):
+                            self._version = None
+                            return
+                        self._version = progress.version
+                        self._backoff.reset()
+            except urllib3.exceptions.ReadTimeoutError:
+                self._version = None  # Silent beyond its end: what was missed, nobody knows.
+            except (urllib3.exceptions.HTTPError, OSError):
+                pass  # Cut off, perhaps within a line: it goes on from the last whole one.
+            finally:
+                with self._lock:
+                    self._answer = None
+                answer.close()
+
+    def _holds(self, answer: urllib3.BaseHTTPResponse) -> bool:
+        """Let `close` reach the connection; False: it was called."""
+        with self._lock:
+            self._answer = answer
+            return not self._is_closed.is_set()
+
+    def _give(self, event: Listed | Changed) -> bool:
+        """Give it to the sink, unless it was closed; False: it raised."""
+        with self._lock:
+            return self._is_closed.is_set() or has_taken(self._sink, event)
+
+
+def _hang_up(answer: urllib3.BaseHTTPResponse | None) -> None:
+    """Wake up whoever reads it; a closed descriptor alone does not."""
+    connection = getattr(answer, "connection", None)
+    with suppress(OSError, AttributeError, ValueError):
+        if connection is not None and connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
