@@ -12,7 +12,7 @@ SAME = ("entry_kind", "entry", "args", "workers_per_node", "min_nodes", "max_nod
 """What must be equal, with the URL of checkpoints: else a host would train something else."""
 OWN = (
     *("name", "uid", "cwd", "run_folder", "is_local", "failure_timeout_s", "unknown", "url"),
-    *("submitted_by", "submitted_at_unix_s"),
+    *("submitted_by", "submitted_at_unix_s", "owner"),
 )
 """What each host has for itself, or follows from something else."""
 PARTS = ("limits", "checkpoint")

@@ -114,6 +114,9 @@ class JobSpec:
     """`user@host` of who submitted it, as its machine says; empty where an older version did."""
     submitted_at_unix_s: float = 0.0
     """By the submitter's clock, for people; 0: not known."""
+    owner: str = ""
+    """The object elsewhere that this job was made of, and ends with: of an operator on Kubernetes
+    `kubernetes/<cluster>/<namespace>/<name>`. Empty: nobody's but its submitter's."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -54,6 +54,9 @@ class Drain:
     """An operator's wish that a node should take no more work."""
 
     why: str = ""
+    by: str = ""
+    """Whoever takes it back when its cause is gone: of an operator on Kubernetes
+    `kubernetes/<cluster>/`. Empty: a person, who does so by `elasticd undrain`."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -1,0 +1,151 @@
+"""All that the operator sees at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticd.control.report import JobReport
+from elasticd.kube.decide.memory import Memory
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL, shortened
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.member import Drain, Node
+
+__all__ = [
+    "AgentPod",
+    "Cluster",
+    "JobRecords",
+    "KubeNode",
+    "Measured",
+    "Records",
+    "Taint",
+    "agent_pod",
+    "kube_node",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    key: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeNode:
+    """A node of Kubernetes."""
+
+    name: str
+    is_cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+    is_ready: bool = True
+    """Its kubelet says so; False also where nothing was heard of it for a while."""
+    is_deleted: bool = False
+    """Somebody asked for its deletion."""
+
+    @property
+    def node(self) -> NodeId:
+        """The name that its agent has."""
+        return NodeId(shortened(self.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPod:
+    """A pod of the agents' DaemonSet."""
+
+    namespace: str
+    name: str
+    node_name: str
+    """Empty: it is not scheduled."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    is_deleted: bool = False
+
+    @property
+    def is_ours(self) -> bool:
+        return self.labels.get(PART_OF_LABEL) == PART_OF
+
+    @property
+    def node(self) -> NodeId:
+        return NodeId(shortened(self.node_name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the agents of a running job answered when they were asked."""
+
+    step: int | None = None
+    steps_per_second: float | None = None
+    checkpoint_step: int | None = None
+    checkpoint_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecords:
+    """A job in etcd."""
+
+    report: JobReport
+    is_active: bool
+    """False: it is over, and its records still stand."""
+    measured: Measured = field(default_factory=Measured)
+
+    @property
+    def is_over(self) -> bool:
+        return not self.is_active and self.report.status.phase.is_final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What stands in etcd."""
+
+    jobs: Mapping[JobName, JobRecords] = field(default_factory=dict)
+    reserved: frozenset[JobName] = frozenset()
+    """Names under which somebody submits a job at this moment: there is no spec yet."""
+    drains: Mapping[NodeId, Drain] = field(default_factory=dict)
+    agents: Mapping[NodeId, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One look at everything."""
+
+    identity: str
+    """Of the Kubernetes cluster (the uid of its namespace kube-system): two may share an etcd."""
+    jobs: Mapping[str, ElasticJob] = field(default_factory=dict)
+    """By uid; all of them: what is not here was deleted."""
+    nodes: Mapping[str, KubeNode] = field(default_factory=dict)
+    """By name."""
+    pods: Mapping[str, AgentPod] = field(default_factory=dict)
+    """By `namespace/name`."""
+    records: Records | None = None
+    """None: etcd does not answer, or was not read yet."""
+    memory: Memory = field(default_factory=Memory)
+
+
+def kube_node(plain: Mapping[str, Any]) -> KubeNode:
+    """Read a Node of the API."""
+    meta, spec = plain.get("metadata") or {}, plain.get("spec") or {}
+    conditions = (plain.get("status") or {}).get("conditions") or ()
+    ready = [one.get("status") for one in conditions if one.get("type") == "Ready"]
+    taints = tuple(
+        Taint(key=str(one.get("key", "")), effect=str(one.get("effect", "")))
+        for one in spec.get("taints") or ()
+    )
+    return KubeNode(
+        name=str(meta.get("name", "")),
+        is_cordoned=bool(spec.get("unschedulable")),
+        taints=taints,
+        is_ready=not ready or ready[0] == "True",
+        is_deleted=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def agent_pod(plain: Mapping[str, Any]) -> AgentPod:
+    """Read a Pod of the API."""
+    meta, spec = plain.get("metadata") or {}, plain.get("spec") or {}
+    labels = {str(key): str(item) for key, item in (meta.get("labels") or {}).items()}
+    return AgentPod(
+        namespace=str(meta.get("namespace") or "default"),
+        name=str(meta.get("name", "")),
+        node_name=str(spec.get("nodeName") or ""),
+        labels=labels,
+        is_deleted=bool(meta.get("deletionTimestamp")),
+    )

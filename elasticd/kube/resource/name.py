@@ -1,0 +1,80 @@
+"""What things of Kubernetes are called in elasticd, where a name has at most 63 characters."""
+
+import hashlib
+
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.records.ids import JobName
+
+__all__ = [
+    "FINALIZER",
+    "FORCE_DELETE",
+    "GROUP",
+    "KIND",
+    "MANAGER",
+    "NAME_LIMIT",
+    "PART_OF",
+    "PART_OF_LABEL",
+    "PLURAL",
+    "SECRETS_FOLDER",
+    "SHORT_NAME",
+    "VERSION",
+    "job_name",
+    "job_name_apart",
+    "job_owner",
+    "owner_prefix",
+    "selector",
+    "shortened",
+]
+
+GROUP = "elasticd.dev"
+VERSION = "v1alpha1"
+KIND = "ElasticJob"
+PLURAL = "elasticjobs"
+SHORT_NAME = "ej"
+MANAGER = "elasticd-operator"
+"""Of server-side apply: what it wrote is the operator's, the rest is the user's."""
+FINALIZER = f"{GROUP}/job"
+"""Keeps a deleted object until its job has stopped and saved."""
+FORCE_DELETE = f"{GROUP}/force-delete"
+"""Annotation, of any value but "false": a deleted object goes at once, whatever its job does."""
+PART_OF_LABEL = "app.kubernetes.io/part-of"
+PART_OF = "elasticd"
+"""Pods without this label are none of the operator's."""
+SECRETS_FOLDER = "/var/run/secrets/elasticd.dev"
+"""In the agents' pods: `<secret>/<key>` is a file for each Secret that is mounted there."""
+NAME_LIMIT = 63
+_MARK = 8
+
+
+def shortened(name: str, limit: int = NAME_LIMIT) -> str:
+    """Return a name of at most `limit` characters: a longer one ends in a hash of the whole."""
+    if len(name) <= limit:
+        return name
+    mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK]
+    return f"{name[: limit - _MARK - 1].rstrip('.-_')}-{mark}"
+
+
+def job_name(job: ElasticJob) -> JobName:
+    """Return the name that the job of an object has in etcd, unless another one has it."""
+    return JobName(shortened(f"{job.namespace}.{job.name}"))
+
+
+def job_name_apart(job: ElasticJob) -> JobName:
+    """Return the name for where somebody else's job has the first one: no other object has it."""
+    mark = hashlib.sha256(job.uid.encode()).hexdigest()[:_MARK]
+    return JobName(f"{shortened(job_name(job), NAME_LIMIT - _MARK - 1)}-{mark}")
+
+
+def job_owner(job: ElasticJob, cluster: str) -> str:
+    """Return the mark in the job's spec by which an operator knows that it is its own."""
+    return f"{owner_prefix(cluster)}{job.namespace}/{job.name}"
+
+
+def owner_prefix(cluster: str) -> str:
+    """Return what the marks of all jobs and drains of one Kubernetes cluster begin with."""
+    return f"kubernetes/{cluster}/"
+
+
+def selector(job: JobName) -> str:
+    """Return the label selector of a job for /scale: an HPA refuses an empty one."""
+    return f"{GROUP}/job={job}"

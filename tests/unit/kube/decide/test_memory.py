@@ -1,0 +1,44 @@
+"""What is remembered of actions."""
+
+from elasticd.kube.decide.action import AddFinalizer, ApplyReplicas, ApplyStatus, TellEvent
+from elasticd.kube.decide.memory import Memory, remembered, without
+from elasticd.kube.resource.elastic_job import ElasticJob, ElasticJobStatus
+
+JOB = ElasticJob(namespace="team", name="x", uid="u1", resource_version="5", generation=2)
+SEEN = {"u1": JOB}
+
+
+def test_writes_are_remembered_with_what_was_seen_then():
+    memory = remembered(
+        Memory(), ApplyStatus(job=JOB.key, status=ElasticJobStatus()), SEEN, now_s=7.0
+    )
+    memory = remembered(
+        memory, ApplyReplicas(job=JOB.key, replicas=4, at_generation=2), SEEN, now_s=8.0
+    )
+    found = memory.objects["u1"]
+    assert (found.status_s, found.status_version) == (7.0, "5")
+    assert (found.replicas, found.replicas_generation) == (4, 2)
+
+
+def test_events_are_remembered_by_topic_and_worlds_by_generation():
+    memory = Memory()
+    for event in (
+        TellEvent(job=JOB.key, reason="Invalid", message="a", topic="spec"),
+        TellEvent(job=JOB.key, reason="Invalid", message="b", topic="spec"),
+        TellEvent(job=JOB.key, reason="WorldFormed", message="c", topic="world", generation=3),
+    ):
+        memory = remembered(memory, event, SEEN, now_s=1.0)
+    assert memory.objects["u1"].told == {"spec": "Invalid: b"}
+    assert memory.objects["u1"].generation == 3
+
+
+def test_other_actions_leave_it_as_it_was():
+    memory = Memory()
+    assert remembered(memory, AddFinalizer(job=JOB.key), SEEN, now_s=1.0) is memory
+
+
+def test_objects_that_are_gone_are_forgotten():
+    status = ApplyStatus(job=JOB.key, status=ElasticJobStatus())
+    memory = remembered(Memory(), status, SEEN, now_s=7.0)
+    assert without(memory, SEEN) is memory
+    assert without(memory, {}).objects == {}
