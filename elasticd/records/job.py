@@ -71,6 +71,11 @@ class JobSpec:
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     """Only what was named with `--env`: a submitter's whole environment may hold secrets."""
+    env_files: Mapping[str, str] = field(default_factory=dict)
+    """Variables whose values stand in files of the nodes, and not here: secrets that are mounted
+    there. A file that is missing fails the worker's start."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts by their names below the folder where the workers start, which each node writes."""
     preload: tuple[str, ...] = ()
     role: str = "default"
     run_folder: str = ""

@@ -7,7 +7,8 @@ changed is still as it was, so the next decision asks for it again.
 
 from dataclasses import dataclass
 
-from elasticd.kube.resource.elastic_job import ElasticJobStatus, JobKey
+from elasticd.kube.resource.elastic_job import JobKey
+from elasticd.kube.resource.status import ElasticJobStatus
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import JobSpec
@@ -83,13 +84,15 @@ class TellEvent:
     is_warning: bool = False
     topic: str = ""
     """What this is about: of each topic the newest is remembered, and not told twice in a row."""
+    mark: str = ""
+    """Tells it from one that says the same, where both are to be told."""
     generation: int = 0
     """The world that this tells of; 0: of none."""
 
     @property
     def said(self) -> str:
         """What tells it from others of its topic."""
-        return f"{self.reason}: {self.message}"
+        return f"{self.reason}: {self.message}{self.mark}"
 
 
 # --- to etcd ----------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticd.control.report import JobReport
 from elasticd.kube.decide.memory import Memory
 from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL, shortened
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Drain, Node
@@ -14,9 +14,7 @@ from elasticd.records.member import Drain, Node
 __all__ = [
     "AgentPod",
     "Cluster",
-    "JobRecords",
     "KubeNode",
-    "Measured",
     "Records",
     "Taint",
     "agent_pod",
@@ -66,30 +64,6 @@ class AgentPod:
     @property
     def node(self) -> NodeId:
         return NodeId(shortened(self.node_name))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What the agents of a running job answered when they were asked."""
-
-    step: int | None = None
-    steps_per_second: float | None = None
-    checkpoint_step: int | None = None
-    checkpoint_unix_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecords:
-    """A job in etcd."""
-
-    report: JobReport
-    is_active: bool
-    """False: it is over, and its records still stand."""
-    measured: Measured = field(default_factory=Measured)
-
-    @property
-    def is_over(self) -> bool:
-        return not self.is_active and self.report.status.phase.is_final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from elasticd.kube.decide.action import Action, ApplyReplicas, ApplyStatus, TellEvent
+from elasticd.kube.decide.action import Action, ApplyReplicas, ApplyStatus, TellEvent, WriteJob
 from elasticd.kube.resource.elastic_job import ElasticJob
 
-__all__ = ["Memory", "ObjectMemory", "remembered", "without"]
+__all__ = ["Memory", "ObjectMemory", "refused", "remembered", "without"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class ObjectMemory:
     """The newest event of each topic."""
     generation: int = 0
     """The newest world that an event told of."""
+    refusal: str = ""
+    """Why the job could not be submitted when that was last tried, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,15 @@ def remembered(
                 return _changed(memory, action.job.uid, generation=action.generation)
             told = {**before.told, action.topic: action.said}
             return _changed(memory, action.job.uid, told=told)
+        case WriteJob():
+            return _changed(memory, action.job.uid, refusal="")
         case _:
             return memory
+
+
+def refused(memory: Memory, action: Action, why: str) -> Memory:
+    """Return the memory after an action has failed; `why` is a sentence for the object's status."""
+    return _changed(memory, action.job.uid, refusal=why) if isinstance(action, WriteJob) else memory
 
 
 def without(memory: Memory, seen: Mapping[str, ElasticJob]) -> Memory:

@@ -2,7 +2,8 @@
 
 from elasticd.kube.decide.action import AddFinalizer, ApplyReplicas, ApplyStatus, TellEvent
 from elasticd.kube.decide.memory import Memory, remembered, without
-from elasticd.kube.resource.elastic_job import ElasticJob, ElasticJobStatus
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.status import ElasticJobStatus
 
 JOB = ElasticJob(namespace="team", name="x", uid="u1", resource_version="5", generation=2)
 SEEN = {"u1": JOB}

@@ -2,13 +2,10 @@
 
 import pytest
 
-from elasticd.kube.resource.elastic_job import (
-    ElasticJobStatus,
-    NodesField,
-    elastic_job,
-    status_json,
-)
+from elasticd.kube.resource.elastic_job import elastic_job
 from elasticd.kube.resource.json_form import api_name, from_json, to_json
+from elasticd.kube.resource.spec import NodesField
+from elasticd.kube.resource.status import ElasticJobStatus, status_json
 
 GIVEN = {
     "script": "train.py",
@@ -43,7 +40,7 @@ def test_fields_have_the_names_of_the_api(name, spelled):
 
 def test_a_spec_is_read_and_written_as_it_was():
     job = elastic_job({"metadata": META, "spec": GIVEN})
-    assert job.spec is not None and not job.misfit
+    assert job.spec is not None and not job.wrong
     assert job.spec.timeouts.shutdown_s == 5 and job.spec.timeouts.formation_s == 60
     assert job.spec.env[1].value_from.secret_key_ref.key == "id"
     assert job.spec.checkpoint.options == {"a": {"b": [1]}}
@@ -64,7 +61,7 @@ def test_what_a_newer_version_wrote_is_kept():
 def test_a_spec_without_its_form_is_said_to_be_one(given):
     job = elastic_job({"metadata": META, "spec": given})
     assert job.spec is None
-    assert job.misfit.startswith("spec is missing") or job.misfit.startswith("The spec cannot")
+    assert job.wrong.startswith("spec") and job.wrong.endswith(".")
     assert job.key.uid == "u1"
 
 
@@ -80,11 +77,11 @@ def test_null_is_what_was_not_set():
     [
         (NodesField(), 1, 1),
         (NodesField(min=2), 2, 2),
-        (NodesField(max=3), 3, 3),
+        (NodesField(max=3), 1, 3),
         (NodesField(min=1, max=4), 1, 4),
     ],
 )
-def test_one_number_of_nodes_is_exactly_so_many(nodes, least, most):
+def test_a_job_has_one_node_at_least_and_no_more_than_that_unless_said(nodes, least, most):
     job = elastic_job({"metadata": META, "spec": {"script": "a.py", "nodes": to_json(nodes)}})
     assert job.spec is not None and (job.spec.min_nodes, job.spec.max_nodes) == (least, most)
 

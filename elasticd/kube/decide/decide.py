@@ -1,0 +1,227 @@
+"""The one decision: everything that is seen and the time in, what is to be done out.
+
+Each object, each node and each orphan is decided about by itself, so that nothing wrong with one of
+them holds up the others. Done to the world, the actions lead to one in which there is nothing to
+do; until they are seen they may be asked for again, which changes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elasticd.kube.decide.action import (
+    Action,
+    AddFinalizer,
+    ApplyStatus,
+    DeleteObject,
+    StopJob,
+    TellEvent,
+    WriteJob,
+)
+from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.deletion import delete
+from elasticd.kube.decide.drain import decide_drains
+from elasticd.kube.decide.event import events
+from elasticd.kube.decide.memory import ObjectMemory
+from elasticd.kube.decide.size import decide_policy, decide_size, fill_replicas
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.job_records import JobRecords
+from elasticd.kube.resource.job_spec import changed_fields, job_spec
+from elasticd.kube.resource.job_status import (
+    DEADLINE_WHY,
+    is_same,
+    lost_status,
+    status_of,
+    unsubmitted_status,
+)
+from elasticd.kube.resource.name import FINALIZER, job_name, job_name_apart, owner_prefix
+from elasticd.kube.resource.status import ElasticJobStatus
+from elasticd.kube.resource.timestamp import unix_s
+from elasticd.records.ids import JobName
+
+__all__ = ["STATUS_EVERY_S", "decide"]
+
+STATUS_EVERY_S = 10.0
+"""A status whose phase stays is written at most so often."""
+UNSEEN_LIMIT_S = 2.0
+"""A write that succeeded is waited for so long, until the object shows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """One object, and what belongs to it."""
+
+    job: ElasticJob
+    name: JobName
+    found: JobRecords | None
+    memory: ObjectMemory
+    now_s: float
+    now_unix_s: float
+
+
+def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, ...]:
+    """Return what is to be done, in an order that is always the same.
+
+    Args:
+        seen: everything, at one moment.
+        now_s: by the operator's own clock, which only goes forward.
+        now_unix_s: by the wall clock, for what Kubernetes counts by it.
+    """
+    by_uid = _by_uid(seen)
+    actions: list[Action] = []
+    for uid, job in sorted(seen.jobs.items()):
+        name, found = by_uid.get(uid, (None, None))
+        look = _Look(
+            job=job,
+            name=name or JobName(job.status.job) or job_name(job),
+            found=found,
+            memory=seen.memory.objects.get(uid, ObjectMemory()),
+            now_s=now_s,
+            now_unix_s=now_unix_s,
+        )
+        actions.extend(_decide_object(look, seen))
+    actions.extend(_stop_orphans(seen))
+    actions.extend(decide_drains(seen))
+    return tuple(actions)
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _by_uid(seen: Cluster) -> dict[str, tuple[JobName, JobRecords]]:
+    if seen.records is None:
+        return {}
+    return {found.spec.uid: (name, found) for name, found in sorted(seen.records.jobs.items())}
+
+
+def _decide_object(look: _Look, seen: Cluster) -> Iterator[Action]:
+    if look.job.deleted_unix_s is not None:
+        yield from delete(look.job, look.name, look.found, seen)
+        if look.found is not None and FINALIZER in look.job.finalizers:
+            yield from _report(look, _standing(look, look.found))
+    elif look.found is not None:
+        yield from _follow(look, look.found)
+    elif look.job.status.is_final:
+        yield from _expire(look, look.job.status)
+    elif look.job.status.job:
+        # Submitted once: what runs twice does more harm than what does not run.
+        if seen.records is not None:
+            yield from _report(look, lost_status(look.job, now_unix_s=look.now_unix_s))
+    else:
+        yield from _submit(look, seen)
+
+
+def _submit(look: _Look, seen: Cluster) -> Iterator[Action]:
+    """Submit the job, unless something is wrong, or etcd away."""
+    job, wrong = look.job, look.job.wrong
+    reason = "EtcdAway" if seen.records is None else "NotSubmitted"
+    message = "etcd does not answer." if seen.records is None else "It is about to be submitted."
+    if look.memory.refusal:
+        reason, message = "Refused", look.memory.refusal
+    status = unsubmitted_status(
+        job, look.name, wrong=wrong, reason=reason, message=message, now_unix_s=look.now_unix_s
+    )
+    yield from _report(look, status)
+    if wrong:
+        return
+    yield from fill_replicas(job, look.memory)
+    if FINALIZER not in job.finalizers:
+        yield AddFinalizer(job=job.key)
+    elif seen.records is not None:
+        name = _free_name(job, seen)
+        spec = job_spec(job, name, cluster=seen.identity, now_unix_s=look.now_unix_s)
+        yield WriteJob(job=job.key, spec=spec)
+
+
+def _free_name(job: ElasticJob, seen: Cluster) -> JobName:
+    """Return the job's name, or one of its own where somebody else's job has that one.
+
+    It may be the job of an object of this name that was deleted by force, or of another Kubernetes
+    cluster on the same etcd. What is over only gives way.
+    """
+    assert seen.records is not None
+    name = job_name(job)
+    standing = seen.records.jobs.get(name)
+    return job_name_apart(job) if standing is not None and standing.is_active else name
+
+
+def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
+    """Keep a job that stands in etcd as its object says, and the object's status as the job is."""
+    job = look.job
+    status = _standing(look, found)
+    yield from _report(look, status)
+    if found.is_over:
+        yield from _expire(look, status)
+        return
+    if not found.is_active:
+        return  # It ends at this moment.
+    if FINALIZER not in job.finalizers:
+        yield AddFinalizer(job=job.key)
+    if found.is_stop_wanted:
+        return
+    spec = job.spec
+    if spec is not None and spec.active_deadline_seconds is not None:
+        ends_unix_s = found.spec.submitted_at_unix_s + spec.active_deadline_seconds
+        if look.now_unix_s >= ends_unix_s:
+            yield StopJob(job=look.name, uid=job.uid, why=DEADLINE_WHY)
+            return
+    if not job.wrong:
+        yield from decide_policy(job, look.name, found, now_unix_s=look.now_unix_s)
+        yield from decide_size(job, look.name, found, look.memory)
+
+
+def _standing(look: _Look, found: JobRecords) -> ElasticJobStatus:
+    wrong = look.job.wrong or _changed(look.job, found)
+    return status_of(look.job, look.name, found, wrong=wrong, now_unix_s=look.now_unix_s)
+
+
+def _changed(job: ElasticJob, found: JobRecords) -> str:
+    """Say what was changed that cannot be, where no server refused it."""
+    changed = changed_fields(job, found.spec) if not found.is_over else ()
+    if not changed:
+        return ""
+    return (
+        f"{', '.join(changed)} cannot be changed while the job stands: change it back, or delete "
+        "the object and create it anew."
+    )
+
+
+def _expire(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
+    """Delete the object of a job that has been over for as long as it says."""
+    spec = look.job.spec
+    limit_s = spec.ttl_seconds_after_finished if spec is not None else None
+    over_unix_s = unix_s(status.completion_time)
+    if limit_s is None or over_unix_s is None:
+        return
+    if look.now_unix_s >= over_unix_s + limit_s:
+        yield DeleteObject(job=look.job.key)
+
+
+def _report(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
+    """Tell what has happened, and write the status if it is due."""
+    yield from _untold(look, status)
+    before, memory = look.job.status, look.memory
+    if status == before:
+        return
+    since_s = look.now_s - memory.status_s if memory.status_s is not None else STATUS_EVERY_S
+    is_unseen = memory.status_version == look.job.resource_version and since_s < UNSEEN_LIMIT_S
+    if is_unseen or (is_same(status, before) and since_s < STATUS_EVERY_S):
+        return
+    yield ApplyStatus(job=look.job.key, status=status)
+
+
+def _untold(look: _Look, status: ElasticJobStatus) -> Iterator[TellEvent]:
+    for event in events(look.job, look.found, status, told_to=look.memory.generation):
+        if look.memory.told.get(event.topic) != event.said:
+            yield event
+
+
+def _stop_orphans(seen: Cluster) -> Iterator[Action]:
+    """Stop jobs of this cluster's objects that are gone, as after a deletion by force."""
+    if seen.records is None or not seen.identity:
+        return
+    for name, found in sorted(seen.records.jobs.items()):
+        is_ours = found.spec.owner.startswith(owner_prefix(seen.identity))
+        if not is_ours or found.spec.uid in seen.jobs or not found.is_active:
+            continue
+        if found.own_want is None or not found.own_want.is_stop:
+            yield StopJob(job=name, uid=found.spec.uid, why="its ElasticJob is gone")

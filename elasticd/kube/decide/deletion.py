@@ -1,0 +1,42 @@
+"""What becomes of an object that somebody has deleted: its job is stopped and saved first."""
+
+from collections.abc import Iterator
+
+from elasticd.kube.decide.action import Action, RemoveFinalizer, StopJob, TellEvent
+from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.job_records import JobRecords
+from elasticd.kube.resource.name import FINALIZER, FORCE_DELETE
+from elasticd.records.ids import JobName
+
+__all__ = ["delete"]
+
+
+def delete(
+    job: ElasticJob, name: JobName, found: JobRecords | None, seen: Cluster
+) -> Iterator[Action]:
+    """Stop the job, and let the object go once no node serves it any more."""
+    if FINALIZER not in job.finalizers:
+        return
+    is_forced = job.annotations.get(FORCE_DELETE, "false").lower() != "false"
+    is_stopping = found is not None and (own := found.own_want) is not None and own.is_stop
+    if found is not None and found.is_active and not is_stopping:
+        yield StopJob(job=name, uid=job.uid, why="its ElasticJob was deleted")
+    if is_forced:
+        yield RemoveFinalizer(job=job.key)
+    elif seen.records is None:
+        event = TellEvent(
+            job=job.key,
+            reason="DeletionWaits",
+            message=(
+                "etcd does not answer, so the job cannot be stopped: the object goes when it does, "
+                f"or at once with the annotation {FORCE_DELETE}=true."
+            ),
+            is_warning=True,
+            topic="deletion",
+        )
+        told = seen.memory.objects.get(job.uid)
+        if told is None or told.told.get(event.topic) != event.said:
+            yield event
+    elif found is None or (not found.is_active and not found.members):
+        yield RemoveFinalizer(job=job.key)

@@ -1,0 +1,103 @@
+"""Nodes that Kubernetes takes out of service become drains, which go when their cause goes.
+
+`kubectl drain` leaves the pods of a DaemonSet alone, and they tolerate every taint: without this an
+agent would learn that its node goes from the end of its machine.
+"""
+
+from collections.abc import Iterator
+
+from elasticd.kube.decide.action import Action, DrainNode, UndrainNode
+from elasticd.kube.decide.cluster import Cluster, KubeNode, Records
+from elasticd.kube.resource.name import owner_prefix
+from elasticd.records.ids import NodeId
+
+__all__ = ["TAINTS", "decide_drains"]
+
+TAINTS = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.kubernetes.io/out-of-service",
+        "node.kubernetes.io/unschedulable",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "cloud.google.com/impending-node-termination",
+    }
+)
+"""Keys that mean that this node goes. `DeletionCandidateOfClusterAutoscaler` does not yet."""
+_SOFT = "PreferNoSchedule"
+
+
+def decide_drains(seen: Cluster) -> Iterator[Action]:
+    """Drain nodes with a cause, and take back the operator's own drains without one."""
+    if seen.records is None or not seen.identity:
+        return
+    by = owner_prefix(seen.identity)
+    nodes = {node.node: node for node in seen.nodes.values()}
+    serving = {pod.node for pod in seen.pods.values() if pod.is_ours and pod.node_name}
+    causes = _causes(seen, nodes, serving)
+    for name, why in sorted(causes.items()):
+        standing = seen.records.drains.get(name)
+        # A person's wish stands, and stays when the cause is gone.
+        if standing is None or (standing.by == by and standing.why != why):
+            yield DrainNode(node=name, why=why, by=by)
+    for name, standing in sorted(seen.records.drains.items()):
+        if standing.by == by and name not in causes:
+            yield UndrainNode(node=name, by=by)
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _causes(
+    seen: Cluster, nodes: dict[NodeId, KubeNode], serving: set[NodeId]
+) -> dict[NodeId, str]:
+    """Say of each node that goes why; of nodes with an agent alone."""
+    assert seen.records is not None
+    records = seen.records
+    by = owner_prefix(seen.identity)
+    ours = {name for name in nodes if name in serving or name in records.agents}
+    causes: dict[NodeId, str] = {}
+    for name in ours:
+        why = _why(nodes[name])
+        if why:
+            causes[name] = why
+    causes.update(_not_ready(records, nodes, ours - causes.keys(), by))
+    for name in serving - nodes.keys():
+        causes[name] = "its node is gone from Kubernetes"
+    for name, standing in records.drains.items():
+        # Its pod is gone too, and its agent may still train.
+        if standing.by == by and name not in nodes and name in records.agents:
+            causes.setdefault(name, standing.why)
+    return causes
+
+
+def _why(node: KubeNode) -> str:
+    if node.is_deleted:
+        return "its node is being deleted from Kubernetes"
+    taint = next((t for t in node.taints if t.key in TAINTS and t.effect != _SOFT), None)
+    if taint is not None and taint.key != "node.kubernetes.io/unschedulable":
+        return f"its node has the taint {taint.key}"
+    return "its node is cordoned" if node.is_cordoned or taint is not None else ""
+
+
+def _not_ready(
+    records: Records, nodes: dict[NodeId, KubeNode], candidates: set[NodeId], by: str
+) -> dict[NodeId, str]:
+    """Take out nodes that are not ready, as long as they are fewer than half of all.
+
+    Where most of them are not, it is the API server that they do not reach, and their agents train:
+    no new one is taken out then, and none of those that are is taken back.
+    """
+    silent = {name for name in candidates if not nodes[name].is_ready}
+    all_silent = sum(not node.is_ready for node in nodes.values())
+    if 2 * all_silent >= len(nodes):
+        silent = {
+            name
+            for name in silent
+            if (standing := records.drains.get(name)) is not None and standing.by == by
+        }
+    return dict.fromkeys(silent, "its node is not ready")

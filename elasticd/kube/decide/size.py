@@ -1,0 +1,100 @@
+"""The job's size: `spec.replicas` as a wish, or as the mirror of what the autoscaler wants."""
+
+from collections.abc import Iterator
+
+from elasticd.kube.decide.action import (
+    Action,
+    ApplyReplicas,
+    RemovePolicy,
+    TellEvent,
+    WritePolicy,
+    WriteWant,
+)
+from elasticd.kube.decide.memory import ObjectMemory
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.job_records import JobRecords
+from elasticd.kube.resource.job_spec import has_policy_of, policy_of
+from elasticd.records.ids import JobName
+
+__all__ = ["decide_policy", "decide_size", "fill_replicas"]
+
+
+def fill_replicas(job: ElasticJob, memory: ObjectMemory) -> Iterator[Action]:
+    """Give the object `replicas`, without which /scale is an error."""
+    if job.spec is not None and job.spec.replicas is None:
+        yield from _apply(job, memory, job.spec.max_nodes)
+
+
+def decide_policy(
+    job: ElasticJob, name: JobName, found: JobRecords, *, now_unix_s: float
+) -> Iterator[Action]:
+    """Have the job's policy be that of the object; one that a person set is left alone."""
+    if has_policy_of(found.policy, job):
+        return
+    policy = policy_of(job, now_unix_s=now_unix_s)
+    if policy is None:
+        yield RemovePolicy(job=name, uid=job.uid)
+    else:
+        yield WritePolicy(job=name, policy=policy)
+
+
+def decide_size(
+    job: ElasticJob, name: JobName, found: JobRecords, memory: ObjectMemory
+) -> Iterator[Action]:
+    """Wish for as many nodes as the object says; or have it say as many as are wished for."""
+    if job.spec is None:
+        return
+    if job.spec.autoscale is not None:
+        yield from _mirror(job, name, found, memory)
+        return
+    replicas = job.spec.replicas
+    if replicas is None:
+        yield from _apply(job, memory, job.spec.max_nodes)
+        return
+    standing = found.own_want.nodes if found.own_want is not None else None
+    # Without any wish a job has as many nodes as it may: the same, and others may still wish.
+    is_needed = standing is not None or replicas != found.spec.max_nodes
+    if is_needed and standing != replicas:
+        yield WriteWant(job=name, uid=job.uid, nodes=replicas, why=f"spec.replicas of {job.key}")
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _mirror(
+    job: ElasticJob, name: JobName, found: JobRecords, memory: ObjectMemory
+) -> Iterator[Action]:
+    """Undo what somebody else wrote, since the operator's wish would rule out the autoscaler's."""
+    assert job.spec is not None
+    if found.own_want is not None and found.own_want.nodes is not None:
+        yield WriteWant(job=name, uid=job.uid, nodes=None, why="")
+    wanted, shown = found.wanted_nodes, job.spec.replicas
+    if shown == wanted or _is_unseen(job, memory):
+        return
+    last = memory.replicas if memory.replicas is not None else job.status.wanted or None
+    if shown is not None and last is not None and shown != last:
+        event = TellEvent(
+            job=job.key,
+            reason="ReplicasUndone",
+            message=(
+                f"spec.replicas was set to {shown} and is {wanted} again: with spec.autoscale it "
+                "shows what the autoscaler wants. Take spec.autoscale out, or pin the size with "
+                f"`elasticd scale {name} {shown}`."
+            ),
+            is_warning=True,
+            topic="replicas",
+            mark=f" ({job.generation})",
+        )
+        if memory.told.get(event.topic) != event.said:
+            yield event
+    yield from _apply(job, memory, wanted)
+
+
+def _apply(job: ElasticJob, memory: ObjectMemory, replicas: int) -> Iterator[Action]:
+    if not _is_unseen(job, memory):
+        yield ApplyReplicas(job=job.key, replicas=replicas, at_generation=job.generation)
+
+
+def _is_unseen(job: ElasticJob, memory: ObjectMemory) -> bool:
+    """Whether the object does not show yet what was last applied."""
+    return memory.replicas is not None and memory.replicas_generation == job.generation

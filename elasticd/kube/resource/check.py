@@ -1,0 +1,204 @@
+"""What is wrong with an ElasticJob, in the one sentence that the command line would print.
+
+First the form of each field (`field`), which the API server refuses too where its CRD is ours; then
+the rules between them (`rule`); then what no schema can say: storage, policies, the files' sizes.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elasticd.autoscale.policy_file.parser import parsed
+from elasticd.checkpoint.location import checked_options, checked_url
+from elasticd.errors import CallError, NotSupported
+from elasticd.kube.resource.field import FILES_LIMIT_BYTES, SPEC, Field, Form
+from elasticd.kube.resource.rule import RULES
+from elasticd.kube.resource.spec import ElasticJobSpec
+from elasticd.records.checkpoint import read_every
+from elasticd.records.compression import compressed
+
+__all__ = ["wrong"]
+
+SHOWN = 60
+"""Characters of a wrong value that a sentence repeats."""
+_FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+FILE_NAME_LIMIT = 253
+_OTHER_FIELDS_BYTES = 20_000
+"""Room in the job's record for what is not a file."""
+
+
+def wrong(given: Mapping[str, Any], spec: ElasticJobSpec | None) -> str:
+    """Return what is wrong with a spec, as one sentence; empty: it can be submitted.
+
+    Args:
+        given: as the API has it.
+        spec: the same, read; None: it could not be.
+    """
+    sentence = _form("spec", SPEC, given) or _rules(given)
+    if sentence or spec is None:
+        return sentence
+    for check in _CHECKS:
+        try:
+            check(spec)
+        except CallError as exc:
+            return str(exc)
+    return ""
+
+
+# --- the form of each field -------------------------------------------------------------------
+
+
+def _form(path: str, field: Field, value: Any) -> str:
+    match field.form:
+        case Form.TEXT:
+            return _text(path, field, value)
+        case Form.WHOLE | Form.NUMBER:
+            return _number(path, field, value)
+        case Form.LIST:
+            if not isinstance(value, list | tuple):
+                return f"{path} {_shown(value)} is not a list."
+            parts = [(f"{path}[{n}]", item) for n, item in enumerate(value)]
+        case Form.MAP:
+            if not isinstance(value, Mapping):
+                return f"{path} {_shown(value)} is not a map of names and values."
+            parts = [(f"{path}[{_shown(key)}]", item) for key, item in value.items()]
+        case Form.FREE:
+            return "" if isinstance(value, Mapping) else f"{path} {_shown(value)} is not an object."
+        case Form.OBJECT:
+            return _object(path, field, value)
+    if field.least is not None and len(parts) < field.least:
+        return f"{path} is empty: give a value, or leave it out."
+    if field.most is not None and len(parts) > field.most:
+        return f"{path} has {len(parts)} entries, more than {field.most:g}."
+    assert field.items is not None
+    return next(filter(None, (_form(here, field.items, item) for here, item in parts)), "")
+
+
+def _object(path: str, field: Field, value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"{path} {_shown(value)} is not an object."
+    for inner in field.fields:
+        given = value.get(inner.name)
+        here = f"{path}.{inner.name}"
+        if given is None:
+            if inner.is_required:
+                return f"{here} is missing: it must be given."
+            continue
+        if sentence := _form(here, inner, given):
+            return sentence
+    return ""
+
+
+def _text(path: str, field: Field, value: Any) -> str:
+    if not isinstance(value, str):
+        return f"{path} {_shown(value)} is not a text: put it in quotes."
+    if field.words and value not in field.words:
+        return f"{path} {_shown(value)} is none of {', '.join(field.words)}."
+    if field.least and not value:
+        return f"{path} is empty: give a value, or leave it out."
+    if field.most is not None and len(value) > field.most:
+        return f"{path} has {len(value)} characters, more than {field.most:g}."
+    if "\0" in value:
+        return f"{path} has a character with the number 0, which no text may have."
+    if field.pattern and re.fullmatch(field.pattern, value) is None:
+        return f"{path} {_shown(value)} is none: write it as in {field.example}."
+    return ""
+
+
+def _number(path: str, field: Field, value: Any) -> str:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if field.form is Form.WHOLE and not is_whole:
+        return f"{path} {_shown(value)} is not a whole number."
+    if not is_whole and not (isinstance(value, float) and math.isfinite(value)):
+        return f"{path} {_shown(value)} is not a number of seconds."
+    if field.least is not None and value < field.least:
+        return f"{path} {value:g} is below {field.least:g}, the least that makes sense."
+    if field.most is not None and value > field.most:
+        return f"{path} {value:g} is above {field.most:g}, the most that makes sense."
+    return ""
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+
+
+def _rules(given: Mapping[str, Any]) -> str:
+    return next(filter(None, (rule.wrong(given) for rule in RULES)), "")
+
+
+# --- what no schema can say -------------------------------------------------------------------
+
+
+def _files(spec: ElasticJobSpec) -> None:
+    for name in spec.files:
+        parts = name.split("/")
+        is_usable = all(_FILE_PART.fullmatch(part) for part in parts)
+        if not is_usable or len(name) > FILE_NAME_LIMIT:
+            raise CallError(
+                f"spec.files {_shown(name)} is not usable as a file's name: take letters, digits, "
+                "'.', '_' and '-', with '/' between folders, as in lib/model.py."
+            )
+    for name in spec.files:
+        below = [other for other in spec.files if other.startswith(f"{name}/")]
+        if below:
+            raise CallError(f"spec.files {name!r} is a file, and {below[0]!r} lies in it.")
+    nbytes = sum(len(text.encode()) for text in spec.files.values())
+    if nbytes > FILES_LIMIT_BYTES:
+        raise CallError(
+            f"spec.files has {nbytes} bytes, more than {FILES_LIMIT_BYTES // 1024} KiB: put the "
+            "script into the image, or on a volume."
+        )
+    try:
+        compressed(json.dumps(dict(spec.files)).encode() + b" " * _OTHER_FIELDS_BYTES, "files")
+    except NotSupported as exc:
+        raise CallError(
+            f"spec.files of {nbytes} bytes cannot be made small enough for etcd, since they are "
+            "mostly no text: put them into the image, or on a volume."
+        ) from exc
+
+
+def _env(spec: ElasticJobSpec) -> None:
+    names = [variable.name for variable in spec.env]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CallError(f"spec.env has {twice} twice: take one of them.")
+    for variable in spec.env:
+        if variable.value is not None and variable.value_from is not None:
+            raise CallError(f"spec.env {variable.name} has value and valueFrom: take one of them.")
+
+
+def _checkpoint(spec: ElasticJobSpec) -> None:
+    if spec.checkpoint is None:
+        return
+    checked_url(spec.checkpoint.url, here="/", flag="spec.checkpoint.url")
+    read_every("spec.checkpoint.every", spec.checkpoint.every)
+    try:
+        checked_options(json.dumps(spec.checkpoint.options) if spec.checkpoint.options else "")
+    except CallError as exc:
+        said = str(exc).replace("--storage-options", "spec.checkpoint.options")
+        raise CallError(said) from exc
+
+
+def _policy(spec: ElasticJobSpec) -> None:
+    if spec.autoscale is None:
+        return
+    # From when a deadline counts is of no matter here: any moment shows what the text is.
+    policy = parsed(spec.autoscale.policy, file="spec.autoscale.policy", now_unix_s=0.0)
+    least, most = spec.min_nodes, spec.max_nodes
+    if least == most:
+        raise CallError(
+            f"spec.autoscale: the job runs on exactly {least} node{'' if least == 1 else 's'}, so "
+            "no policy can size it: give spec.nodes a min and a max."
+        )
+    for key, nodes in (("min_nodes", policy.min_nodes), ("max_nodes", policy.max_nodes)):
+        if nodes and not least <= nodes <= most:
+            raise CallError(
+                f"spec.autoscale.policy: {key} = {nodes} is outside of spec.nodes {least}:{most}: "
+                "change it, or leave it out."
+            )
+
+
+_CHECKS: tuple[Callable[[ElasticJobSpec], None], ...] = (_files, _env, _checkpoint, _policy)

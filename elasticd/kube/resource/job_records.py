@@ -1,0 +1,95 @@
+"""What stands in etcd of one job, as far as the operator decides by it or shows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticd.control.report import Change, JobReport
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes
+
+__all__ = ["CHANGES_KEPT", "OPERATOR", "JobRecords", "Measured", "job_records"]
+
+OPERATOR = "operator"
+"""The writer of the operator's wants."""
+CHANGES_KEPT = 32
+"""Newest changes of world: an operator that was away tells of so many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the agents of a running job answered when they were asked."""
+
+    step: int | None = None
+    steps_per_second: float | None = None
+    checkpoint_step: int | None = None
+    checkpoint_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecords:
+    """A job in etcd."""
+
+    spec: JobSpec
+    status: JobStatus = field(default_factory=JobStatus)
+    is_active: bool = True
+    """False: it is over, and its records still stand."""
+    wants: Mapping[str, Want] = field(default_factory=dict)
+    members: tuple[NodeId, ...] = ()
+    """Nodes that serve it."""
+    policy: Policy | None = None
+    changes: tuple[Change, ...] = ()
+    """The newest changes of world, in the order of their generations."""
+    losses_by_reason: Mapping[str, int] = field(default_factory=dict)
+    """Changes that nobody planned, after the first world."""
+    message: str = ""
+    """For whom it waits, or why it ended."""
+    goodput: float | None = None
+    """None: not known."""
+    step: int = 0
+    """0: none, or not known."""
+    measured: Measured = field(default_factory=Measured)
+
+    @property
+    def is_over(self) -> bool:
+        return not self.is_active and self.status.phase.is_final
+
+    @property
+    def own_want(self) -> Want | None:
+        """The operator's."""
+        return self.wants.get(OPERATOR)
+
+    @property
+    def is_stop_wanted(self) -> bool:
+        return any(want.is_stop for want in self.wants.values())
+
+    @property
+    def wanted_nodes(self) -> int:
+        return target_nodes(self.spec, self.wants)
+
+
+def job_records(
+    report: JobReport, *, is_active: bool, measured: Measured | None = None
+) -> JobRecords:
+    """Take what is needed of a report."""
+    found = report.autoscaling
+    losses: dict[str, int] = {}
+    for change in report.changes:
+        if change.generation > 1 and not change.reason.is_planned:
+            losses[change.reason.value] = losses.get(change.reason.value, 0) + 1
+    return JobRecords(
+        spec=report.spec,
+        status=report.status,
+        is_active=is_active,
+        wants=report.wants,
+        members=tuple(member.node for member in report.members),
+        policy=found.policy if found is not None else None,
+        changes=report.changes[-CHANGES_KEPT:],
+        losses_by_reason=losses,
+        message=report.message,
+        goodput=(
+            report.time.goodput if report.time is not None and report.time.has_steps else None
+        ),
+        step=report.step,
+        measured=measured or Measured(),
+    )

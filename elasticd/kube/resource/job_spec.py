@@ -1,0 +1,169 @@
+"""An ElasticJob as elasticd's JobSpec, and what differs from the one that was submitted."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+from elasticd.autoscale.policy_file.parser import parsed
+from elasticd.checkpoint.location import checked_url
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.name import SECRETS_FOLDER, job_name, job_owner
+from elasticd.kube.resource.spec import CheckpointField, ElasticJobSpec
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.checkpoint import CheckpointSpec, read_every
+from elasticd.records.ids import JobName
+from elasticd.records.job import EntryKind, JobSpec, Limits
+
+__all__ = ["changed_fields", "has_policy_of", "job_spec", "policy_of"]
+
+POLICY_TEXT = "elasticjob_text"
+"""Of a policy's record: tells whether the object's text is still the one that it was made of."""
+
+
+def job_spec(
+    job: ElasticJob, name: JobName, *, cluster: str = "", now_unix_s: float = 0.0
+) -> JobSpec:
+    """Return what to submit for an object that nothing is wrong with.
+
+    Args:
+        job: the object.
+        name: of the job in etcd.
+        cluster: the identity of the Kubernetes cluster.
+        now_unix_s: for people, and for `activeDeadlineSeconds`.
+    """
+    spec = job.spec
+    assert spec is not None, "it was refused before"
+    kind, entry, args = _entry(spec)
+    return JobSpec(
+        name=name,
+        uid=job.uid,
+        entry_kind=kind,
+        entry=entry,
+        args=args,
+        min_nodes=spec.min_nodes,
+        max_nodes=spec.max_nodes,
+        workers_per_node=spec.slots_per_node,
+        cwd=spec.working_dir,
+        env={
+            variable.name: variable.value or "" for variable in spec.env if not variable.is_secret
+        },
+        env_files=_secrets(spec),
+        files=spec.files,
+        preload=spec.preload,
+        limits=Limits(user_error=spec.limits.max_restarts, node_loss=spec.limits.max_node_losses),
+        shutdown_timeout_s=spec.timeouts.shutdown_s,
+        failure_timeout_s=min(3.0, spec.timeouts.shutdown_s),
+        formation_timeout_s=spec.timeouts.formation_s,
+        join_window_s=spec.timeouts.join_window_s,
+        isolation_limit_s=spec.timeouts.isolation_s,
+        progress_timeout_s=spec.timeouts.progress_s,
+        output_timeout_s=spec.timeouts.output_s,
+        checkpoint=_checkpoint(spec.checkpoint, job) if spec.checkpoint is not None else None,
+        submitted_by=f"elasticjob@{job.namespace}",
+        submitted_at_unix_s=round(now_unix_s, 3),
+        owner=job_owner(job, cluster),
+    )
+
+
+def policy_of(job: ElasticJob, *, now_unix_s: float) -> Policy | None:
+    """Return the policy of an object that nothing is wrong with; None: it has none.
+
+    `now_unix_s` is from when a deadline with `within` counts.
+    """
+    if job.spec is None or job.spec.autoscale is None:
+        return None
+    text = job.spec.autoscale.policy
+    policy = parsed(text, file="spec.autoscale.policy", now_unix_s=now_unix_s)
+    return replace(
+        policy,
+        uid=job.uid,
+        set_by=f"elasticjob@{job.namespace}",
+        set_at_unix_s=round(now_unix_s, 3),
+        unknown={**policy.unknown, POLICY_TEXT: _mark(text)},
+    )
+
+
+def has_policy_of(policy: Policy | None, job: ElasticJob) -> bool:
+    """Return whether the record is what the object asks for: None where that is none of its own."""
+    text = job.spec.autoscale.policy if job.spec is not None and job.spec.autoscale else None
+    mark = policy.unknown.get(POLICY_TEXT) if policy is not None else None
+    return mark == (_mark(text) if text is not None else None)
+
+
+def changed_fields(job: ElasticJob, standing: JobSpec) -> tuple[str, ...]:
+    """Name the fields of the object that are not as they were when its job was submitted."""
+    if job.spec is None:
+        return ()
+    now = job_spec(job, standing.name)
+    names = [
+        f.name
+        for f in fields(JobSpec)
+        if f.name in _FIELDS and getattr(now, f.name) != getattr(standing, f.name)
+    ]
+    return tuple(dict.fromkeys(_FIELDS[name] for name in names))
+
+
+# --- private ----------------------------------------------------------------------------------
+
+_FIELDS: Mapping[str, str] = {
+    "entry_kind": "spec.script, module or command",
+    "entry": "spec.script, module or command",
+    "args": "spec.args",
+    "min_nodes": "spec.nodes",
+    "max_nodes": "spec.nodes",
+    "workers_per_node": "spec.slotsPerNode",
+    "cwd": "spec.workingDir",
+    "env": "spec.env",
+    "env_files": "spec.env",
+    "files": "spec.files",
+    "preload": "spec.preload",
+    "limits": "spec.limits",
+    "shutdown_timeout_s": "spec.timeouts",
+    "formation_timeout_s": "spec.timeouts",
+    "join_window_s": "spec.timeouts",
+    "isolation_limit_s": "spec.timeouts",
+    "progress_timeout_s": "spec.timeouts",
+    "output_timeout_s": "spec.timeouts",
+    "checkpoint": "spec.checkpoint",
+}
+"""What of a JobSpec comes of which field; the rest is the operator's own."""
+
+
+def _entry(spec: ElasticJobSpec) -> tuple[EntryKind, str, tuple[str, ...]]:
+    """As `elasticd run` reads its command line."""
+    if spec.command:
+        return EntryKind.COMMAND, spec.command[0], (*spec.command[1:], *spec.args)
+    entry = spec.script or spec.module
+    if spec.python:
+        # Another interpreter is another program: the warm pool cannot fork it.
+        args = ("-u", *(("-m",) if spec.module else ()), entry, *spec.args)
+        return EntryKind.COMMAND, spec.python, args
+    return (EntryKind.MODULE if spec.module else EntryKind.SCRIPT), entry, spec.args
+
+
+def _secrets(spec: ElasticJobSpec) -> Mapping[str, str]:
+    """Name the file of each variable that a Secret has."""
+    found = {}
+    for variable in spec.env:
+        ref = variable.value_from.secret_key_ref if variable.value_from is not None else None
+        if ref is not None:
+            found[variable.name] = f"{SECRETS_FOLDER}/{ref.name}/{ref.key}"
+    return found
+
+
+def _checkpoint(given: CheckpointField, job: ElasticJob) -> CheckpointSpec:
+    return CheckpointSpec(
+        url=checked_url(given.url, here="/", flag="spec.checkpoint.url"),
+        # Not the job's own name: an object that is deleted and applied again goes on from there.
+        owner=job_name(job),
+        options=given.options,
+        every=read_every("spec.checkpoint.every", given.every),
+        keep_last=given.keep,
+        keep_every_steps=given.keep_every_steps,
+        copy=given.copy,
+        timeout_s=given.timeout_s,
+    )
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

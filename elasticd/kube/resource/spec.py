@@ -1,0 +1,113 @@
+"""The spec of an ElasticJob as dataclasses, with what a field comes to that is not given.
+
+The names are the API's, spelled as Python does (`json_form`). What each field means, its unit and
+its limits stand in `field`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = [
+    "AutoscaleField",
+    "CheckpointField",
+    "ElasticJobSpec",
+    "EnvVar",
+    "EnvVarSource",
+    "LimitsField",
+    "NodesField",
+    "SecretKeyRef",
+    "TimeoutsField",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretKeyRef:
+    name: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvVarSource:
+    secret_key_ref: SecretKeyRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvVar:
+    name: str
+    value: str | None = None
+    value_from: EnvVarSource | None = None
+
+    @property
+    def is_secret(self) -> bool:
+        return self.value_from is not None and self.value_from.secret_key_ref is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesField:
+    min: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointField:
+    url: str = ""
+    every: str = "60s"
+    keep: int = 3
+    keep_every_steps: int = 0
+    copy: str = "auto"
+    timeout_s: float = 120.0
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsField:
+    max_restarts: int = 3
+    max_node_losses: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutsField:
+    shutdown_s: float = 30.0
+    formation_s: float = 60.0
+    join_window_s: float = 0.2
+    isolation_s: float = 60.0
+    progress_s: float = 60.0
+    output_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscaleField:
+    policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticJobSpec:
+    script: str = ""
+    module: str = ""
+    command: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    python: str = ""
+    working_dir: str = ""
+    preload: tuple[str, ...] = ()
+    nodes: NodesField = field(default_factory=NodesField)
+    replicas: int | None = None
+    slots_per_node: int = 1
+    checkpoint: CheckpointField | None = None
+    limits: LimitsField = field(default_factory=LimitsField)
+    timeouts: TimeoutsField = field(default_factory=TimeoutsField)
+    autoscale: AutoscaleField | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    priority: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def min_nodes(self) -> int:
+        return self.nodes.min if self.nodes.min is not None else 1
+
+    @property
+    def max_nodes(self) -> int:
+        return self.nodes.max if self.nodes.max is not None else self.min_nodes

@@ -1,0 +1,387 @@
+"""What the operator does about objects, on a twin of the world."""
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.kube.decide.action import (
+    AddFinalizer,
+    ApplyReplicas,
+    ApplyStatus,
+    RemoveFinalizer,
+    StopJob,
+    TellEvent,
+    WriteJob,
+    WriteWant,
+)
+from elasticd.kube.decide.decide import STATUS_EVERY_S
+from elasticd.kube.decide.memory import refused
+from elasticd.kube.resource.job_records import JobRecords
+from elasticd.kube.resource.job_status import DEADLINE_WHY
+from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
+from elasticd.records.reason import Phase, Reason
+from tests.unit.kube.decide.twin import IDENTITY, Twin
+
+ELASTIC = {"script": "train.py", "nodes": {"min": 1, "max": 4}}
+POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
+
+
+def started(spec=ELASTIC, nodes: int = 4) -> tuple[Twin, str]:
+    """A job that runs."""
+    twin = Twin()
+    for number in range(nodes):
+        twin.node(f"n{number}")
+    uid = twin.create(spec=spec)
+    twin.settle()
+    twin.agents_run()
+    twin.now_s += STATUS_EVERY_S
+    twin.settle()
+    return twin, uid
+
+
+def conditions(twin: Twin, uid: str) -> set:
+    return {one.type for one in twin.object(uid).status.conditions if one.status == "True"}
+
+
+def reasons(twin: Twin) -> list:
+    return [event.reason for event in twin.events]
+
+
+def test_an_object_becomes_a_job_once_it_cannot_vanish():
+    twin = Twin()
+    uid = twin.create(spec=ELASTIC)
+    first = twin.turn()
+    assert {AddFinalizer, ApplyReplicas, ApplyStatus} == {type(action) for action in first}
+    assert not twin.jobs
+    twin.settle()
+    (job,) = twin.jobs.values()
+    assert (job.spec.uid, job.spec.min_nodes, job.spec.max_nodes) == (uid, 1, 4)
+    assert job.spec.owner == f"kubernetes/{IDENTITY}/team/x"
+    found = twin.object(uid)
+    assert found.spec.replicas == 4
+    assert (found.status.phase, found.status.job, found.status.size) == ("Pending", "team.x", "0/4")
+    assert found.status.selector == "elasticd.dev/job=team.x"
+    assert conditions(twin, uid) == {"Waiting"}
+    assert reasons(twin) == ["Submitted"]
+
+
+def test_a_world_becomes_status_condition_and_one_event():
+    twin, uid = started()
+    status = twin.object(uid).status
+    assert (status.phase, status.size, status.replicas, status.generation) == (
+        *("Running", "4/4", 4),
+        1,
+    )
+    assert conditions(twin, uid) == {"Running"}
+    assert reasons(twin) == ["Submitted", "WorldFormed"]
+    twin.form("team.x", ["n0", "n1"], Reason.NODE_LOST)
+    twin.now_s += STATUS_EVERY_S
+    twin.settle()
+    assert reasons(twin)[2:] == ["WorldChanged"] and twin.events[-1].is_warning
+    assert "Generation 2 with 2 nodes, 2 ranks: node_lost" in twin.events[-1].message
+
+
+def test_an_operator_that_starts_now_tells_nothing_twice():
+    twin, _uid = started()
+    twin.memory = replace(twin.memory, objects={})
+    assert twin.decide() == ()
+    twin.form("team.x", ["n0"])
+    twin.memory = replace(twin.memory, objects={})
+    assert [type(action) for action in twin.decide()] == [TellEvent, ApplyStatus]
+
+
+def test_status_is_written_at_once_for_a_phase_and_seldom_for_the_rest():
+    twin, uid = started()
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], step=7)
+    assert twin.turn(STATUS_EVERY_S - 1.0) == ()
+    assert [type(action) for action in twin.turn()] == [ApplyStatus] or twin.turn(1.0)
+    assert twin.object(uid).status.step == 7
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], step=8)
+    twin.end("team.x")
+    twin.turn()
+    assert twin.object(uid).status.phase == "Succeeded"
+    assert conditions(twin, uid) == {"Complete"}
+
+
+def test_replicas_are_a_wish_and_the_range_is_kept():
+    twin, uid = started()
+    twin.edit(uid, replicas=2)
+    assert WriteWant in {type(action) for action in twin.settle()}
+    assert twin.jobs["team.x"].wanted_nodes == 2
+    twin.agents_run()
+    twin.now_s += STATUS_EVERY_S
+    twin.settle()
+    assert twin.object(uid).status.size == "2/2"
+    twin.edit(uid, replicas=9)
+    twin.settle()
+    assert twin.jobs["team.x"].wanted_nodes == 2, "the last good size stays"
+    assert conditions(twin, uid) == {"Running", "Invalid"}
+    assert "replicas 9 is outside" in twin.object(uid).status.condition("Invalid").message
+    twin.edit(uid, replicas=4)
+    twin.settle()
+    assert twin.jobs["team.x"].wanted_nodes == 4 and conditions(twin, uid) == {"Running"}
+
+
+def test_all_nodes_are_no_wish_so_that_others_may_have_one():
+    twin, _ = started()
+    assert twin.jobs["team.x"].wants == {}
+
+
+def test_with_a_policy_replicas_show_what_the_autoscaler_wants():
+    twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
+    assert twin.jobs["team.x"].policy.uid == uid
+    wants = {"autoscaler": Want(writer="autoscaler", nodes=3)}
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], wants=wants)
+    twin.settle()
+    assert twin.object(uid).spec.replicas == 3
+    assert "ReplicasUndone" not in reasons(twin)
+    for count in (1, 2):
+        twin.edit(uid, replicas=1)
+        twin.settle()
+        assert twin.object(uid).spec.replicas == 3
+        assert reasons(twin).count("ReplicasUndone") == count
+    assert twin.jobs["team.x"].wanted_nodes == 3
+
+
+def test_what_was_applied_and_is_not_seen_yet_is_no_edit():
+    twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
+    stale = twin.see().jobs
+    wants = {"autoscaler": Want(writer="autoscaler", nodes=3)}
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], wants=wants)
+    twin.turn()
+    before, twin.objects[uid]["spec"]["replicas"] = twin.objects[uid]["spec"]["replicas"], 4
+    twin.objects[uid]["metadata"]["generation"] = stale[uid].generation
+    assert (before, twin.decide()) == (3, ())
+
+
+def test_a_policy_is_changed_and_taken_back_with_its_field():
+    twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
+    before = twin.jobs["team.x"].policy
+    twin.edit(uid, autoscale={"policy": POLICY + "tolerance = 0.3\n"})
+    twin.settle()
+    assert twin.jobs["team.x"].policy.target.tolerance == 0.3 != before.target.tolerance
+    twin.edit(uid, autoscale=None)
+    twin.settle()
+    assert twin.jobs["team.x"].policy is None
+
+
+def test_a_policy_of_a_person_is_left_alone():
+    twin, _ = started()
+    other, _uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
+    policy = replace(other.jobs["team.x"].policy, unknown={}, set_by="ada@x1")
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], policy=policy)
+    assert twin.settle() == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"nodes": 3},
+        {"script": "a.py", "module": "b"},
+        {"script": "a.py", "nodes": {"min": 3, "max": 1}},
+        {"script": "a.py", "autoscale": {"policy": "["}},
+    ],
+)
+def test_what_is_wrong_is_said_and_never_submitted(spec):
+    twin = Twin()
+    uid = twin.create()
+    twin.objects[uid]["spec"] = spec
+    twin.settle()
+    assert not twin.jobs
+    assert twin.object(uid).status.phase == "Invalid" and conditions(twin, uid) == {"Invalid"}
+    assert reasons(twin) == ["Invalid"]
+    twin.edit(uid, **{**dict.fromkeys(spec), "script": "a.py"})
+    twin.settle()
+    assert len(twin.jobs) == 1 and conditions(twin, uid) == {"Waiting"}
+
+
+def test_a_field_that_is_fixed_and_was_changed_is_named_and_the_job_goes_on():
+    twin, uid = started()
+    twin.edit(uid, args=["--lr", "1"], nodes={"min": 2, "max": 4})
+    twin.settle()
+    message = twin.object(uid).status.condition("Invalid").message
+    assert message.startswith("spec.args, spec.nodes cannot be changed while the job stands")
+    assert conditions(twin, uid) == {"Running", "Invalid"}
+    assert twin.jobs["team.x"].spec.args == ()
+
+
+def test_a_deleted_object_goes_when_its_job_has_stopped_and_nobody_serves_it():
+    twin, uid = started()
+    twin.delete(uid)
+    assert StopJob in {type(action) for action in twin.settle()}
+    assert twin.object(uid).status.phase == "Stopping"
+    twin.agents_run()
+    twin.settle()
+    assert uid in twin.objects, "workers still save"
+    twin.agents_run()
+    twin.settle()
+    assert uid not in twin.objects
+
+
+def test_a_deleted_object_waits_for_etcd_unless_by_force():
+    twin, uid = started()
+    twin.is_etcd_away = True
+    twin.delete(uid)
+    twin.settle()
+    assert uid in twin.objects and reasons(twin)[-1] == "DeletionWaits"
+    twin.delete(uid, force=True)
+    twin.settle()
+    assert uid not in twin.objects
+    twin.is_etcd_away = False
+    twin.settle()
+    assert twin.jobs["team.x"].is_stop_wanted, "the job without an object is stopped"
+
+
+def test_an_object_deleted_before_it_was_submitted_goes_at_once():
+    twin = Twin()
+    uid = twin.create(finalizers=["elasticd.dev/job"])
+    twin.delete(uid)
+    assert [type(action) for action in twin.turn()] == [RemoveFinalizer]
+    assert not twin.objects and not twin.jobs
+
+
+def test_another_finalizer_is_none_of_ours():
+    twin = Twin()
+    uid = twin.create(finalizers=["somebody/else"])
+    twin.delete(uid)
+    assert twin.decide() == ()
+
+
+def test_an_object_waits_for_etcd_and_says_so():
+    twin = Twin(is_etcd_away=True)
+    uid = twin.create()
+    twin.settle()
+    status = twin.object(uid).status
+    assert status.condition("Waiting").reason == "EtcdAway" and not twin.jobs
+    twin.is_etcd_away = False
+    twin.settle()
+    assert len(twin.jobs) == 1
+
+
+def test_etcd_away_changes_no_status_of_a_job_that_ran():
+    twin, uid = started()
+    twin.is_etcd_away = True
+    twin.now_s += 60.0
+    assert twin.settle() == []
+    assert twin.object(uid).status.phase == "Running"
+
+
+def test_what_was_submitted_and_has_no_record_is_not_run_again():
+    twin, uid = started()
+    kept = twin.jobs.pop("team.x")
+    twin.settle()
+    assert not twin.jobs and twin.object(uid).status.phase == "Lost"
+    assert "delete the object" in twin.object(uid).status.message
+    twin.jobs["team.x"] = kept
+    twin.settle()
+    assert twin.object(uid).status.phase == "Running"
+
+
+def test_what_was_over_stays_over_without_its_records():
+    twin, uid = started()
+    twin.end("team.x")
+    twin.settle()
+    del twin.jobs["team.x"]
+    assert twin.settle() == []
+    assert conditions(twin, uid) == {"Complete"}
+
+
+def standing(uid: str, **more) -> JobRecords:
+    spec = JobSpec(name="team.x", uid=uid, entry_kind=EntryKind.SCRIPT, entry="a.py")
+    return JobRecords(spec=replace(spec, **more), status=JobStatus(phase=Phase.RUNNING))
+
+
+def test_a_name_that_another_job_has_is_not_waited_for():
+    twin = Twin()
+    twin.jobs["team.x"] = standing("another-cluster's", owner="kubernetes/other/team/x")
+    uid = twin.create()
+    twin.settle()
+    (name,) = twin.jobs.keys() - {"team.x"}
+    assert name.startswith("team.x-") and twin.object(uid).status.job == name
+    assert not any(isinstance(action, StopJob) for action in twin.done)
+
+
+def test_the_records_of_an_older_job_that_is_over_give_way():
+    twin = Twin()
+    over = JobStatus(phase=Phase.FAILED)
+    twin.jobs["team.x"] = replace(standing("old"), status=over, is_active=False)
+    uid = twin.create()
+    twin.settle()
+    assert twin.jobs["team.x"].spec.uid == uid
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_stopped"),
+    [("kubernetes/cluster-1/team/y", True), ("kubernetes/cluster-10/team/y", False), ("", False)],
+)
+def test_jobs_without_an_object_are_stopped_if_they_were_of_one_of_ours(owner, is_stopped):
+    twin = Twin()
+    twin.jobs["team.x"] = standing("gone", owner=owner)
+    twin.settle()
+    assert twin.jobs["team.x"].is_stop_wanted is is_stopped
+
+
+def test_a_refusal_of_the_submission_stands_in_the_status():
+    twin = Twin()
+    uid = twin.create(finalizers=["elasticd.dev/job"])
+    (write,) = (action for action in twin.decide() if isinstance(action, WriteJob))
+    twin.memory = refused(twin.memory, write, "etcd takes no more: its quota is used up.")
+    (status,) = (a.status for a in twin.decide() if isinstance(a, ApplyStatus))
+    assert status.condition("Waiting").message == "etcd takes no more: its quota is used up."
+    twin.settle()
+    assert twin.object(uid).status.condition("Waiting").reason == "FirstWorld"
+
+
+def test_a_deadline_stops_the_job_which_has_failed_then():
+    twin, uid = started({**ELASTIC, "activeDeadlineSeconds": 300})
+    twin.now_s += 250.0
+    assert not any(isinstance(action, StopJob) for action in twin.settle())
+    twin.now_s += 300.0
+    twin.settle()
+    twin.agents_run()
+    twin.settle()
+    failed = twin.object(uid).status.condition("Failed")
+    assert (failed.status, failed.reason) == ("True", "DeadlineExceeded")
+    assert DEADLINE_WHY in failed.message
+
+
+def test_a_job_that_a_person_stopped_has_failed_as_stopped():
+    twin, uid = started()
+    wants = {"user": Want(writer="user", is_stop=True, why="enough")}
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], wants=wants)
+    twin.settle()
+    assert "enough" in twin.object(uid).status.message
+    twin.agents_run()
+    twin.settle()
+    assert twin.object(uid).status.phase == "Stopped" and conditions(twin, uid) == {"Failed"}
+
+
+def test_a_finished_object_goes_after_its_time():
+    twin, uid = started({**ELASTIC, "ttlSecondsAfterFinished": 30})
+    twin.end("team.x")
+    twin.settle()
+    twin.now_s += 20.0
+    twin.settle()
+    assert uid in twin.objects
+    twin.now_s += 20.0
+    twin.settle()
+    assert uid not in twin.objects and not any(isinstance(a, StopJob) for a in twin.done)
+
+
+def test_a_finalizer_that_somebody_removed_comes_back():
+    twin, uid = started()
+    twin.objects[uid]["metadata"]["finalizers"] = []
+    assert [type(action) for action in twin.settle()] == [AddFinalizer]
+
+
+def test_the_phase_of_a_newer_version_ends_nothing():
+    twin, uid = started()
+    status = replace(twin.jobs["team.x"].status, phase=Phase.OTHER)
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], status=status)
+    twin.settle()
+    assert twin.object(uid).status.phase == "Running"
+    twin.objects[uid]["status"]["phase"] = "Dreaming"
+    twin.now_s += STATUS_EVERY_S
+    twin.settle()
+    assert twin.object(uid).status.phase == "Running"
