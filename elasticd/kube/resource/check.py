@@ -12,12 +12,11 @@ from typing import Any
 
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.checkpoint.location import checked_options, checked_url
-from elasticd.errors import CallError, NotSupported
+from elasticd.errors import CallError
 from elasticd.kube.resource.field import FILES_LIMIT_BYTES, SPEC, Field, Form
 from elasticd.kube.resource.rule import RULES
 from elasticd.kube.resource.spec import ElasticJobSpec
 from elasticd.records.checkpoint import read_every
-from elasticd.records.compression import compressed
 
 __all__ = ["wrong"]
 
@@ -25,8 +24,6 @@ SHOWN = 60
 """Characters of a wrong value that a sentence repeats."""
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 FILE_NAME_LIMIT = 253
-_OTHER_FIELDS_BYTES = 20_000
-"""Room in the job's record for what is not a file."""
 
 
 def wrong(given: Mapping[str, Any], spec: ElasticJobSpec | None) -> str:
@@ -151,13 +148,6 @@ def _files(spec: ElasticJobSpec) -> None:
             f"spec.files has {nbytes} bytes, more than {FILES_LIMIT_BYTES // 1024} KiB: put the "
             "script into the image, or on a volume."
         )
-    try:
-        compressed(json.dumps(dict(spec.files)).encode() + b" " * _OTHER_FIELDS_BYTES, "files")
-    except NotSupported as exc:
-        raise CallError(
-            f"spec.files of {nbytes} bytes cannot be made small enough for etcd, since they are "
-            "mostly no text: put them into the image, or on a volume."
-        ) from exc
 
 
 def _env(spec: ElasticJobSpec) -> None:

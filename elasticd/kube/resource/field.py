@@ -12,7 +12,7 @@ from enum import StrEnum
 __all__ = ["FILES_LIMIT_BYTES", "SPEC", "Field", "Form", "all_fields", "field_of"]
 
 FILES_LIMIT_BYTES = 900 * 1024
-"""Of all files together, as of a ConfigMap with room for the rest: they stand in etcd twice."""
+"""Of all files together, as of a ConfigMap; a job's record in etcd has room for any such text."""
 TEXT_LIMIT = 8192
 PATH_LIMIT = 4096
 NODES_LIMIT = 10_000
