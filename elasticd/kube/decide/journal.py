@@ -1,0 +1,164 @@
+"""A log of what the operator saw and what it decided, as text that replays.
+
+One JSON line per decision that did something: what is seen changed since the line before, by object
+and record, and the actions. Since `decide` is deterministic, the same sight at the same time gives
+the same actions; where it does not, either the code has changed or something impure crept in.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+from elasticd.errors import NotSupported
+from elasticd.kube.decide.action import Action
+from elasticd.kube.decide.cluster import AgentPod, Cluster, KubeNode, Records
+from elasticd.kube.decide.decide import decide
+from elasticd.kube.decide.memory import Memory, ObjectMemory
+from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.job_records import JobRecords
+from elasticd.records.codec import from_plain, to_plain
+from elasticd.records.member import Drain, Node
+
+__all__ = ["line", "opening", "replay"]
+
+_FORMAT = "elasticd-operator-journal-1"
+_KINDS: Mapping[str, type] = {
+    "jobs": ElasticJob,
+    "nodes": KubeNode,
+    "pods": AgentPod,
+    "memory": ObjectMemory,
+    "records.jobs": JobRecords,
+    "records.drains": Drain,
+    "records.agents": Node,
+}
+"""The parts of what is seen that are written by their keys."""
+_ACTIONS = {kind.__name__ for kind in get_args(Action)}
+
+
+def opening(identity: str) -> str:
+    """Return the first line of a journal: nothing was seen before it."""
+    return _dump({"format": _FORMAT, "identity": identity})
+
+
+def line(
+    before: Cluster, seen: Cluster, actions: Iterable[Action], *, now_s: float, now_unix_s: float
+) -> str:
+    """Return the line of one decision; `before` is what the line before was about."""
+    old, new = _parts(before), _parts(seen)
+    changes = {
+        part: {
+            **{
+                key: to_plain(item) for key, item in new[part].items() if old[part].get(key) != item
+            },
+            **{key: None for key in old[part] if key not in new[part]},
+        }
+        for part in _KINDS
+    }
+    return _dump(
+        {
+            "at": now_s,
+            "at_unix": now_unix_s,
+            "has_records": seen.records is not None,
+            "reserved": sorted(seen.records.reserved) if seen.records is not None else [],
+            "changes": {part: found for part, found in changes.items() if found},
+            "actions": [_named(action) for action in actions],
+        }
+    )
+
+
+def replay(lines: Iterable[str]) -> str | None:
+    """Decide everything again; return the first difference in words, None if there is none.
+
+    Raises:
+        NotSupported: the lines are no journal that this version can read.
+    """
+    seen: Cluster | None = None
+    for number, text in enumerate(lines, start=1):
+        row = _loaded(number, text)
+        if seen is None:
+            if row.get("format") != _FORMAT:
+                raise NotSupported(f"Line 1 is no opening of a journal of format {_FORMAT}.")
+            seen = Cluster(identity=str(row.get("identity", "")), records=Records())
+            continue
+        try:
+            seen = _changed(seen, row)
+            actions = decide(
+                _shown(seen, row), now_s=float(row["at"]), now_unix_s=float(row["at_unix"])
+            )
+            recorded = [_dump(action) for action in row["actions"]]
+            names = {str(action[0]) for action in row["actions"]}
+        except (KeyError, TypeError, ValueError, IndexError) as exc:
+            raise NotSupported(f"Line {number} of the journal does not fit: {exc}.") from exc
+        if unknown := names - _ACTIONS:
+            raise NotSupported(f"Line {number} of the journal has an unknown action {unknown}.")
+        found = [_dump(_named(action)) for action in actions]
+        if found != recorded:
+            return f"line {number}: recorded {recorded}, decided now {found}"
+    return None
+
+
+# --- private ----------------------------------------------------------------------------------
+
+
+def _parts(seen: Cluster) -> dict[str, Mapping[str, Any]]:
+    """Return what is written by its keys; without etcd there are no records."""
+    records = seen.records or Records()
+    return {
+        "jobs": seen.jobs,
+        "nodes": seen.nodes,
+        "pods": seen.pods,
+        "memory": seen.memory.objects,
+        "records.jobs": records.jobs,
+        "records.drains": records.drains,
+        "records.agents": records.agents,
+    }
+
+
+def _changed(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
+    """Return what was seen after the changes of a line."""
+    parts: dict[str, Any] = {}
+    for part, before in _parts(seen).items():
+        found = dict(before)
+        for key, item in row["changes"].get(part, {}).items():
+            if item is None:
+                found.pop(key, None)
+            else:
+                found[key] = from_plain(_KINDS[part], item)
+        parts[part] = found
+    records = Records(
+        jobs=parts["records.jobs"],
+        reserved=frozenset(row["reserved"]),
+        drains=parts["records.drains"],
+        agents=parts["records.agents"],
+    )
+    return replace(
+        seen,
+        jobs=parts["jobs"],
+        nodes=parts["nodes"],
+        pods=parts["pods"],
+        memory=Memory(objects=parts["memory"]),
+        records=records,
+    )
+
+
+def _shown(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
+    return seen if row["has_records"] else replace(seen, records=None)
+
+
+def _named(action: Action) -> list[object]:
+    return [type(action).__name__, to_plain(action)]
+
+
+def _loaded(number: int, text: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except ValueError as exc:
+        raise NotSupported(f"Line {number} of the journal is not JSON: {exc}.") from exc
+    if not isinstance(row, dict):
+        raise NotSupported(f"Line {number} of the journal is not a JSON object.")
+    return row
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)

@@ -1,0 +1,146 @@
+"""Nodes that Kubernetes takes out become drains, which go with their cause."""
+
+from dataclasses import replace
+
+import pytest
+
+from elasticd.kube.decide.action import DrainNode, UndrainNode
+from elasticd.kube.decide.cluster import Taint
+from elasticd.kube.decide.drain import TAINTS
+from elasticd.records.member import Drain
+from tests.unit.kube.decide.twin import IDENTITY, Twin
+
+BY = f"kubernetes/{IDENTITY}/"
+
+
+def cluster(count: int = 3) -> Twin:
+    twin = Twin()
+    for number in range(count):
+        twin.node(f"n{number}")
+    assert twin.settle() == []
+    return twin
+
+
+def put(twin: Twin, name: str, **changes) -> None:
+    twin.nodes[name] = replace(twin.nodes[name], **changes)
+
+
+CAUSES = [
+    ({"is_cordoned": True}, "its node is cordoned"),
+    ({"is_deleted": True}, "its node is being deleted from Kubernetes"),
+    ({"is_ready": False}, "its node is not ready"),
+    *(
+        ({"taints": (Taint(key=key, effect="NoExecute"),)}, key)
+        for key in sorted(TAINTS - {"node.kubernetes.io/unschedulable"})
+    ),
+]
+
+
+@pytest.mark.parametrize(("cause", "why"), CAUSES)
+def test_a_drain_comes_and_goes_with_its_cause(cause, why):
+    twin = cluster()
+    whole = twin.nodes["n1"]
+    put(twin, "n1", **cause)
+    (drain,) = twin.settle()
+    assert isinstance(drain, DrainNode) and drain.node == "n1" and why in drain.why
+    assert twin.drains["n1"].by == BY
+    twin.nodes["n1"] = whole
+    assert twin.settle() == [UndrainNode(node="n1", by=BY)]
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),
+        Taint(key="karpenter.sh/disrupted", effect="PreferNoSchedule"),
+        Taint(key="team.example.com/gpu", effect="NoSchedule"),
+    ],
+)
+def test_other_taints_are_no_cause(taint):
+    twin = cluster()
+    put(twin, "n1", taints=(taint,))
+    assert twin.settle() == []
+
+
+def test_a_drain_of_a_person_stands_and_stays():
+    twin = cluster()
+    mine = twin.drains["n1"] = Drain(why="disk")
+    put(twin, "n1", is_cordoned=True)
+    assert twin.settle() == []
+    put(twin, "n1", is_cordoned=False)
+    assert twin.settle() == [] and twin.drains["n1"] is mine
+
+
+def test_a_drain_of_another_cluster_on_the_same_etcd_stays():
+    twin = cluster()
+    twin.drains["m7"] = Drain(why="its node is cordoned", by="kubernetes/cluster-2/")
+    assert twin.settle() == []
+
+
+def test_the_why_follows_the_cause():
+    twin = cluster()
+    put(twin, "n1", is_cordoned=True)
+    twin.settle()
+    put(twin, "n1", is_deleted=True)
+    (drain,) = twin.settle()
+    assert "being deleted" in drain.why
+
+
+@pytest.mark.parametrize(
+    ("count", "silent", "drained"), [(5, 2, 2), (4, 2, 0), (3, 3, 0), (1, 1, 0)]
+)
+def test_most_nodes_that_are_silent_are_not_taken_out(count, silent, drained):
+    """The API server is what they do not reach: their agents train."""
+    twin = cluster(count)
+    for number in range(silent):
+        put(twin, f"n{number}", is_ready=False)
+    twin.settle()
+    assert len(twin.drains) == drained
+
+
+def test_what_was_taken_out_before_most_fell_silent_stays_out():
+    twin = cluster()
+    put(twin, "n0", is_ready=False)
+    twin.settle()
+    put(twin, "n1", is_ready=False)
+    assert twin.settle() == [] and set(twin.drains) == {"n0"}
+    put(twin, "n0", is_ready=True)
+    twin.settle()
+    assert set(twin.drains) == {"n1"}, "one of three again"
+
+
+def test_a_node_that_is_gone_is_drained_while_its_agent_or_pod_is_there():
+    twin = cluster()
+    del twin.nodes["n1"]
+    (drain,) = twin.settle()
+    assert drain.why == "its node is gone from Kubernetes"
+    del twin.pods["e/n1"]
+    assert twin.settle() == [], "its agent may still train"
+    del twin.agents["n1"]
+    assert twin.settle() == [UndrainNode(node="n1", by=BY)]
+
+
+def test_an_agent_outside_of_kubernetes_is_none_of_ours():
+    twin = cluster()
+    twin.agents["bare-metal"] = replace(twin.agents["n0"], node="bare-metal")
+    assert twin.settle() == []
+
+
+def test_nodes_without_an_agent_are_left_alone():
+    twin = cluster()
+    twin.node("control-plane", with_agent=False, is_cordoned=True)
+    assert twin.settle() == []
+
+
+def test_pods_without_our_label_are_none_of_ours():
+    twin = cluster()
+    twin.pods["e/n1"] = replace(twin.pods["e/n1"], labels={})
+    del twin.nodes["n1"]
+    assert twin.settle() == []
+
+
+def test_without_etcd_nothing_is_drained():
+    twin = cluster()
+    twin.is_etcd_away = True
+    put(twin, "n1", is_cordoned=True)
+    assert twin.settle() == []
