@@ -273,6 +273,7 @@ def test_what_was_submitted_and_has_no_record_is_not_run_again():
     twin.settle()
     assert not twin.jobs and twin.object(uid).status.phase == "Lost"
     assert "delete the object" in twin.object(uid).status.message
+    assert (twin.object(uid).status.replicas, twin.object(uid).status.size) == (0, "0/4")
     twin.jobs["team.x"] = kept
     twin.settle()
     assert twin.object(uid).status.phase == "Running"
@@ -385,3 +386,37 @@ def test_the_phase_of_a_newer_version_ends_nothing():
     twin.now_s += STATUS_EVERY_S
     twin.settle()
     assert twin.object(uid).status.phase == "Running"
+
+
+def test_a_world_is_told_once_and_at_once_while_the_status_waits_for_its_turn():
+    twin, uid = started()
+    twin.jobs["team.x"] = replace(twin.jobs["team.x"], step=1)
+    twin.turn(1.0)
+    twin.turn(1.0)
+    for nodes in (["n0", "n1"], ["n0"]):
+        twin.form("team.x", nodes, Reason.NODE_LOST)
+        for _ in range(3):
+            twin.turn(0.1)
+    assert twin.object(uid).status.generation == 1, "it was written a moment ago"
+    assert reasons(twin).count("WorldChanged") == 2
+
+
+def test_the_same_refusal_is_told_once_though_the_status_is_not_seen_yet():
+    twin = Twin()
+    uid = twin.create(spec={"script": "a", "module": "b"})
+    stale = dict(twin.objects[uid])
+    for _ in range(3):
+        twin.turn(0.1)
+        twin.objects[uid] = {**stale, "metadata": dict(stale["metadata"]), "status": {}}
+    assert reasons(twin) == ["Invalid"]
+
+
+def test_a_policy_takes_the_wish_of_the_operator_back():
+    """It would go before that of the autoscaler."""
+    twin, uid = started()
+    twin.edit(uid, replicas=2)
+    twin.settle()
+    twin.edit(uid, autoscale={"policy": POLICY})
+    twin.settle()
+    assert twin.jobs["team.x"].own_want.nodes is None
+    assert twin.object(uid).spec.replicas == twin.jobs["team.x"].wanted_nodes == 4
