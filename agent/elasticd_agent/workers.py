@@ -21,6 +21,7 @@ from elasticd_agent.ending import Told
 from elasticd_agent.examiner import Examiner, is_final, output_limits
 from elasticd_agent.fresh_stores import FreshStores
 from elasticd_agent.gpus import visible_gpus
+from elasticd_agent.job.job_files import folder_of, read_variables, write_files
 from elasticd_agent.job.side_processes import SideProcesses
 from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
@@ -81,7 +82,10 @@ class Workers:
         self._stores = FreshStores(
             address, lambda message: self._pool.tell(message), are_ports=spec.needs_no_torch
         )
-        self._cwd = spec.cwd or os.getcwd()
+        self._files = folder_of(run_folder, spec.name)
+        self._cwd = str(self._files.absolute()) if spec.files else spec.cwd or os.getcwd()
+        self._given = spec
+        """With the variables that are read here; nobody but the workers sees those."""
         self._interface = interface_of(address)
         self._gpus = visible_gpus(os.environ)
         self._processes: dict[str, Process] = {}
@@ -145,7 +149,7 @@ class Workers:
     # --- orders -------------------------------------------------------------------------------
 
     def start(self, effect: fx.StartWorker) -> None:
-        spec, world, placement = self._spec, effect.world, effect.placement
+        spec, world, placement = self._given, effect.world, effect.placement
         files = worker_files(self._run_folder, spec.name, world.generation, placement.rank)
         env = worker_env(
             spec,
@@ -168,7 +172,7 @@ class Workers:
 
     def prepare(self, effect: fx.PrepareWorker) -> None:
         """Start a worker that is to wait in `elasticd.run` until a world names it."""
-        spec, slot, nonce = self._spec, effect.slot, effect.nonce
+        spec, slot, nonce = self._given, effect.slot, effect.nonce
         unique = f"{self._node}.{self.home.incarnation}.slot-{slot}.{nonce}"  # Nonces begin anew.
         files = prepared_files(self._run_folder, spec.name, unique)
         env = prepared_env(
@@ -289,6 +293,10 @@ class Workers:
     def _prepare_folder(self) -> None:
         """Called by the pool's thread, which may wait for a disk: whatever needs the folder."""
         claim(self._run_folder / self._spec.name, self._spec.uid)
+        if self._spec.files:
+            write_files(self._files, self._spec.files)
+        variables = read_variables(self._spec.env_files)
+        self._given = replace(self._spec, env={**self._spec.env, **variables})
         self._beside.open()
 
     def _overhear(self, message: ch.FromPool | PoolNotStarted | None) -> None:

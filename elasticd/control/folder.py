@@ -3,6 +3,7 @@
 <run folder>/<job>/gen-<n>/rank-<r>.{out,err}   what the workers wrote; never deleted
                    prepared/                    what they wrote before they had a rank
                    incidents/                   the stacks of those that hung
+                   spec-files/                  the files of its spec; its workers start there
                    agents/<node>.log            what the agents said
                    records.json                 what stood in etcd, once the run is over
                    endpoint, etcd/              only while it runs
@@ -21,9 +22,10 @@ from elasticd.errors import CallError, Refused
 from elasticd.records.ids import JobName
 from elasticd.store.private_folder import PREFIX
 
-__all__ = ["OF_WORKERS", "JobFolder", "local_jobs", "make_private", "move_aside"]
+__all__ = ["OF_WORKERS", "SPEC_FILES", "JobFolder", "local_jobs", "make_private", "move_aside"]
 
-OF_WORKERS = ("gen-*", "prepared", "incidents", "incidents.jsonl")
+SPEC_FILES = "spec-files"
+OF_WORKERS = ("gen-*", "prepared", "incidents", "incidents.jsonl", SPEC_FILES)
 """What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
 OURS = (*OF_WORKERS, "agents", "records.json")
 RECORDS = ("records.json", "endpoint", ".endpoint", "etcd")

@@ -150,8 +150,8 @@ SPEC = _object(
         name="files",
         form=Form.MAP,
         meaning="Files by their names, which may have folders (`lib/model.py`). They lie in the "
-        "folder where the workers start. Of 900 KiB together: for larger ones take an image or a "
-        "volume.",
+        "folder where the workers start, and can be executed if they begin with `#!`. Of 900 KiB "
+        "together: for larger ones take an image or a volume.",
         most=64,
         items=_text("", "What stands in the file, in UTF-8.", most=FILES_LIMIT_BYTES),
     ),
@@ -170,7 +170,7 @@ SPEC = _object(
     _text(
         "workingDir",
         "The folder in the agents' pods where the workers start.",
-        "the agent's; with `files` theirs",
+        "the agent's; with `files` where those lie",
         least=1,
         most=PATH_LIMIT,
         pattern="/.*",

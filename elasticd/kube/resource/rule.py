@@ -222,6 +222,7 @@ def _bounded(field: Field) -> tuple[str, ...]:
 RULES: tuple[Rule, ...] = (
     OneOf(paths=("script", "module", "command")),
     NotWith(path="python", other="command", why="a command is a program of its own"),
+    NotWith(path="files", other="workingDir", why="workers start where the files lie"),
     Ordered(low="nodes.min", high="nodes.max"),
     WithinNodes(path="replicas"),
     ZeroOrAtLeast(path="timeouts.outputSeconds", least=5, why="files are looked at once a second"),

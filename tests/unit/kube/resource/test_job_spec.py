@@ -26,7 +26,6 @@ def made(**spec):
 FULL = {
     "script": "train.py",
     "args": ["--lr", "0.1"],
-    "workingDir": "/w",
     "preload": ["numpy"],
     "nodes": {"min": 2, "max": 4},
     "slotsPerNode": 8,
@@ -59,7 +58,8 @@ def test_every_field_goes_into_the_job():
         ("--lr", "0.1"),
     )
     assert (found.min_nodes, found.max_nodes, found.workers_per_node) == (2, 4, 8)
-    assert (found.cwd, found.preload, found.files) == ("/w", ("numpy",), {"train.py": "pass\n"})
+    assert (found.preload, found.files) == (("numpy",), {"train.py": "pass\n"})
+    assert job_spec(made(script="a.py", workingDir="/w"), NAME).cwd == "/w"
     assert found.env == {"A": "1", "E": ""}
     assert found.env_files == {"B": "/var/run/secrets/elasticd.dev/s3/id"}
     assert (found.limits.user_error, found.limits.node_loss) == (1, 100)
@@ -111,7 +111,7 @@ def test_what_was_submitted_is_unchanged_after_etcd_and_a_restart():
         ({"files": {}}, ("spec.files",)),
         ({"checkpoint": {"url": "s3://b/d"}}, ("spec.checkpoint",)),
         ({"slotsPerNode": 1}, ("spec.slotsPerNode",)),
-        ({"workingDir": "/v"}, ("spec.workingDir",)),
+        ({"workingDir": "/v", "files": None}, ("spec.workingDir", "spec.files")),
         ({"replicas": 3, "ttlSecondsAfterFinished": 5, "activeDeadlineSeconds": 9}, ()),
         ({"autoscale": {"policy": POLICY}}, ()),
     ],
