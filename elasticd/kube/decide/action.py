@@ -138,6 +138,9 @@ class StopJob:
     job: JobName
     uid: str
     why: str
+    gone: JobKey | None = None
+    """Only if the API server itself says that this object is not there: what was seen may be old,
+    since another leader may have submitted the job of an object that is not seen here yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

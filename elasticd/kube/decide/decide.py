@@ -33,7 +33,13 @@ from elasticd.kube.resource.job_status import (
     status_of,
     unsubmitted_status,
 )
-from elasticd.kube.resource.name import FINALIZER, job_name, job_name_apart, owner_prefix
+from elasticd.kube.resource.name import (
+    FINALIZER,
+    job_name,
+    job_name_apart,
+    job_of_owner,
+    owner_prefix,
+)
 from elasticd.kube.resource.status import ElasticJobStatus
 from elasticd.kube.resource.timestamp import unix_s
 from elasticd.records.ids import JobName
@@ -224,4 +230,5 @@ def _stop_orphans(seen: Cluster) -> Iterator[Action]:
         if not is_ours or found.spec.uid in seen.jobs or not found.is_active:
             continue
         if found.own_want is None or not found.own_want.is_stop:
-            yield StopJob(job=name, uid=found.spec.uid, why="its ElasticJob is gone")
+            gone = job_of_owner(found.spec, seen.identity)
+            yield StopJob(job=name, uid=found.spec.uid, why="its ElasticJob is gone", gone=gone)

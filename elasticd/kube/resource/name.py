@@ -2,8 +2,9 @@
 
 import hashlib
 
-from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.kube.resource.elastic_job import ElasticJob, JobKey
 from elasticd.records.ids import JobName
+from elasticd.records.job import JobSpec
 
 __all__ = [
     "FINALIZER",
@@ -20,6 +21,7 @@ __all__ = [
     "VERSION",
     "job_name",
     "job_name_apart",
+    "job_of_owner",
     "job_owner",
     "owner_prefix",
     "selector",
@@ -68,6 +70,12 @@ def job_name_apart(job: ElasticJob) -> JobName:
 def job_owner(job: ElasticJob, cluster: str) -> str:
     """Return the mark in the job's spec by which an operator knows that it is its own."""
     return f"{owner_prefix(cluster)}{job.namespace}/{job.name}"
+
+
+def job_of_owner(spec: JobSpec, cluster: str) -> JobKey:
+    """Return the object that a job of this cluster's operator was made of."""
+    namespace, _, name = spec.owner.removeprefix(owner_prefix(cluster)).partition("/")
+    return JobKey(namespace=namespace, name=name, uid=spec.uid)
 
 
 def owner_prefix(cluster: str) -> str:

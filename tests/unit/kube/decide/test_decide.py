@@ -16,6 +16,7 @@ from elasticd.kube.decide.action import (
 )
 from elasticd.kube.decide.decide import STATUS_EVERY_S
 from elasticd.kube.decide.memory import refused
+from elasticd.kube.resource.elastic_job import JobKey
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.job_status import DEADLINE_WHY
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
@@ -321,6 +322,9 @@ def test_jobs_without_an_object_are_stopped_if_they_were_of_one_of_ours(owner, i
     twin.jobs["team.x"] = standing("gone", owner=owner)
     twin.settle()
     assert twin.jobs["team.x"].is_stop_wanted is is_stopped
+    stops = [action for action in twin.done if isinstance(action, StopJob)]
+    keys = [JobKey(namespace="team", name="y", uid="gone")] if is_stopped else []
+    assert [stop.gone for stop in stops] == keys, "the API server is asked itself"
 
 
 def test_a_refusal_of_the_submission_stands_in_the_status():
