@@ -101,7 +101,7 @@ def replay(lines: Iterable[str]) -> str | None:
 # --- private ----------------------------------------------------------------------------------
 
 
-def _parts(seen: Cluster) -> dict[str, Mapping[str, Any]]:
+def _parts(seen: Cluster) -> dict[str, Mapping[Any, Any]]:
     """Return what is written by its keys; without etcd there are no records."""
     records = seen.records or Records()
     return {

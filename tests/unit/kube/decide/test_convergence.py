@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,14 @@ from elasticd.kube.decide.cluster import Cluster, Taint
 from elasticd.kube.decide.journal import line, opening, replay
 from elasticd.kube.decide.memory import Memory
 from elasticd.kube.resource.job_records import JobRecords
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.member import Drain
 from elasticd.records.reason import Phase, Reason
 from tests.unit.kube.decide.twin import IDENTITY, Twin
 
 POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
-SPECS = [
+SPECS: list[dict[str, Any]] = [
     {"script": "train.py", "nodes": {"min": 1, "max": 4}},
     {"module": "a.b", "nodes": {"min": 2, "max": 3}, "replicas": 2},
     {"command": ["sh"], "nodes": {"max": 4}, "autoscale": {"policy": POLICY}},
@@ -27,7 +28,7 @@ SPECS = [
     {"nodes": "many"},
     {},
 ]
-TAINTS = [(), (Taint(key="karpenter.sh/disrupted", effect="NoSchedule"),)]
+TAINTS: list[tuple[Taint, ...]] = [(), (Taint(key="karpenter.sh/disrupted", effect="NoSchedule"),)]
 FOREIGN_NODE = NodeId("n2")
 THINGS = 60
 
@@ -131,7 +132,9 @@ class Life:
 
 
 def foreign(name: str) -> JobRecords:
-    spec = JobSpec(name=name, uid=f"other {name}", entry_kind=EntryKind.SCRIPT, entry="a.py")
+    spec = JobSpec(
+        name=JobName(name), uid=f"other {name}", entry_kind=EntryKind.SCRIPT, entry="a.py"
+    )
     return JobRecords(spec=spec, status=JobStatus(phase=Phase.RUNNING))
 
 
@@ -147,7 +150,7 @@ def rested(seed: int) -> Life:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_comes_to_rest_and_stays_there(seed):
+def test_it_comes_to_rest_and_stays_there(seed: int) -> None:
     twin = rested(seed).twin
     assert twin.decide() == ()
     memory, twin.memory = twin.memory, Memory()
@@ -156,7 +159,7 @@ def test_it_comes_to_rest_and_stays_there(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_at_rest_the_world_is_as_the_objects_say(seed):
+def test_at_rest_the_world_is_as_the_objects_say(seed: int) -> None:
     twin = rested(seed).twin
     by_uid = {found.spec.uid: found for found in twin.jobs.values()}
     for uid in twin.objects:
@@ -171,7 +174,7 @@ def test_at_rest_the_world_is_as_the_objects_say(seed):
             if job.spec.autoscale is not None:
                 assert job.spec.replicas == found.wanted_nodes
                 assert found.policy is not None
-            elif not status.condition("Invalid").message:
+            elif (bad := status.condition("Invalid")) is None or not bad.message:
                 assert found.wanted_nodes == job.spec.replicas
     for found in twin.jobs.values():
         if found.spec.owner and found.spec.uid not in twin.objects:
@@ -181,7 +184,7 @@ def test_at_rest_the_world_is_as_the_objects_say(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_not_its_own_is_never_touched(seed):
+def test_what_is_not_its_own_is_never_touched(seed: int) -> None:
     twin = rested(seed).twin
     stopped = {action.job for action in twin.done if isinstance(action, StopJob)}
     assert not stopped & {"team.job-1", "cli-run"}
@@ -190,7 +193,7 @@ def test_what_is_not_its_own_is_never_touched(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_journal_of_a_life_replays(seed):
+def test_a_journal_of_a_life_replays(seed: int) -> None:
     life = rested(seed)
     assert replay(life.journal) is None
     assert len(life.journal) == THINGS + 1

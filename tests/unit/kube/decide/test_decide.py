@@ -1,6 +1,7 @@
 """What the operator does about objects, on a twin of the world."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,10 @@ from elasticd.kube.decide.memory import refused
 from elasticd.kube.resource.elastic_job import JobKey
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.job_status import DEADLINE_WHY
+from elasticd.kube.resource.spec import ElasticJobSpec
+from elasticd.kube.resource.status import Condition
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.reason import Phase, Reason
 from tests.unit.kube.decide.twin import IDENTITY, Twin
@@ -27,7 +32,7 @@ ELASTIC = {"script": "train.py", "nodes": {"min": 1, "max": 4}}
 POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
 
 
-def started(spec=ELASTIC, nodes: int = 4) -> tuple[Twin, str]:
+def started(spec: Any = ELASTIC, nodes: int = 4) -> tuple[Twin, str]:
     """A job that runs."""
     twin = Twin()
     for number in range(nodes):
@@ -40,15 +45,33 @@ def started(spec=ELASTIC, nodes: int = 4) -> tuple[Twin, str]:
     return twin, uid
 
 
-def conditions(twin: Twin, uid: str) -> set:
+def conditions(twin: Twin, uid: str) -> set[str]:
     return {one.type for one in twin.object(uid).status.conditions if one.status == "True"}
 
 
-def reasons(twin: Twin) -> list:
+def condition(twin: Twin, uid: str, kind: str) -> Condition:
+    found = twin.object(uid).status.condition(kind)
+    assert found is not None
+    return found
+
+
+def policy_in(twin: Twin) -> Policy:
+    found = twin.jobs["team.x"].policy
+    assert found is not None
+    return found
+
+
+def spec_of(twin: Twin, uid: str) -> ElasticJobSpec:
+    found = twin.object(uid).spec
+    assert found is not None
+    return found
+
+
+def reasons(twin: Twin) -> list[str]:
     return [event.reason for event in twin.events]
 
 
-def test_an_object_becomes_a_job_once_it_cannot_vanish():
+def test_an_object_becomes_a_job_once_it_cannot_vanish() -> None:
     twin = Twin()
     uid = twin.create(spec=ELASTIC)
     first = twin.turn()
@@ -59,14 +82,14 @@ def test_an_object_becomes_a_job_once_it_cannot_vanish():
     assert (job.spec.uid, job.spec.min_nodes, job.spec.max_nodes) == (uid, 1, 4)
     assert job.spec.owner == f"kubernetes/{IDENTITY}/team/x"
     found = twin.object(uid)
-    assert found.spec.replicas == 4
+    assert found.spec is not None and found.spec.replicas == 4
     assert (found.status.phase, found.status.job, found.status.size) == ("Pending", "team.x", "0/4")
     assert found.status.selector == "elasticd.dev/job=team.x"
     assert conditions(twin, uid) == {"Waiting"}
     assert reasons(twin) == ["Submitted"]
 
 
-def test_a_world_becomes_status_condition_and_one_event():
+def test_a_world_becomes_status_condition_and_one_event() -> None:
     twin, uid = started()
     status = twin.object(uid).status
     assert (status.phase, status.size, status.replicas, status.generation) == (
@@ -82,7 +105,7 @@ def test_a_world_becomes_status_condition_and_one_event():
     assert "Generation 2 with 2 nodes, 2 ranks: node_lost" in twin.events[-1].message
 
 
-def test_an_operator_that_starts_now_tells_nothing_twice():
+def test_an_operator_that_starts_now_tells_nothing_twice() -> None:
     twin, _uid = started()
     twin.memory = replace(twin.memory, objects={})
     assert twin.decide() == ()
@@ -91,7 +114,7 @@ def test_an_operator_that_starts_now_tells_nothing_twice():
     assert [type(action) for action in twin.decide()] == [TellEvent, ApplyStatus]
 
 
-def test_status_is_written_at_once_for_a_phase_and_seldom_for_the_rest():
+def test_status_is_written_at_once_for_a_phase_and_seldom_for_the_rest() -> None:
     twin, uid = started()
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], step=7)
     assert twin.turn(STATUS_EVERY_S - 1.0) == ()
@@ -104,7 +127,7 @@ def test_status_is_written_at_once_for_a_phase_and_seldom_for_the_rest():
     assert conditions(twin, uid) == {"Complete"}
 
 
-def test_replicas_are_a_wish_and_the_range_is_kept():
+def test_replicas_are_a_wish_and_the_range_is_kept() -> None:
     twin, uid = started()
     twin.edit(uid, replicas=2)
     assert WriteWant in {type(action) for action in twin.settle()}
@@ -117,34 +140,34 @@ def test_replicas_are_a_wish_and_the_range_is_kept():
     twin.settle()
     assert twin.jobs["team.x"].wanted_nodes == 2, "the last good size stays"
     assert conditions(twin, uid) == {"Running", "Invalid"}
-    assert "replicas 9 is outside" in twin.object(uid).status.condition("Invalid").message
+    assert "replicas 9 is outside" in condition(twin, uid, "Invalid").message
     twin.edit(uid, replicas=4)
     twin.settle()
     assert twin.jobs["team.x"].wanted_nodes == 4 and conditions(twin, uid) == {"Running"}
 
 
-def test_all_nodes_are_no_wish_so_that_others_may_have_one():
+def test_all_nodes_are_no_wish_so_that_others_may_have_one() -> None:
     twin, _ = started()
     assert twin.jobs["team.x"].wants == {}
 
 
-def test_with_a_policy_replicas_show_what_the_autoscaler_wants():
+def test_with_a_policy_replicas_show_what_the_autoscaler_wants() -> None:
     twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
-    assert twin.jobs["team.x"].policy.uid == uid
+    assert policy_in(twin).uid == uid
     wants = {"autoscaler": Want(writer="autoscaler", nodes=3)}
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], wants=wants)
     twin.settle()
-    assert twin.object(uid).spec.replicas == 3
+    assert spec_of(twin, uid).replicas == 3
     assert "ReplicasUndone" not in reasons(twin)
     for count in (1, 2):
         twin.edit(uid, replicas=1)
         twin.settle()
-        assert twin.object(uid).spec.replicas == 3
+        assert spec_of(twin, uid).replicas == 3
         assert reasons(twin).count("ReplicasUndone") == count
     assert twin.jobs["team.x"].wanted_nodes == 3
 
 
-def test_what_was_applied_and_is_not_seen_yet_is_no_edit():
+def test_what_was_applied_and_is_not_seen_yet_is_no_edit() -> None:
     twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
     stale = twin.see().jobs
     wants = {"autoscaler": Want(writer="autoscaler", nodes=3)}
@@ -155,21 +178,22 @@ def test_what_was_applied_and_is_not_seen_yet_is_no_edit():
     assert (before, twin.decide()) == (3, ())
 
 
-def test_a_policy_is_changed_and_taken_back_with_its_field():
+def test_a_policy_is_changed_and_taken_back_with_its_field() -> None:
     twin, uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
-    before = twin.jobs["team.x"].policy
+    before = policy_in(twin)
     twin.edit(uid, autoscale={"policy": POLICY + "tolerance = 0.3\n"})
     twin.settle()
-    assert twin.jobs["team.x"].policy.target.tolerance == 0.3 != before.target.tolerance
+    after = policy_in(twin)
+    assert after.target is not None and after.target.tolerance == 0.3 and after != before
     twin.edit(uid, autoscale=None)
     twin.settle()
     assert twin.jobs["team.x"].policy is None
 
 
-def test_a_policy_of_a_person_is_left_alone():
+def test_a_policy_of_a_person_is_left_alone() -> None:
     twin, _ = started()
     other, _uid = started({**ELASTIC, "autoscale": {"policy": POLICY}})
-    policy = replace(other.jobs["team.x"].policy, unknown={}, set_by="ada@x1")
+    policy = replace(policy_in(other), unknown={}, set_by="ada@x1")
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], policy=policy)
     assert twin.settle() == []
 
@@ -184,7 +208,7 @@ def test_a_policy_of_a_person_is_left_alone():
         {"script": "a.py", "autoscale": {"policy": "["}},
     ],
 )
-def test_what_is_wrong_is_said_and_never_submitted(spec):
+def test_what_is_wrong_is_said_and_never_submitted(spec: Any) -> None:
     twin = Twin()
     uid = twin.create()
     twin.objects[uid]["spec"] = spec
@@ -197,17 +221,17 @@ def test_what_is_wrong_is_said_and_never_submitted(spec):
     assert len(twin.jobs) == 1 and conditions(twin, uid) == {"Waiting"}
 
 
-def test_a_field_that_is_fixed_and_was_changed_is_named_and_the_job_goes_on():
+def test_a_field_that_is_fixed_and_was_changed_is_named_and_the_job_goes_on() -> None:
     twin, uid = started()
     twin.edit(uid, args=["--lr", "1"], nodes={"min": 2, "max": 4})
     twin.settle()
-    message = twin.object(uid).status.condition("Invalid").message
+    message = condition(twin, uid, "Invalid").message
     assert message.startswith("spec.args, spec.nodes cannot be changed while the job stands")
     assert conditions(twin, uid) == {"Running", "Invalid"}
     assert twin.jobs["team.x"].spec.args == ()
 
 
-def test_a_deleted_object_goes_when_its_job_has_stopped_and_nobody_serves_it():
+def test_a_deleted_object_goes_when_its_job_has_stopped_and_nobody_serves_it() -> None:
     twin, uid = started()
     twin.delete(uid)
     assert StopJob in {type(action) for action in twin.settle()}
@@ -220,7 +244,7 @@ def test_a_deleted_object_goes_when_its_job_has_stopped_and_nobody_serves_it():
     assert uid not in twin.objects
 
 
-def test_a_deleted_object_waits_for_etcd_unless_by_force():
+def test_a_deleted_object_waits_for_etcd_unless_by_force() -> None:
     twin, uid = started()
     twin.is_etcd_away = True
     twin.delete(uid)
@@ -234,7 +258,7 @@ def test_a_deleted_object_waits_for_etcd_unless_by_force():
     assert twin.jobs["team.x"].is_stop_wanted, "the job without an object is stopped"
 
 
-def test_an_object_deleted_before_it_was_submitted_goes_at_once():
+def test_an_object_deleted_before_it_was_submitted_goes_at_once() -> None:
     twin = Twin()
     uid = twin.create(finalizers=["elasticd.dev/job"])
     twin.delete(uid)
@@ -242,25 +266,24 @@ def test_an_object_deleted_before_it_was_submitted_goes_at_once():
     assert not twin.objects and not twin.jobs
 
 
-def test_another_finalizer_is_none_of_ours():
+def test_another_finalizer_is_none_of_ours() -> None:
     twin = Twin()
     uid = twin.create(finalizers=["somebody/else"])
     twin.delete(uid)
     assert twin.decide() == ()
 
 
-def test_an_object_waits_for_etcd_and_says_so():
+def test_an_object_waits_for_etcd_and_says_so() -> None:
     twin = Twin(is_etcd_away=True)
     uid = twin.create()
     twin.settle()
-    status = twin.object(uid).status
-    assert status.condition("Waiting").reason == "EtcdAway" and not twin.jobs
+    assert condition(twin, uid, "Waiting").reason == "EtcdAway" and not twin.jobs
     twin.is_etcd_away = False
     twin.settle()
     assert len(twin.jobs) == 1
 
 
-def test_etcd_away_changes_no_status_of_a_job_that_ran():
+def test_etcd_away_changes_no_status_of_a_job_that_ran() -> None:
     twin, uid = started()
     twin.is_etcd_away = True
     twin.now_s += 60.0
@@ -268,7 +291,7 @@ def test_etcd_away_changes_no_status_of_a_job_that_ran():
     assert twin.object(uid).status.phase == "Running"
 
 
-def test_what_was_submitted_and_has_no_record_is_not_run_again():
+def test_what_was_submitted_and_has_no_record_is_not_run_again() -> None:
     twin, uid = started()
     kept = twin.jobs.pop("team.x")
     twin.settle()
@@ -280,7 +303,7 @@ def test_what_was_submitted_and_has_no_record_is_not_run_again():
     assert twin.object(uid).status.phase == "Running"
 
 
-def test_what_was_over_stays_over_without_its_records():
+def test_what_was_over_stays_over_without_its_records() -> None:
     twin, uid = started()
     twin.end("team.x")
     twin.settle()
@@ -289,12 +312,12 @@ def test_what_was_over_stays_over_without_its_records():
     assert conditions(twin, uid) == {"Complete"}
 
 
-def standing(uid: str, **more) -> JobRecords:
-    spec = JobSpec(name="team.x", uid=uid, entry_kind=EntryKind.SCRIPT, entry="a.py")
+def standing(uid: str, **more: Any) -> JobRecords:
+    spec = JobSpec(name=JobName("team.x"), uid=uid, entry_kind=EntryKind.SCRIPT, entry="a.py")
     return JobRecords(spec=replace(spec, **more), status=JobStatus(phase=Phase.RUNNING))
 
 
-def test_a_name_that_another_job_has_is_not_waited_for():
+def test_a_name_that_another_job_has_is_not_waited_for() -> None:
     twin = Twin()
     twin.jobs["team.x"] = standing("another-cluster's", owner="kubernetes/other/team/x")
     uid = twin.create()
@@ -304,7 +327,7 @@ def test_a_name_that_another_job_has_is_not_waited_for():
     assert not any(isinstance(action, StopJob) for action in twin.done)
 
 
-def test_the_records_of_an_older_job_that_is_over_give_way():
+def test_the_records_of_an_older_job_that_is_over_give_way() -> None:
     twin = Twin()
     over = JobStatus(phase=Phase.FAILED)
     twin.jobs["team.x"] = replace(standing("old"), status=over, is_active=False)
@@ -317,7 +340,9 @@ def test_the_records_of_an_older_job_that_is_over_give_way():
     ("owner", "is_stopped"),
     [("kubernetes/cluster-1/team/y", True), ("kubernetes/cluster-10/team/y", False), ("", False)],
 )
-def test_jobs_without_an_object_are_stopped_if_they_were_of_one_of_ours(owner, is_stopped):
+def test_jobs_without_an_object_are_stopped_if_they_were_of_one_of_ours(
+    owner: str, is_stopped: bool
+) -> None:
     twin = Twin()
     twin.jobs["team.x"] = standing("gone", owner=owner)
     twin.settle()
@@ -327,18 +352,19 @@ def test_jobs_without_an_object_are_stopped_if_they_were_of_one_of_ours(owner, i
     assert [stop.gone for stop in stops] == keys, "the API server is asked itself"
 
 
-def test_a_refusal_of_the_submission_stands_in_the_status():
+def test_a_refusal_of_the_submission_stands_in_the_status() -> None:
     twin = Twin()
     uid = twin.create(finalizers=["elasticd.dev/job"])
     (write,) = (action for action in twin.decide() if isinstance(action, WriteJob))
     twin.memory = refused(twin.memory, write, "etcd takes no more: its quota is used up.")
     (status,) = (a.status for a in twin.decide() if isinstance(a, ApplyStatus))
-    assert status.condition("Waiting").message == "etcd takes no more: its quota is used up."
+    waiting = status.condition("Waiting")
+    assert waiting is not None and waiting.message == "etcd takes no more: its quota is used up."
     twin.settle()
-    assert twin.object(uid).status.condition("Waiting").reason == "FirstWorld"
+    assert condition(twin, uid, "Waiting").reason == "FirstWorld"
 
 
-def test_a_deadline_stops_the_job_which_has_failed_then():
+def test_a_deadline_stops_the_job_which_has_failed_then() -> None:
     twin, uid = started({**ELASTIC, "activeDeadlineSeconds": 300})
     twin.now_s += 250.0
     assert not any(isinstance(action, StopJob) for action in twin.settle())
@@ -346,12 +372,12 @@ def test_a_deadline_stops_the_job_which_has_failed_then():
     twin.settle()
     twin.agents_run()
     twin.settle()
-    failed = twin.object(uid).status.condition("Failed")
+    failed = condition(twin, uid, "Failed")
     assert (failed.status, failed.reason) == ("True", "DeadlineExceeded")
     assert DEADLINE_WHY in failed.message
 
 
-def test_a_job_that_a_person_stopped_has_failed_as_stopped():
+def test_a_job_that_a_person_stopped_has_failed_as_stopped() -> None:
     twin, uid = started()
     wants = {"user": Want(writer="user", is_stop=True, why="enough")}
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], wants=wants)
@@ -362,7 +388,7 @@ def test_a_job_that_a_person_stopped_has_failed_as_stopped():
     assert twin.object(uid).status.phase == "Stopped" and conditions(twin, uid) == {"Failed"}
 
 
-def test_a_finished_object_goes_after_its_time():
+def test_a_finished_object_goes_after_its_time() -> None:
     twin, uid = started({**ELASTIC, "ttlSecondsAfterFinished": 30})
     twin.end("team.x")
     twin.settle()
@@ -374,13 +400,13 @@ def test_a_finished_object_goes_after_its_time():
     assert uid not in twin.objects and not any(isinstance(a, StopJob) for a in twin.done)
 
 
-def test_a_finalizer_that_somebody_removed_comes_back():
+def test_a_finalizer_that_somebody_removed_comes_back() -> None:
     twin, uid = started()
     twin.objects[uid]["metadata"]["finalizers"] = []
     assert [type(action) for action in twin.settle()] == [AddFinalizer]
 
 
-def test_the_phase_of_a_newer_version_ends_nothing():
+def test_the_phase_of_a_newer_version_ends_nothing() -> None:
     twin, uid = started()
     status = replace(twin.jobs["team.x"].status, phase=Phase.OTHER)
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], status=status)
@@ -392,7 +418,7 @@ def test_the_phase_of_a_newer_version_ends_nothing():
     assert twin.object(uid).status.phase == "Running"
 
 
-def test_a_world_is_told_once_and_at_once_while_the_status_waits_for_its_turn():
+def test_a_world_is_told_once_and_at_once_while_the_status_waits_for_its_turn() -> None:
     twin, uid = started()
     twin.jobs["team.x"] = replace(twin.jobs["team.x"], step=1)
     twin.turn(1.0)
@@ -405,7 +431,7 @@ def test_a_world_is_told_once_and_at_once_while_the_status_waits_for_its_turn():
     assert reasons(twin).count("WorldChanged") == 2
 
 
-def test_the_same_refusal_is_told_once_though_the_status_is_not_seen_yet():
+def test_the_same_refusal_is_told_once_though_the_status_is_not_seen_yet() -> None:
     twin = Twin()
     uid = twin.create(spec={"script": "a", "module": "b"})
     stale = dict(twin.objects[uid])
@@ -415,12 +441,13 @@ def test_the_same_refusal_is_told_once_though_the_status_is_not_seen_yet():
     assert reasons(twin) == ["Invalid"]
 
 
-def test_a_policy_takes_the_wish_of_the_operator_back():
+def test_a_policy_takes_the_wish_of_the_operator_back() -> None:
     """It would go before that of the autoscaler."""
     twin, uid = started()
     twin.edit(uid, replicas=2)
     twin.settle()
     twin.edit(uid, autoscale={"policy": POLICY})
     twin.settle()
-    assert twin.jobs["team.x"].own_want.nodes is None
-    assert twin.object(uid).spec.replicas == twin.jobs["team.x"].wanted_nodes == 4
+    want = twin.jobs["team.x"].own_want
+    assert want is not None and want.nodes is None
+    assert spec_of(twin, uid).replicas == twin.jobs["team.x"].wanted_nodes == 4

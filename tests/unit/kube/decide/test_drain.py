@@ -1,16 +1,19 @@
 """Nodes that Kubernetes takes out become drains, which go with their cause."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from elasticd.kube.decide.action import DrainNode, UndrainNode
 from elasticd.kube.decide.cluster import Taint
 from elasticd.kube.decide.drain import TAINTS
+from elasticd.records.ids import NodeId
 from elasticd.records.member import Drain
 from tests.unit.kube.decide.twin import IDENTITY, Twin
 
 BY = f"kubernetes/{IDENTITY}/"
+UNDRAIN = UndrainNode(node=NodeId("n1"), by=BY)
 
 
 def cluster(count: int = 3) -> Twin:
@@ -21,11 +24,11 @@ def cluster(count: int = 3) -> Twin:
     return twin
 
 
-def put(twin: Twin, name: str, **changes) -> None:
+def put(twin: Twin, name: str, **changes: Any) -> None:
     twin.nodes[name] = replace(twin.nodes[name], **changes)
 
 
-CAUSES = [
+CAUSES: list[tuple[dict[str, Any], str]] = [
     ({"is_cordoned": True}, "its node is cordoned"),
     ({"is_deleted": True}, "its node is being deleted from Kubernetes"),
     ({"is_ready": False}, "its node is not ready"),
@@ -37,7 +40,7 @@ CAUSES = [
 
 
 @pytest.mark.parametrize(("cause", "why"), CAUSES)
-def test_a_drain_comes_and_goes_with_its_cause(cause, why):
+def test_a_drain_comes_and_goes_with_its_cause(cause: Any, why: str) -> None:
     twin = cluster()
     whole = twin.nodes["n1"]
     put(twin, "n1", **cause)
@@ -45,7 +48,7 @@ def test_a_drain_comes_and_goes_with_its_cause(cause, why):
     assert isinstance(drain, DrainNode) and drain.node == "n1" and why in drain.why
     assert twin.drains["n1"].by == BY
     twin.nodes["n1"] = whole
-    assert twin.settle() == [UndrainNode(node="n1", by=BY)]
+    assert twin.settle() == [UNDRAIN]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +59,13 @@ def test_a_drain_comes_and_goes_with_its_cause(cause, why):
         Taint(key="team.example.com/gpu", effect="NoSchedule"),
     ],
 )
-def test_other_taints_are_no_cause(taint):
+def test_other_taints_are_no_cause(taint: Taint) -> None:
     twin = cluster()
     put(twin, "n1", taints=(taint,))
     assert twin.settle() == []
 
 
-def test_a_drain_of_a_person_stands_and_stays():
+def test_a_drain_of_a_person_stands_and_stays() -> None:
     twin = cluster()
     mine = twin.drains["n1"] = Drain(why="disk")
     put(twin, "n1", is_cordoned=True)
@@ -71,25 +74,27 @@ def test_a_drain_of_a_person_stands_and_stays():
     assert twin.settle() == [] and twin.drains["n1"] is mine
 
 
-def test_a_drain_of_another_cluster_on_the_same_etcd_stays():
+def test_a_drain_of_another_cluster_on_the_same_etcd_stays() -> None:
     twin = cluster()
     twin.drains["m7"] = Drain(why="its node is cordoned", by="kubernetes/cluster-2/")
     assert twin.settle() == []
 
 
-def test_the_why_follows_the_cause():
+def test_the_why_follows_the_cause() -> None:
     twin = cluster()
     put(twin, "n1", is_cordoned=True)
     twin.settle()
     put(twin, "n1", is_deleted=True)
     (drain,) = twin.settle()
-    assert "being deleted" in drain.why
+    assert isinstance(drain, DrainNode) and "being deleted" in drain.why
 
 
 @pytest.mark.parametrize(
     ("count", "silent", "drained"), [(5, 2, 2), (4, 2, 0), (3, 3, 0), (1, 1, 0)]
 )
-def test_most_nodes_that_are_silent_are_not_taken_out(count, silent, drained):
+def test_most_nodes_that_are_silent_are_not_taken_out(
+    count: int, silent: int, drained: int
+) -> None:
     """The API server is what they do not reach: their agents train."""
     twin = cluster(count)
     for number in range(silent):
@@ -98,7 +103,7 @@ def test_most_nodes_that_are_silent_are_not_taken_out(count, silent, drained):
     assert len(twin.drains) == drained
 
 
-def test_what_was_taken_out_before_most_fell_silent_stays_out():
+def test_what_was_taken_out_before_most_fell_silent_stays_out() -> None:
     twin = cluster()
     put(twin, "n0", is_ready=False)
     twin.settle()
@@ -109,37 +114,37 @@ def test_what_was_taken_out_before_most_fell_silent_stays_out():
     assert set(twin.drains) == {"n1"}, "one of three again"
 
 
-def test_a_node_that_is_gone_is_drained_while_its_agent_or_pod_is_there():
+def test_a_node_that_is_gone_is_drained_while_its_agent_or_pod_is_there() -> None:
     twin = cluster()
     del twin.nodes["n1"]
     (drain,) = twin.settle()
-    assert drain.why == "its node is gone from Kubernetes"
+    assert isinstance(drain, DrainNode) and drain.why == "its node is gone from Kubernetes"
     del twin.pods["e/n1"]
     assert twin.settle() == [], "its agent may still train"
     del twin.agents["n1"]
-    assert twin.settle() == [UndrainNode(node="n1", by=BY)]
+    assert twin.settle() == [UNDRAIN]
 
 
-def test_an_agent_outside_of_kubernetes_is_none_of_ours():
+def test_an_agent_outside_of_kubernetes_is_none_of_ours() -> None:
     twin = cluster()
-    twin.agents["bare-metal"] = replace(twin.agents["n0"], node="bare-metal")
+    twin.agents["bare-metal"] = replace(twin.agents["n0"], node=NodeId("bare-metal"))
     assert twin.settle() == []
 
 
-def test_nodes_without_an_agent_are_left_alone():
+def test_nodes_without_an_agent_are_left_alone() -> None:
     twin = cluster()
     twin.node("control-plane", with_agent=False, is_cordoned=True)
     assert twin.settle() == []
 
 
-def test_pods_without_our_label_are_none_of_ours():
+def test_pods_without_our_label_are_none_of_ours() -> None:
     twin = cluster()
     twin.pods["e/n1"] = replace(twin.pods["e/n1"], labels={})
     del twin.nodes["n1"]
     assert twin.settle() == []
 
 
-def test_without_etcd_nothing_is_drained():
+def test_without_etcd_nothing_is_drained() -> None:
     twin = cluster()
     twin.is_etcd_away = True
     put(twin, "n1", is_cordoned=True)

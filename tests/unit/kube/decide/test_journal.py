@@ -10,7 +10,7 @@ from elasticd.kube.decide.journal import line, opening, replay
 from tests.unit.kube.decide.twin import IDENTITY, Twin
 
 
-def written() -> list:
+def written() -> list[str]:
     twin, lines, before = Twin(), [opening(IDENTITY)], Cluster(identity=IDENTITY)
     twin.create()
     for _ in range(3):
@@ -21,13 +21,13 @@ def written() -> list:
     return lines
 
 
-def test_it_replays_to_the_same_actions():
+def test_it_replays_to_the_same_actions() -> None:
     lines = written()
     assert replay(lines) is None
     assert sum(bool(json.loads(text)["actions"]) for text in lines[1:]) == 3
 
 
-def test_a_line_without_a_change_is_short():
+def test_a_line_without_a_change_is_short() -> None:
     twin = Twin()
     twin.create()
     twin.settle()
@@ -36,7 +36,7 @@ def test_a_line_without_a_change_is_short():
     assert json.loads(text)["changes"] == {} and len(text) < 120
 
 
-def test_a_difference_is_told_with_its_line():
+def test_a_difference_is_told_with_its_line() -> None:
     lines = written()
     row = json.loads(lines[2])
     row["actions"] = row["actions"][1:]
@@ -55,6 +55,6 @@ def test_a_difference_is_told_with_its_line():
         [opening("c"), '{"changes": {"jobs": {"u": 3}}, "reserved": []}'],
     ],
 )
-def test_what_is_no_journal_is_refused(lines):
+def test_what_is_no_journal_is_refused(lines: list[str]) -> None:
     with pytest.raises(NotSupported, match="Line"):
         replay(lines)

@@ -9,7 +9,7 @@ JOB = ElasticJob(namespace="team", name="x", uid="u1", resource_version="5", gen
 SEEN = {"u1": JOB}
 
 
-def test_writes_are_remembered_with_what_was_seen_then():
+def test_writes_are_remembered_with_what_was_seen_then() -> None:
     memory = remembered(
         Memory(), ApplyStatus(job=JOB.key, status=ElasticJobStatus()), SEEN, now_s=7.0
     )
@@ -21,7 +21,7 @@ def test_writes_are_remembered_with_what_was_seen_then():
     assert (found.replicas, found.replicas_generation) == (4, 2)
 
 
-def test_events_are_remembered_by_topic_and_worlds_by_generation():
+def test_events_are_remembered_by_topic_and_worlds_by_generation() -> None:
     memory = Memory()
     for event in (
         TellEvent(job=JOB.key, reason="Invalid", message="a", topic="spec"),
@@ -33,12 +33,12 @@ def test_events_are_remembered_by_topic_and_worlds_by_generation():
     assert memory.objects["u1"].generation == 3
 
 
-def test_other_actions_leave_it_as_it_was():
+def test_other_actions_leave_it_as_it_was() -> None:
     memory = Memory()
     assert remembered(memory, AddFinalizer(job=JOB.key), SEEN, now_s=1.0) is memory
 
 
-def test_objects_that_are_gone_are_forgotten():
+def test_objects_that_are_gone_are_forgotten() -> None:
     status = ApplyStatus(job=JOB.key, status=ElasticJobStatus())
     memory = remembered(Memory(), status, SEEN, now_s=7.0)
     assert without(memory, SEEN) is memory

@@ -4,6 +4,7 @@ The agents of this world do what the records say, one thing at a time, when `age
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from elasticd.control.report import Change
 from elasticd.kube.decide.action import (
@@ -30,7 +31,7 @@ from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import FINALIZER, PART_OF, PART_OF_LABEL
 from elasticd.kube.resource.status import status_json
 from elasticd.kube.resource.timestamp import timestamp
-from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.ids import Generation, Incarnation, NodeId
 from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import Drain, Node
 from elasticd.records.reason import Phase, Reason
@@ -45,10 +46,10 @@ OURS = {PART_OF_LABEL: PART_OF}
 class Twin:
     """The world; `see` is what an operator is shown of it."""
 
-    objects: dict[str, dict] = field(default_factory=dict)
-    jobs: dict[JobName, JobRecords] = field(default_factory=dict)
-    drains: dict[NodeId, Drain] = field(default_factory=dict)
-    agents: dict[NodeId, Node] = field(default_factory=dict)
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    jobs: dict[Any, JobRecords] = field(default_factory=dict)
+    drains: dict[Any, Drain] = field(default_factory=dict)
+    agents: dict[Any, Node] = field(default_factory=dict)
     nodes: dict[str, KubeNode] = field(default_factory=dict)
     pods: dict[str, AgentPod] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
@@ -60,7 +61,14 @@ class Twin:
 
     # --- what people and Kubernetes do --------------------------------------------------------
 
-    def create(self, name="x", spec=None, uid="", namespace="team", **meta) -> str:
+    def create(
+        self,
+        name: str = "x",
+        spec: Any = None,
+        uid: str = "",
+        namespace: str = "team",
+        **meta: Any,
+    ) -> str:
         uid = uid or f"uid-{len(self.objects)}-{name}"
         self.objects[uid] = {
             "metadata": {
@@ -79,7 +87,7 @@ class Twin:
         }
         return uid
 
-    def edit(self, uid: str, **spec) -> None:
+    def edit(self, uid: str, **spec: Any) -> None:
         found = self.objects[uid]
         merged = {**found["spec"], **spec}
         merged = {key: value for key, value in merged.items() if value is not None}
@@ -96,12 +104,17 @@ class Twin:
         meta["resourceVersion"] = self._next()
         self._collect(uid)
 
-    def node(self, name: str, *, with_agent: bool = True, **more) -> None:
+    def node(self, name: str, *, with_agent: bool = True, **more: Any) -> None:
         self.nodes[name] = KubeNode(name=name, **more)
         if with_agent:
             self.pods[f"e/{name}"] = AgentPod(namespace="e", name=name, node_name=name, labels=OURS)
             self.agents[NodeId(name)] = Node(
-                node=NodeId(name), incarnation="a.1", host=name, address="", port=1, slots=1
+                node=NodeId(name),
+                incarnation=Incarnation("a.1"),
+                host=name,
+                address="",
+                port=1,
+                slots=1,
             )
 
     # --- what the agents do -------------------------------------------------------------------
@@ -120,7 +133,7 @@ class Twin:
                 ready = sorted(self.agents.keys() - self.drains.keys())[: found.wanted_nodes]
                 self.form(name, ready)
 
-    def form(self, name: JobName, ready: list, reason: Reason = Reason.SCALED) -> None:
+    def form(self, name: str, ready: list[Any], reason: Reason = Reason.SCALED) -> None:
         found = self.jobs[name]
         if len(ready) < found.spec.min_nodes:
             if found.status.generation:
@@ -147,7 +160,7 @@ class Twin:
             found, status=status, members=tuple(ready), changes=(*found.changes, change)
         )
 
-    def end(self, name: JobName, phase: Phase = Phase.SUCCEEDED) -> None:
+    def end(self, name: str, phase: Phase = Phase.SUCCEEDED) -> None:
         found = self.jobs[name]
         status = replace(found.status, phase=phase, reason=Reason.ALL_SUCCEEDED)
         self.jobs[name] = replace(found, status=status, is_active=False, members=())
@@ -241,10 +254,10 @@ class Twin:
         self.version += 1
         return str(self.version)
 
-    def _meta(self, uid: str) -> dict:
+    def _meta(self, uid: str) -> dict[str, Any]:
         if uid not in self.objects:
             return {}
-        meta = self.objects[uid]["metadata"]
+        meta: dict[str, Any] = self.objects[uid]["metadata"]
         meta["resourceVersion"] = self._next()
         return meta
 
@@ -253,7 +266,7 @@ class Twin:
         if "deletionTimestamp" in meta and not meta["finalizers"]:
             del self.objects[uid]
 
-    def _want(self, name: JobName, **changes) -> None:
+    def _want(self, name: str, **changes: Any) -> None:
         found = self.jobs[name]
         before = found.wants.get("operator", Want(writer="operator"))
         wants = {**found.wants, "operator": replace(before, **changes)}

@@ -1,6 +1,7 @@
 """Each field wrong in turn, with the sentence that a person reads."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from elasticd.kube.resource.elastic_job import elastic_job
 from elasticd.kube.resource.field import FILES_LIMIT_BYTES, Form, all_fields
 
 POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
-GOOD = {
+GOOD: dict[str, Any] = {
     "script": "train.py",
     "files": {"train.py": "import torch\n", "lib/a.py": ""},
     "args": ["--lr", "0.1"],
@@ -38,14 +39,14 @@ GOOD = {
 }
 
 
-def said(spec) -> str:
+def said(spec: Any) -> str:
     return elastic_job({"metadata": {"name": "x"}, "spec": spec}).wrong
 
 
-def changed(path: str, value) -> dict:
+def changed(path: str, value: Any) -> dict[str, Any]:
     """Return the good spec with another value at a path of names and indices."""
     spec = {**GOOD}
-    place = spec
+    place: Any = spec
     *names, last = path.split(".")
     for name in names:
         key = int(name) if name.isdecimal() else name
@@ -58,14 +59,14 @@ def changed(path: str, value) -> dict:
     return spec
 
 
-def test_a_good_one_can_be_submitted():
+def test_a_good_one_can_be_submitted() -> None:
     assert said(GOOD) == ""
     assert said({"script": "a.py"}) == ""
     assert said({"command": ["sh", "-c", "true"]}) == ""
     assert said({"module": "team.train", "checkpoint": {"url": "/data"}}) == ""
 
 
-WRONG = [
+WRONG: list[tuple[str, Any, str]] = [
     ("script", None, "spec needs exactly one of script, module and command."),
     ("script", 3, "spec.script '3' is not a text: put it in quotes."),
     ("script", "", "spec.script is empty: give a value, or leave it out."),
@@ -141,19 +142,19 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("path", "value", "sentence"), WRONG)
-def test_what_is_wrong_is_said_in_one_sentence(path, value, sentence):
+def test_what_is_wrong_is_said_in_one_sentence(path: str, value: Any, sentence: str) -> None:
     found = said(changed(path, value))
     assert sentence in found
     assert found.startswith("spec") and found.endswith((".", "?")) and "\n" not in found
     assert len(found) < 400, "a value is not repeated whole"
 
 
-def test_python_is_not_for_a_command():
+def test_python_is_not_for_a_command() -> None:
     spec = {"command": ["a"], "python": "/usr/bin/python3"}
     assert said(spec).startswith("spec.python and spec.command contradict each other")
 
 
-def test_every_field_stands_in_the_table_of_wrong_ones():
+def test_every_field_stands_in_the_table_of_wrong_ones() -> None:
     """A field that is new here is to be tried as well."""
     tried = {path.split(".")[0] for path, _, _ in WRONG}
     assert {path.split(".")[1].removesuffix("[]") for path, _ in all_fields()} == tried
@@ -166,10 +167,26 @@ def test_every_field_stands_in_the_table_of_wrong_ones():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_spec_whatever_is_a_traceback(seed):
+def test_no_spec_whatever_is_a_traceback(seed: int) -> None:
     """A value of any form at any place becomes a sentence, or is right."""
     draw = random.Random(seed)
-    values = [None, True, -1, 0, 3, 1e300, "", "x", "a\0", [], ["x"], [[]], {}, {"a": {}}, [None]]
+    values: list[Any] = [
+        None,
+        True,
+        -1,
+        0,
+        3,
+        1e300,
+        "",
+        "x",
+        "a\0",
+        [],
+        ["x"],
+        [[]],
+        {},
+        {"a": {}},
+        [None],
+    ]
     paths = [path.removeprefix("spec.").replace("[]", ".0") for path, _ in all_fields()]
     for _ in range(60):
         spec = GOOD

@@ -1,6 +1,8 @@
 """The CRD in the tree, and what makes it one that an API server takes."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,18 +22,18 @@ SCHEMA = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 @pytest.mark.parametrize(("name", "has_cel"), [(CRD_FILE, True), (OLD_CRD_FILE, False)])
-def test_the_files_are_what_the_tables_say(name, has_cel):
+def test_the_files_are_what_the_tables_say(name: str, has_cel: bool) -> None:
     assert (ROOT / name).read_text() == crd_text(has_cel=has_cel), (
         "python -m elasticd.kube.resource"
     )
 
 
-def test_the_page_has_all_fields():
+def test_the_page_has_all_fields() -> None:
     page = (ROOT / PAGE_FILE).read_text()
     assert page == page_with_fields(page), "run python -m elasticd.kube.resource"
 
 
-def test_the_text_is_the_document():
+def test_the_text_is_the_document() -> None:
     for has_cel in (True, False):
         assert yaml.safe_load(crd_text(has_cel=has_cel)) == crd(has_cel=has_cel)
 
@@ -44,11 +46,11 @@ def test_the_text_is_the_document():
         "2026-11-23",
     ],
 )
-def test_every_value_comes_back_from_its_text(value):
+def test_every_value_comes_back_from_its_text(value: Any) -> None:
     assert yaml.safe_load(yaml_text(value)) == value
 
 
-def test_the_table_has_the_fields_of_the_dataclasses():
+def test_the_table_has_the_fields_of_the_dataclasses() -> None:
     assert [each.name for each in SPEC.fields] == [
         api_name(name) for name in ElasticJobSpec.__dataclass_fields__ if name != "unknown"
     ]
@@ -57,14 +59,14 @@ def test_the_table_has_the_fields_of_the_dataclasses():
     ]
 
 
-def schemas(found: dict):
+def schemas(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield found
     for inner in (*found.get("properties", {}).values(), found.get("items")):
         yield from schemas(inner) if inner else ()
     yield from schemas(found["additionalProperties"]) if "additionalProperties" in found else ()
 
 
-def test_the_schema_is_structural_and_bounded():
+def test_the_schema_is_structural_and_bounded() -> None:
     """Without a bound on each text, list and map a server refuses rules in CEL as too costly."""
     for each in schemas(SCHEMA["properties"]["spec"]):
         assert each["type"], each
@@ -78,7 +80,7 @@ def test_the_schema_is_structural_and_bounded():
             assert "maxProperties" in each, each
 
 
-def test_scale_and_status_are_sub_resources_with_paths_that_are_there():
+def test_scale_and_status_are_sub_resources_with_paths_that_are_there() -> None:
     version = crd()["spec"]["versions"][0]
     scale = version["subresources"]["scale"]
     for path in scale.values():
@@ -91,7 +93,7 @@ def test_scale_and_status_are_sub_resources_with_paths_that_are_there():
             found = found["properties"][name]
 
 
-def test_every_rule_is_a_sentence_and_stands_in_the_schema_of_servers_that_know_it():
+def test_every_rule_is_a_sentence_and_stands_in_the_schema_of_servers_that_know_it() -> None:
     assert len({rule.cel for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert rule.sentence.startswith("spec") and rule.sentence.endswith(".")
@@ -99,13 +101,13 @@ def test_every_rule_is_a_sentence_and_stands_in_the_schema_of_servers_that_know_
     assert "x-kubernetes-validations" not in yaml_text(crd(has_cel=False))
 
 
-def test_all_but_a_few_fields_are_fixed():
+def test_all_but_a_few_fields_are_fixed() -> None:
     fixed = {rule.path.split(".")[0] for rule in RULES if isinstance(rule, Fixed)}
     assert {each.name for each in SPEC.fields} - fixed == {
         *("replicas", "autoscale", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
     }
 
 
-def test_every_field_has_a_meaning_for_people():
+def test_every_field_has_a_meaning_for_people() -> None:
     for path, field in all_fields():
         assert field.meaning.endswith("."), path

@@ -2,11 +2,12 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from elasticd.cli.request import parse
-from elasticd.kube.resource.elastic_job import elastic_job
+from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
 from elasticd.kube.resource.field import FILES_LIMIT_BYTES
 from elasticd.kube.resource.job_spec import changed_fields, has_policy_of, job_spec, policy_of
 from elasticd.records.codec import decode, encode
@@ -17,13 +18,13 @@ NAME = JobName("team.x")
 POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
 
 
-def made(**spec):
+def made(**spec: Any) -> ElasticJob:
     job = elastic_job({"metadata": {"namespace": "team", "name": "x", "uid": "u1"}, "spec": spec})
     assert not job.wrong
     return job
 
 
-FULL = {
+FULL: dict[str, Any] = {
     "script": "train.py",
     "args": ["--lr", "0.1"],
     "preload": ["numpy"],
@@ -41,7 +42,7 @@ FULL = {
 }
 
 
-def test_what_is_not_said_is_as_of_the_command_line():
+def test_what_is_not_said_is_as_of_the_command_line() -> None:
     """One default each, wherever a job is submitted."""
     bare = job_spec(made(script="train.py"), NAME, cluster="c")
     request = parse(["--etcd", "http://h:1", "train.py"], {})
@@ -50,7 +51,7 @@ def test_what_is_not_said_is_as_of_the_command_line():
     assert bare == replace(other, cwd="", **own)
 
 
-def test_every_field_goes_into_the_job():
+def test_every_field_goes_into_the_job() -> None:
     found = job_spec(made(**FULL), NAME, cluster="c", now_unix_s=7.0)
     assert (found.entry_kind, found.entry, found.args) == (
         EntryKind.SCRIPT,
@@ -84,17 +85,19 @@ def test_every_field_goes_into_the_job():
         ({"module": "a", "python": "/p"}, EntryKind.COMMAND, "/p", ("-u", "-m", "a")),
     ],
 )
-def test_what_runs_is_as_of_the_command_line(spec, kind, entry, args):
+def test_what_runs_is_as_of_the_command_line(
+    spec: Any, kind: EntryKind, entry: str, args: tuple[str, ...]
+) -> None:
     found = job_spec(made(**spec), NAME)
     assert (found.entry_kind, found.entry, found.args) == (kind, entry, args)
 
 
-def test_checkpoints_are_those_of_the_name_also_of_a_job_that_has_another_one():
+def test_checkpoints_are_those_of_the_name_also_of_a_job_that_has_another_one() -> None:
     apart = job_spec(made(**FULL), JobName("team.x-1234abcd"))
     assert apart.checkpoint is not None and apart.checkpoint.owner == "team.x"
 
 
-def test_what_was_submitted_is_unchanged_after_etcd_and_a_restart():
+def test_what_was_submitted_is_unchanged_after_etcd_and_a_restart() -> None:
     standing = decode(JobSpec, encode(job_spec(made(**FULL), NAME, cluster="c", now_unix_s=7.0)))
     assert changed_fields(made(**FULL), standing) == ()
 
@@ -116,11 +119,11 @@ def test_what_was_submitted_is_unchanged_after_etcd_and_a_restart():
         ({"autoscale": {"policy": POLICY}}, ()),
     ],
 )
-def test_a_change_of_what_is_fixed_is_named(change, named):
+def test_a_change_of_what_is_fixed_is_named(change: Any, named: Any) -> None:
     assert changed_fields(made(**{**FULL, **change}), job_spec(made(**FULL), NAME)) == named
 
 
-def test_a_policy_is_known_again_by_its_text():
+def test_a_policy_is_known_again_by_its_text() -> None:
     job = made(**{**FULL, "autoscale": {"policy": POLICY}})
     policy = policy_of(job, now_unix_s=5.0)
     assert policy is not None and policy.uid == "u1" and policy.target is not None
@@ -133,7 +136,7 @@ def test_a_policy_is_known_again_by_its_text():
 
 
 @pytest.mark.parametrize("alphabet", ["".join(map(chr, range(1, 128))), "äöüß€ñ漢字"])
-def test_the_largest_files_have_room_in_the_record(alphabet):
+def test_the_largest_files_have_room_in_the_record(alphabet: str) -> None:
     """etcd takes a record of 1 MB, compressed; no text of this size is longer."""
     draw, size = random.Random(1), len(alphabet.encode()) / len(alphabet)
     text = "".join(draw.choices(alphabet, k=int(FILES_LIMIT_BYTES / size) - 2_000))

@@ -2,13 +2,14 @@
 
 import random
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from elasticd.kube.resource.timestamp import timestamp, unix_s
 
 
-def test_times_are_those_of_the_calendar():
+def test_times_are_those_of_the_calendar() -> None:
     draw = random.Random(7)
     for _ in range(2000):
         at_s = draw.randrange(0, 7_000_000_000)
@@ -18,7 +19,7 @@ def test_times_are_those_of_the_calendar():
 
 
 @pytest.mark.parametrize("text", ["2024-02-29T23:59:59Z", "2000-02-29T00:00:00Z"])
-def test_leap_days_are_there(text):
+def test_leap_days_are_there(text: str) -> None:
     found = unix_s(text)
     assert found is not None and timestamp(found) == text
 
@@ -31,12 +32,12 @@ def test_leap_days_are_there(text):
         ("1969-12-31T23:30:00-00:30", 0.0),
     ],
 )
-def test_zones_and_parts_of_seconds_are_read(text, expected):
+def test_zones_and_parts_of_seconds_are_read(text: str, expected: Any) -> None:
     assert unix_s(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2026-13-01T00:00:00Z", "2026-11-23", "2026-11-23T25:00:00Z"]
 )
-def test_what_is_no_time_is_none(text):
+def test_what_is_no_time_is_none(text: str) -> None:
     assert unix_s(text) is None
