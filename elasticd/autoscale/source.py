@@ -4,7 +4,7 @@ There are two sources: a Prometheus (`elasticd.autoscale.prometheus`), and the a
 where there is none (`elasticd.autoscale.direct`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,13 +29,13 @@ class Query:
 
 
 class Source(Protocol):
-    """Answers one evaluation at a time; `read` is called by one thread."""
+    """Answers one evaluation at a time; `readings` is called by one thread."""
 
-    def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
-        """Return one reading for each query, within the source's own time limit.
+    def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
+        """Yield one reading for each query as it comes, within the source's own time limit.
 
         It never raises for what it cannot reach, and never leaves a query out: a reading without a
-        number says why there is none.
+        number says why there is none. Whoever stops before the end closes the iterator.
         """
         ...
 

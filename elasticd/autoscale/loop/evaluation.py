@@ -1,18 +1,20 @@
 """What the leader does in its term: it evaluates all jobs that have a policy, again and again."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.loop.availability import Nodes
 from elasticd.autoscale.loop.cluster_records import ActiveJob, ClusterRecords
 from elasticd.autoscale.loop.job_book import JobBook
+from elasticd.autoscale.loop.job_readings import JobReadings
 from elasticd.autoscale.loop.job_seen import job_seen
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.autoscale.seen import Reading, Seen
-from elasticd.autoscale.source import Query, Source
+from elasticd.autoscale.source import Source
 from elasticd.errors import ElasticdError, NotSupported
 from elasticd.leader.election import Term, boottime_s
 from elasticd.records.autoscale.curve import Curve
@@ -26,6 +28,9 @@ from elasticd.store.api import Store
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["Clocks", "Decide", "JobEvaluation"]
+
+FRESH_S = 1.0
+"""Readings that come later than that meet records that are read again."""
 
 Decide = Callable[[Policy, Curve, Memory, Decision | None, Seen], Decided]
 
@@ -62,28 +67,25 @@ class JobEvaluation:
         self._unread: dict[JobName, str] = {}
 
     def evaluate(self) -> None:
-        """Look at all jobs once.
+        """Look at all jobs once, at each as soon as its own queries are answered.
 
         Raises:
             ElasticdError: etcd does not answer, or refuses.
         """
-        began_s = time.monotonic()
+        began_s = read_s = time.monotonic()
         jobs, nodes = self._records.read()
-        sized = [job for job in jobs if job.facts.policy is not None]
+        sized = {job.name: job for job in jobs if job.facts.policy is not None}
         self._keep_books(sized)
-        readings = self._ask(sized)
-        for job in sized:
-            try:
-                self._evaluate(job, nodes, readings.get(job.name, {}))
-            except NotSupported as exc:  # A newer elasticd wrote its memory or curve.
-                self._counts.held(Held.OTHER)
-                self._say_unread(job.name, str(exc))
-            except ElasticdError:
-                raise
-            except Exception:  # A bug of ours in one job's numbers: the others are still sized.
-                self._books.pop(job.name, None)
-                self._counts.held(Held.OTHER)
-                log.exception("job.not_evaluated", job=job.name)
+        asked = dict(sized)
+        with closing(self._arrivals(asked)) as arrivals:
+            for readings in arrivals:
+                if readings and time.monotonic() - read_s > FRESH_S:
+                    jobs, nodes = self._records.read()
+                    sized, read_s = {job.name: job for job in jobs}, time.monotonic()
+                for name, found in readings.items():
+                    job = sized.get(name)
+                    if job is not None and _is_same(job, asked[name]):
+                        self._evaluate_safely(job, nodes, found)
         self._counts.evaluated(time.monotonic() - began_s)
 
     def close(self) -> None:
@@ -91,28 +93,46 @@ class JobEvaluation:
 
     # --- private ------------------------------------------------------------------------------
 
-    def _keep_books(self, jobs: list[ActiveJob]) -> None:
+    def _keep_books(self, jobs: Mapping[JobName, ActiveJob]) -> None:
         """Forget what is over, lost its policy, or came back as another job."""
-        standing = {job.name: job.revision for job in jobs}
         for name, book in list(self._books.items()):
-            if standing.get(name) != book.active:
+            if name not in jobs or jobs[name].revision != book.active:
                 del self._books[name]
-        self._unread = {name: why for name, why in self._unread.items() if name in standing}
+        self._unread = {name: why for name, why in self._unread.items() if name in jobs}
 
-    def _ask(self, jobs: list[ActiveJob]) -> Mapping[JobName, Mapping[str, Reading]]:
-        """Ask for all metrics of all jobs at once."""
-        asked: list[tuple[JobName, Query]] = []
-        for job in jobs:
-            policy = job.facts.policy
-            if policy is not None:
-                asked += [(job.name, query) for query in queries_of(policy, job.name)]
-        if not asked:
-            return {}
-        found = self._source.read([query for _, query in asked])
-        readings: dict[JobName, dict[str, Reading]] = {}
-        for name, query in asked:
-            readings.setdefault(name, {})[query.name] = found[query]
-        return readings
+    def _arrivals(
+        self, jobs: Mapping[JobName, ActiveJob]
+    ) -> Generator[Mapping[JobName, Mapping[str, Reading]], None, None]:
+        """Ask for all metrics of all jobs at once; yield jobs with theirs as they are whole."""
+        left = JobReadings(
+            {
+                name: queries_of(job.facts.policy, name)
+                for name, job in jobs.items()
+                if job.facts.policy is not None
+            }
+        )
+        yield left.take_whole()
+        if left.queries:
+            with closing(self._source.readings(left.queries)) as arrivals:
+                for arrived in arrivals:
+                    left.add(arrived)
+                    yield left.take_whole()
+        yield left.take_rest()
+
+    def _evaluate_safely(
+        self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, Reading]
+    ) -> None:
+        try:
+            self._evaluate(job, nodes, readings)
+        except NotSupported as exc:  # A newer elasticd wrote its memory or curve.
+            self._counts.held(Held.OTHER)
+            self._say_unread(job.name, str(exc))
+        except ElasticdError:
+            raise
+        except Exception:  # A bug of ours in one job's numbers: the others are still sized.
+            self._books.pop(job.name, None)
+            self._counts.held(Held.OTHER)
+            log.exception("job.not_evaluated", job=job.name)
 
     def _evaluate(self, job: ActiveJob, nodes: Nodes, readings: Mapping[str, Reading]) -> None:
         facts, policy = job.facts, job.facts.policy
@@ -177,3 +197,12 @@ class JobEvaluation:
         if self._unread.get(job) != why:
             self._unread[job] = why
             log.error("job.not_read", job=job, why=why)
+
+
+def _is_same(job: ActiveJob, asked: ActiveJob) -> bool:
+    """Return whether a job is the one that was asked about, with the policy whose queries it were.
+
+    If it is not, the next evaluation looks at it.
+    """
+    is_job = job.revision == asked.revision
+    return is_job and job.facts.policy_revision == asked.facts.policy_revision

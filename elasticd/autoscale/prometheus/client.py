@@ -1,7 +1,7 @@
 """The client of all jobs: readings for the loop, a check for `set`, a past for `simulate`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elasticd.autoscale.prometheus.answer import Answer, Failure, number
@@ -37,7 +37,7 @@ class Point:
 
 
 class PrometheusClient:
-    """One Prometheus; `read`, `check` and `past` are called by one thread at a time."""
+    """One Prometheus; its methods are called by one thread at a time."""
 
     def __init__(self, settings: PrometheusSettings) -> None:
         """Read all files that are named; connect to nobody yet.
@@ -58,29 +58,35 @@ class PrometheusClient:
         return self._endpoint.url
 
     def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
-        """Ask for all of them and for how fresh they are, within the time limit of the settings."""
-        ages = {each: age_queries(each.text, each.max_age_s) for each in queries}
+        """Ask for all of them, and wait for the slowest."""
+        return {query: each for part in self.readings(queries) for query, each in part.items()}
+
+    def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
+        """Ask for all of them and for how fresh they are, within the time limit of the settings.
+
+        A reading comes as soon as its own query and ages are answered.
+        """
+        waiting = {each: age_queries(each.text, each.max_age_s) for each in queries}
         texts = [each.text for each in queries]
-        of_ages = [text for asked in ages.values() for text in asked]
+        of_ages = [text for asked in waiting.values() for text in asked]
         self._known.expect(texts, of_ages)
-        found = self._answers(texts + of_ages)
-        clock_s = _clock_s(found)
-        back_s = self._clock.back_s(clock_s)
-        restart_s = self._restart.ago_s(self._session, clock_s, RESTART_SHARE * self._timeout_s)
-        readings = {}
-        for query, asked in ages.items():
-            # What names no series, as hour(), is never old.
-            age = age_s(found[text] for text in asked) if asked else 0.0
-            readings[query] = reading(
-                found[query.text], age, max_age_s=query.max_age_s, back_s=back_s
-            )
-            if restart_s is not None and asked and readings[query].value is not None:
-                readings[query] = Reading(
-                    value=None,
-                    why=Held.UNREACHABLE,
-                    detail=f"Prometheus was restarted {restart_s:.0f} s ago: there is a gap.",
+        found: dict[str, Answer | Failure] = {}
+        doubt: _Doubt | None = None
+        for arrived in self._arrivals(texts + of_ages):
+            found |= arrived
+            if doubt is None and (clock_s := _clock_s(arrived)) is not None:
+                limit_s = RESTART_SHARE * self._timeout_s
+                doubt = _Doubt(
+                    back_s=self._clock.back_s(clock_s),
+                    restart_s=self._restart.ago_s(self._session, clock_s, limit_s),
                 )
-        return readings
+            whole = [
+                query
+                for query, asked in waiting.items()
+                if query.text in found and all(text in found for text in asked)
+            ]
+            if whole:
+                yield {query: _reading(query, waiting.pop(query), found, doubt) for query in whole}
 
     def check(self, query: Query) -> Reading:
         """Return what the query says now, also where that is nothing yet.
@@ -148,17 +154,51 @@ class PrometheusClient:
         self._session.close()
 
     def _answers(self, texts: Sequence[str]) -> dict[str, Answer | Failure]:
+        return {text: each for part in self._arrivals(texts) for text, each in part.items()}
+
+    def _arrivals(self, texts: Sequence[str]) -> Generator[dict[str, Answer | Failure], None, None]:
         if not texts:
-            return {}
+            return
         deadline_s = time.monotonic() + (1 - RESTART_SHARE) * self._timeout_s
         try:
             shown = self._credentials.current()
         except EnvironmentProblem as exc:
-            return dict.fromkeys(texts, Failure(why=Held.UNREACHABLE, detail=str(exc)))
+            yield dict.fromkeys(texts, Failure(why=Held.UNREACHABLE, detail=str(exc)))
+            return
         if shown is not self._session.shown:
             self._session.close()
             self._session = Session(self._endpoint, shown, THREADS_LIMIT)
-        return Evaluation(self._session, self._known, deadline_s).answers(texts)
+        yield from Evaluation(self._session, self._known, deadline_s).arrivals(texts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Doubt:
+    """What makes all series of one Prometheus doubtful, as its first answer shows it."""
+
+    back_s: float
+    """By how much its clock went back."""
+    restart_s: float | None
+    """How long ago it was restarted; None: not since it was asked before."""
+
+
+def _reading(
+    query: Query,
+    asked: Sequence[str],
+    found: Mapping[str, Answer | Failure],
+    doubt: _Doubt | None,
+) -> Reading:
+    """Return what one query says; `asked` are the queries for its ages."""
+    # What names no series, as hour(), is never old.
+    age = age_s(found[text] for text in asked) if asked else 0.0
+    back_s = doubt.back_s if doubt is not None else 0.0
+    said = reading(found[query.text], age, max_age_s=query.max_age_s, back_s=back_s)
+    if doubt is None or doubt.restart_s is None or not asked or said.value is None:
+        return said
+    return Reading(
+        value=None,
+        why=Held.UNREACHABLE,
+        detail=f"Prometheus was restarted {doubt.restart_s:.0f} s ago: there is a gap.",
+    )
 
 
 def _clock_s(found: Mapping[str, Answer | Failure]) -> float | None:

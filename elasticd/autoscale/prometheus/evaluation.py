@@ -4,10 +4,13 @@ What was chosen: each distinct text is asked once, by POST (a GET's address has 
 threads over connections that are kept. A text that Prometheus has answered before with a vector is
 from then on asked with up to 39 others as one union (`batch`), which PromQL can do without changing
 what any of them means; an unknown one, a scalar, or one that failed or was slow is asked apart.
-Where a union fails, or warns, its parts are asked apart in the same evaluation, since the fault may
-be that of one of them; a union is given a third of the time, so that enough is left for that. What
-took longer than that by itself comes last the next time: the others have their answers by then, and
-it alone has none.
+Where a union fails, warns, or takes longer than a second, its parts are asked apart in the same
+evaluation, since the fault may be that of one of them; a union is given a third of the time at
+most. What took longer than that by itself comes last the next time.
+
+Nobody waits for a query of somebody else: answers are handed over as they come, and a request that
+takes longer than a second no longer keeps its thread from the others, so that eight queries which
+hang do not hold up a ninth. What hangs costs its own job the reading, and the evaluation its time.
 
 Rejected: recording rules (they change somebody's Prometheus), and one union of everything (one bad
 query would blind all jobs).
@@ -15,7 +18,8 @@ query would blind all jobs).
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from threading import Condition, Thread
 
 from elasticd.autoscale.prometheus.answer import Answer, Failure
@@ -29,6 +33,10 @@ QUERY = "/api/v1/query"
 WORKERS = 8
 THREADS_LIMIT = 4 * WORKERS
 """With threads that are stuck where nobody can break them off, as in DNS."""
+PATIENCE_S = 1.0
+"""A request that takes longer than that may be one that hangs."""
+LOOK_S = 0.25
+"""Between two looks for such requests, while answers are waited for."""
 UNION_SHARE = 1 / 3
 """Of the time: as much is left for twice that, if its parts must be asked apart."""
 _LATE = Failure(why=Held.UNREACHABLE, detail="Prometheus has not answered in time.")
@@ -57,8 +65,19 @@ class Known:
         self.slow &= kept
 
 
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """One request under way."""
+
+    texts: tuple[str, ...]
+    """Asked as one."""
+    since_s: float
+    is_apart: bool = False
+    """A union whose parts are asked apart by now."""
+
+
 class Evaluation:
-    """One evaluation; `answers` is called once."""
+    """One evaluation; `arrivals` is called once."""
 
     def __init__(self, session: Session, known: Known, deadline_s: float) -> None:
         """`deadline_s`: on the monotonic clock."""
@@ -69,37 +88,72 @@ class Evaluation:
         self._left: deque[tuple[str, ...]] = deque()
         """What nobody has taken yet: texts that are asked as one."""
         self._found: dict[str, Answer | Failure] = {}
-        self._open = 0
-        """Requests that are waiting or under way."""
         self._working = 0
         """Threads."""
-        self._under_way: dict[Call, tuple[str, ...]] = {}
+        self._under_way: dict[Call, _Asked] = {}
         self._is_over = False
 
-    def answers(self, texts: Sequence[str]) -> dict[str, Answer | Failure]:
-        """Ask all of them; return one answer or failure for each, no later than the deadline."""
-        wanted = list(dict.fromkeys(texts))
+    def arrivals(self, texts: Sequence[str]) -> Generator[dict[str, Answer | Failure], None, None]:
+        """Ask all of them; yield one answer or failure for each, as they come.
+
+        The last ones come no later than the deadline. Whoever stops before closes the iterator.
+        """
+        wanted = dict.fromkeys(texts)
+        told = 0
+        try:
+            with self._news:
+                self._left.extend(self._planned(list(wanted)))
+                self._start()
+            while told < len(wanted):
+                fresh = self._fresh(told)
+                if not fresh:
+                    break
+                told += len(fresh)
+                yield fresh
+        finally:
+            self._end()
+        late: dict[str, Answer | Failure] = {
+            text: _LATE for text in wanted if text not in self._found
+        }
+        if late:
+            yield late
+
+    def _fresh(self, told: int) -> dict[str, Answer | Failure]:
+        """Return what has come beyond the first so many answers; nothing: the time is over."""
         with self._news:
-            self._left.extend(self._planned(wanted))
-            self._open = len(self._left)
-            self._start()
-            self._wait(self._union_deadline_s)
-            for call, asked in self._under_way.items():
-                if len(asked) > 1:
-                    call.abort()
-            self._wait(self._deadline_s)
+            while len(self._found) <= told:
+                left_s = self._deadline_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._news.wait(min(LOOK_S, left_s))
+                self._pass_by_slow()
+            return dict(list(self._found.items())[told:])
+
+    def _pass_by_slow(self) -> None:
+        """See that what may hang keeps nothing else waiting; with the lock held."""
+        now_s = time.monotonic()
+        for call, asked in self._under_way.items():
+            if len(asked.texts) == 1 or now_s < asked.since_s + PATIENCE_S:
+                continue
+            if not asked.is_apart:
+                asked.is_apart = True
+                self._left.extend((text,) for text in asked.texts)
+            if now_s >= self._union_deadline_s:
+                call.abort()
+        self._start()
+
+    def _end(self) -> None:
+        """Break off what is under way, and remember what was slow and what was a vector."""
+        with self._news:
             self._is_over = True
             self._left.clear()
+            is_late = time.monotonic() >= self._deadline_s
             for call, asked in self._under_way.items():
                 call.abort()
-                if len(asked) == 1:
-                    self._known.slow.update(asked)
-            found = {text: self._found.get(text, _LATE) for text in wanted}
-            self._learn(found)
-        return found
-
-    def _wait(self, until_s: float) -> None:
-        self._news.wait_for(lambda: not self._open, max(0.0, until_s - time.monotonic()))
+                if is_late and len(asked.texts) == 1 and asked.texts[0] not in self._found:
+                    self._known.slow.update(asked.texts)
+                    self._known.vectors.difference_update(asked.texts)
+            self._learn()
 
     def _planned(self, texts: list[str]) -> list[tuple[str, ...]]:
         together = [text for text in texts if text in self._known.vectors]
@@ -114,8 +168,10 @@ class Evaluation:
         """Have a thread for each thing to ask, but not too many; with the lock held."""
         threads = self._known.threads
         threads[:] = [thread for thread in threads if thread.is_alive()]
-        count = min(WORKERS - self._working, len(self._left), THREADS_LIMIT - len(threads))
-        for _ in range(count):
+        long_ago_s = time.monotonic() - PATIENCE_S
+        stuck = sum(asked.since_s < long_ago_s for asked in self._under_way.values())
+        free = WORKERS - (self._working - stuck)
+        for _ in range(min(free, len(self._left), THREADS_LIMIT - len(threads))):
             thread = Thread(target=self._work, name="prometheus", daemon=True)
             try:
                 thread.start()
@@ -127,14 +183,14 @@ class Evaluation:
     def _work(self) -> None:
         while True:
             with self._news:
-                if not self._left:  # Also where the time is over.
+                texts = self._taken()
+                if not texts:  # Also where the time is over.
                     self._working -= 1
                     return
-                texts = self._left.popleft()
                 is_union = len(texts) > 1
                 call = Call(self._union_deadline_s if is_union else self._deadline_s)
-                self._under_way[call] = texts
-            began_s = time.monotonic()
+                began_s = time.monotonic()
+                self._under_way[call] = _Asked(texts=texts, since_s=began_s)
             expression = union(texts) if is_union else texts[0]
             answer: Answer | Failure
             try:
@@ -142,34 +198,39 @@ class Evaluation:
             except Exception as exc:  # A bug of ours, or of urllib3: others still get answers.
                 bug = f"This is a bug of elasticd: {type(exc).__name__}."
                 answer = Failure(why=Held.UNREACHABLE, detail=bug)
-            self._note(texts, answer, time.monotonic() - began_s, call)
+            self._note(answer, time.monotonic() - began_s, call)
 
-    def _note(
-        self, texts: tuple[str, ...], answer: Answer | Failure, took_s: float, call: Call
-    ) -> None:
+    def _taken(self) -> tuple[str, ...]:
+        """Return the next texts to ask as one; none: there are no more. With the lock held."""
+        while self._left:
+            texts = self._left.popleft()
+            if len(texts) > 1 or texts[0] not in self._found:
+                return texts
+        return ()
+
+    def _note(self, answer: Answer | Failure, took_s: float, call: Call) -> None:
         with self._news:
-            self._under_way.pop(call)
+            asked = self._under_way.pop(call)
             if self._is_over:
                 return
-            self._open -= 1
+            texts = asked.texts
             if len(texts) == 1:
-                self._found[texts[0]] = answer
+                self._found.setdefault(texts[0], answer)
                 if took_s > self._union_s:
                     self._known.slow.add(texts[0])
                 else:
                     self._known.slow.discard(texts[0])
             else:
                 parts = apart(answer, texts) if isinstance(answer, Answer) else None
-                if parts is None:
+                for text, part in (parts or {}).items():
+                    self._found.setdefault(text, part)
+                if parts is None and not asked.is_apart:
                     self._left.extend((text,) for text in texts)
-                    self._open += len(texts)
                     self._start()
-                else:
-                    self._found.update(parts)
             self._news.notify_all()
 
-    def _learn(self, found: dict[str, Answer | Failure]) -> None:
-        for text, answer in found.items():
+    def _learn(self) -> None:
+        for text, answer in self._found.items():
             if text not in self._known.slow and _is_plain_vector(answer):
                 self._known.vectors.add(text)
             else:

@@ -3,6 +3,7 @@
 import os
 import signal
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -23,6 +24,8 @@ from elasticd.telemetry import log
 __all__ = ["run"]
 
 LEAST_PERIOD_S, LEAST_LEASE_TTL_S = 0.1, 2.0
+LEAST_ANSWER_S = 5.0
+"""Prometheus has so long for one evaluation where the period is shorter than that."""
 
 _log = log.get_logger()
 
@@ -91,6 +94,9 @@ def run(
             raise CallError(f"{flag} {value_s:g} is below {least_s:g} seconds, the least possible.")
     host, port = listen_address(listen)
     prometheus = prometheus_settings(values)
+    if prometheus is not None:  # A query that hangs must not delay the next evaluation.
+        limit_s = min(prometheus.timeout_s, max(period_s, LEAST_ANSWER_S))
+        prometheus = replace(prometheus, timeout_s=limit_s)
     keys = keys_of(values, os.environ)
     log.configure(is_log_json, log_level, has_thread=True)
     if settings.password:

@@ -1,10 +1,17 @@
 """What a leader reads and writes of jobs, with a decision of the test's choice."""
 
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
+from elasticd.autoscale.loop import evaluation
+from elasticd.autoscale.prometheus.client import PrometheusClient
+from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.source import Query
 from elasticd.control.job_policy import unset_policy
 from elasticd.errors import Unavailable
 from elasticd.records.autoscale.decision import DECISIONS_LIMIT, Decision, Rule
@@ -15,6 +22,8 @@ from elasticd.records.job import JobSpec
 from elasticd.store.api import KeyValue, Put, Snapshot, Txn
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.autoscaler_scene import POLICY, Cluster, Deciding, FakeSource, Leader, Ticks
+from tests.fixtures.scripted_prometheus import scripted_prometheus
+from tests.fixtures.store import wait_until
 
 
 def running(cluster: Cluster, *nodes: str, name: str = "j", policy: Policy | None = POLICY):  # type: ignore[no-untyped-def]
@@ -332,3 +341,57 @@ def test_a_hundred_jobs_are_evaluated_without_reading_the_cluster_again() -> Non
     store.reads = 0
     leader.evaluate()
     assert store.reads == 0
+
+
+def test_a_query_that_hangs_delays_no_other_job() -> None:
+    """A server holds one job's request back: the others are decided about before it answers."""
+    with scripted_prometheus() as script:
+        script.values = {'rate(x{job="fast"}[1m])': ["5"], 'rate(x{job="hung"}[1m])': ["5"]}
+        script.slow = {'rate(x{job="hung"}[1m])'}
+        cluster = Cluster()
+        fast, hung = running(cluster, name="fast"), running(cluster, name="hung")
+        settings = PrometheusSettings(url=script.url, timeout_s=60.0)
+        with closing(PrometheusClient(settings)) as client:
+            leader = Leader(cluster, Deciding(3), source=client)  # type: ignore[arg-type]
+            thread = threading.Thread(target=leader.evaluate, daemon=True)
+            thread.start()
+            wait_until(lambda: fast.wanted == 3)
+            assert (hung.wanted, thread.is_alive()) == (None, True)
+            script.is_over.set()
+            wait_until(lambda: hung.wanted == 3)
+            thread.join()
+
+
+class InParts(FakeSource):
+    """Answers one query after the other; in between something happens."""
+
+    def __init__(self, *acts: Callable[[], None]) -> None:
+        super().__init__({"speed": Reading(value=5.0)})
+        self.acts = acts
+
+    def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
+        for query, act in zip(queries, self.acts, strict=True):
+            act()
+            yield self.read([query])
+
+
+def test_a_reading_that_comes_late_meets_records_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was asked for another policy, or a job that is over, or a world that is another by now."""
+    monkeypatch.setattr(evaluation, "FRESH_S", 0.0)
+    cluster = Cluster()
+    jobs = {name: running(cluster, name=name) for name in ("a", "b", "c", "d")}
+    source = InParts(
+        lambda: None,
+        lambda: jobs["b"].run("a", "b"),
+        lambda: jobs["c"].set(replace(POLICY, set_at_unix_s=2.0)),
+        jobs["d"].end,
+    )
+    deciding = Deciding(3)
+    leader = Leader(cluster, deciding, source=source)
+    leader.evaluate()
+    assert {seen.job: seen.nodes for seen in deciding.seen} == {"a": 1, "b": 2}
+    leader.evaluation._source = FakeSource({"speed": Reading(value=5.0)})
+    leader.evaluate()
+    assert [seen.job for seen in deciding.seen[2:]] == ["a", "b", "c"]

@@ -13,6 +13,7 @@ from elasticd.autoscale.prometheus.answer import Answer, Failure
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
+from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
 from elasticd.records.autoscale.held import Held
@@ -134,6 +135,36 @@ def test_one_slow_query_costs_no_other_one_its_answer(script: ScriptedPrometheus
         found = client.read(queries)
         assert [n for n in range(12) if found[queries[n]].value is None] == [3]
         assert found[queries[3]].why == Held.UNREACHABLE
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_readings_wait_for_no_query_that_hangs(script: ScriptedPrometheus, count: int) -> None:
+    """Nor for more of them than there are threads: the others come first, the time is a minute."""
+    script.slow = {f"slow{n}" for n in range(count)}
+    script.values = {"x": ["5"], "y": ["6"]}
+    queries = [query(text) for text in (*sorted(script.slow), *script.values)]
+    with client_of(script.url) as client:
+        found: dict[str, float | None] = {}
+        with closing(client.readings(queries)) as arrivals:
+            while not {"x", "y"} <= found.keys():
+                found |= {each.text: reading.value for each, reading in next(arrivals).items()}
+        assert found == {"x": 5.0, "y": 6.0}
+        assert client._known.slow == set(), "nobody waited for it long enough to know"
+
+
+def test_parts_of_a_union_wait_for_no_other_part(script: ScriptedPrometheus) -> None:
+    """One that was fast until now hangs: the others are asked by themselves in the meantime."""
+    script.values = {f"x{n}": ["5"] for n in range(12)}
+    queries = [query(text) for text in script.values]
+    with client_of(script.url) as client:
+        client.read(queries)
+        script.slow = {"x3"}
+        found: dict[Query, Reading] = {}
+        with closing(client.readings(queries)) as arrivals:
+            while len(found) < 11:
+                found |= next(arrivals)
+        assert queries[3] not in found
+        assert {reading.value for reading in found.values()} == {5.0}
 
 
 def test_slow_ones_come_last_the_next_time(script: ScriptedPrometheus) -> None:

@@ -1,0 +1,43 @@
+"""The readings of one evaluation, put together for each job as they come. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.source import Query
+from elasticd.records.ids import JobName
+
+__all__ = ["JobReadings"]
+
+
+class JobReadings:
+    """Knows which jobs have all of their readings; a job waits for none of another one's."""
+
+    def __init__(self, asked: Mapping[JobName, Iterable[Query]]) -> None:
+        """`asked`: what is asked for each job; a job may ask nothing."""
+        self._lacks = {job: set(queries) for job, queries in asked.items()}
+        self._found: dict[JobName, dict[str, Reading]] = {job: {} for job in asked}
+
+    @property
+    def queries(self) -> list[Query]:
+        """All that has no reading yet."""
+        return [query for queries in self._lacks.values() for query in queries]
+
+    def add(self, arrived: Mapping[Query, Reading]) -> None:
+        for query, reading in arrived.items():
+            job = JobName(query.job)
+            if job in self._lacks and query in self._lacks[job]:
+                self._lacks[job].remove(query)
+                self._found[job][query.name] = reading
+
+    def take_whole(self) -> dict[JobName, dict[str, Reading]]:
+        """Return the jobs that lack nothing any more, with what their queries say; each once."""
+        whole = [job for job, queries in self._lacks.items() if not queries]
+        return {job: self._take(job) for job in whole}
+
+    def take_rest(self) -> dict[JobName, dict[str, Reading]]:
+        """Return the jobs that no other call has returned, with what there is."""
+        return {job: self._take(job) for job in list(self._lacks)}
+
+    def _take(self, job: JobName) -> dict[str, Reading]:
+        del self._lacks[job]
+        return self._found.pop(job)
