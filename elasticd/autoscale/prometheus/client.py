@@ -108,13 +108,16 @@ class PrometheusClient:
             )
         return self.read([query])[query]
 
-    def past(self, text: str, seconds: float, step_s: float) -> tuple[Point, ...]:
-        """Return the finite values of a query over the last so many seconds, oldest first.
+    def past(
+        self, text: str, seconds: float, step_s: float, until_ago_s: float = 0.0
+    ) -> tuple[Point, ...]:
+        """Return the finite values of a query over so many seconds, oldest first.
 
         Args:
             text: PromQL of one series.
-            seconds: how far back; above 0.
+            seconds: how long; above 0.
             step_s: between two points; above 0.
+            until_ago_s: how long ago the newest one is; 0: now.
 
         Raises:
             CallError: Prometheus refuses it, it has several series, or too many points.
@@ -130,10 +133,11 @@ class PrometheusClient:
             raise Unavailable(
                 now.detail if isinstance(now, Failure) else f"{self.url} has no time."
             )
+        end_s = now_s - until_ago_s
         fields = {
             "query": text,
-            "start": f"{now_s - seconds:.3f}",
-            "end": f"{now_s:.3f}",
+            "start": f"{end_s - seconds:.3f}",
+            "end": f"{end_s:.3f}",
             "step": f"{step_s:.3f}",
         }
         call = Call(time.monotonic() + self._timeout_s)

@@ -22,6 +22,7 @@ class SimulatedJob:
         self._random = Random(scenario.seed)  # noqa: S311 (a simulation)
         self._busy_until_s = 0.0
         self._changed_s = 0.0
+        self._paused_s = 0.0
         self._costs: list[float] = []
         self._windows: list[MeasuredWindow] = []
         self.measuring = Measuring()
@@ -29,6 +30,7 @@ class SimulatedJob:
         self.steps = 0.0
         self.node_s = 0.0
         self.rate = 0.0
+        self.data_share = 0.0
         self.generation = Generation(0)
         self.nodes = 0
         self.wanted = scenario.first_nodes or scenario.max_nodes
@@ -51,6 +53,7 @@ class SimulatedJob:
         self.nodes = nodes
         self.generation = Generation(self.generation + 1)
         self._changed_s = self.now_s
+        self._paused_s = 0.0
         self._busy_until_s = self.now_s + cost_s
 
     def advance(self, until_s: float) -> None:
@@ -58,11 +61,14 @@ class SimulatedJob:
         shape, every_s = self._scenario.shape_at(self.now_s), until_s - self.now_s
         trains_s = max(0.0, until_s - max(self.now_s, self._busy_until_s))
         if self._scenario.is_paused_at(self.now_s):
+            self._paused_s += trains_s
             trains_s = 0.0
         noise = max(0.1, self._random.gauss(1.0, self._scenario.noise_share))
         if self._random.random() < self._scenario.stall_share:
             noise *= 0.5
-        made = trains_s * shape.rate(self.nodes) * noise
+        able, data_rate = shape.rate(self.nodes) * noise, self._scenario.data_rate_at(self.now_s)
+        self.data_share = max(0.0, 1.0 - data_rate / able) if able > 0.0 else 0.0
+        made = trains_s * min(able, data_rate)
         self.steps += made
         self.rate = made / every_s
         self.node_s += self.nodes * every_s
@@ -84,6 +90,7 @@ class SimulatedJob:
             generation_s=self.now_s - self._changed_s,
             step=int(self.steps),
             nodes=self.nodes,
+            without_steps_s=self._paused_s,
         )
         self.measuring, window = measured(self.measuring, reading, window_s=self._window_s)
         if window is not None:

@@ -1,8 +1,10 @@
 """What another policy would have done with a job, on what that job itself has measured.
 
 The simulated job has the real one's curve, its range, the cost of its changes, its begin and its
-end. What nobody wrote down is assumed, and said in a note: how many nodes were there, and what a
-query would have answered at a size that the job never had. Rules that need the latter are left out.
+end; what its queries answered, when it paused and how it waited for data are in its `JobPast`,
+where a Prometheus has that. What nobody wrote down is assumed, and said in a note: how many nodes
+were there, and what a query would have answered at another size. Rules for which nothing was
+written down at all are left out.
 """
 
 from collections.abc import Sequence
@@ -10,6 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from elasticd.autoscale.curve.estimate import measured_sizes, steps
+from elasticd.autoscale.rules.budget import PRICE
+from elasticd.autoscale.simulator.past import JobPast, PastMetrics, PastValue, Sizes
 from elasticd.autoscale.simulator.run import EPOCH_S, Autoscaler, simulate
 from elasticd.autoscale.simulator.scenario import Nodes, Phase, Scenario
 from elasticd.autoscale.simulator.shape import Shape
@@ -17,9 +21,9 @@ from elasticd.autoscale.simulator.trace import Trace
 from elasticd.errors import Refused
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
-from elasticd.records.autoscale.policy import Policy
+from elasticd.records.autoscale.policy import MetricKind, Policy, TargetRule
 
-__all__ = ["History", "Size", "replay", "simulated_policy"]
+__all__ = ["EVERY_S", "MOST_S", "History", "Size", "replay", "simulated_policy"]
 
 LEAST_S, MOST_S = 900.0, 86_400.0
 """How much is simulated at least, and at most: a day takes some seconds."""
@@ -74,10 +78,10 @@ class History:
         )
 
 
-def replay(history: History, policy: Policy) -> Trace:
+def replay(history: History, policy: Policy, past: JobPast | None = None) -> Trace:
     """Return what the shipped rules do with this policy; the trace's notes say what was assumed.
 
-    `policy` is one that `simulated_policy` returned.
+    `policy` is one that `simulated_policy` returned for this past.
 
     Raises:
         Refused: the job has measured no size.
@@ -102,16 +106,23 @@ def replay(history: History, policy: Policy) -> Trace:
         notes.append("sizes that were not measured are taken to be as fast as the nearest one")
     nodes, told = _nodes(history)
     notes.append(told)
-    lasted_s = min(MOST_S, max(LEAST_S, history.lasted_s))
+    least_s = LEAST_S if past is None else 2.0 * EVERY_S
+    lasted_s = min(MOST_S, max(least_s, history.lasted_s))
     if lasted_s > history.lasted_s:
         notes.append(
             f"it lasted {history.lasted_s / 60:.0f} min; simulated are {lasted_s / 60:.0f}"
         )
     elif lasted_s < history.lasted_s:
         notes.append("only its first day is simulated")
+    shape = _shape(curve, history.max_nodes)
+    past = past if past is not None else JobPast(step_s=EVERY_S)
+    sizes = Sizes(
+        from_s=tuple(each.at_unix_s - history.began_unix_s for each in history.sizes),
+        nodes=tuple(each.nodes for each in history.sizes),
+    )
     scenario = Scenario(
         name=history.job,
-        phases=(Phase(from_s=0.0, shape=_shape(curve, history.max_nodes)),),
+        phases=(Phase(from_s=0.0, shape=shape),),
         nodes=nodes,
         duration_s=lasted_s,
         every_s=EVERY_S,
@@ -120,37 +131,97 @@ def replay(history: History, policy: Policy) -> Trace:
         change_cost_s=cost_s,
         first_nodes=history.sizes[0].nodes,
         noise_share=_noise(curve),
+        pauses=past.pauses,
+        data_rates=past.data_rates(shape, sizes.at),
     )
     deadline = policy.deadline
     if deadline is not None:  # On the simulation's clock.
         at_unix_s = deadline.at_unix_s - history.began_unix_s + EPOCH_S
         policy = replace(policy, deadline=replace(deadline, at_unix_s=at_unix_s))
-    trace = simulate(scenario, Autoscaler(policy))
+    answers = PastMetrics(past, policy, sizes, shape)
+    trace = simulate(scenario, Autoscaler(policy), answers)
     return replace(trace, notes=tuple(notes))
 
 
-def simulated_policy(policy: Policy) -> tuple[Policy, tuple[str, ...]]:
-    """Return the part of a policy that can be simulated, and a note for each rule left out.
+def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Policy, tuple[str, ...]]:
+    """Return the part of a policy that can be simulated, with notes.
+
+    There is a note for each rule that is left out, and for what is assumed of its queries.
 
     Raises:
         Refused: nothing is left.
     """
     notes, left = [], policy
     if policy.target is not None:
-        left = replace(left, target=None)
-        notes.append("[target] is left out: nobody knows what its queries would have answered")
+        names = [each.name for each in policy.target.metrics]
+        if why := _lacking(past, names, "what its queries would have answered"):
+            left = replace(left, target=None)
+            notes.append(f"[target] is left out: {why}")
+        else:
+            notes += _assumed(policy.target)
     if policy.idle is not None:
-        left = replace(left, idle=None)
-        notes.append("[idle] is left out: nobody wrote down when the job paused")
-    if policy.budget is not None and policy.budget.price_query:
+        told = (*past.pause_share, *past.data_share) if past is not None else ()
+        if why := _lacking(past, ["elasticd_slot_seconds_total"], "when the job paused", told):
+            left = replace(left, idle=None)
+            notes.append(f"[idle] is left out: {why}")
+        else:
+            notes.append(
+                "pauses and waits for data are those of that time; the data are taken to have come "
+                "as fast on any number of nodes"
+            )
+    if (
+        policy.budget is not None
+        and policy.budget.price_query
+        and (why := _lacking(past, [PRICE], "what its price was"))
+    ):
         left = replace(left, budget=None)
-        notes.append("[budget] is left out: nobody knows what its price was")
-    if left.goodput is None and left.deadline is None and left.budget is None:
+        notes.append(f"[budget] is left out: {why}")
+    rules = (left.target, left.goodput, left.deadline, left.budget, left.idle)
+    if not any(rules):
         raise Refused(
-            "Nothing of this policy can be simulated: that needs [goodput], [deadline] or [budget] "
-            "with node_hours. What [target] would do, dry_run = true shows on the job itself."
+            "Nothing of this policy can be simulated: "
+            + "; ".join(notes)
+            + ". What it would do, dry_run = true shows on the job itself."
         )
     return replace(left, is_dry_run=False), tuple(notes)
+
+
+def _lacking(
+    past: JobPast | None, names: Sequence[str], what: str, told: Sequence[PastValue] = ()
+) -> str:
+    """Return why a rule has nothing to go by; empty: it has."""
+    if past is None:
+        return f"nobody wrote down {what}, but a Prometheus may have it: give --prometheus URL"
+    if told or any(past.readings.get(name) for name in names):
+        return ""
+    return f"Prometheus has nothing of {' and '.join(names)} from the time of this job"
+
+
+def _assumed(rule: TargetRule) -> list[str]:
+    """Say what the metrics are taken to have been at another size than the job had."""
+    supplies = [each.name for each in rule.metrics if each.kind is MetricKind.SUPPLY]
+    loads = [
+        each.name for each in rule.metrics if each.kind is MetricKind.LOAD and not each.is_per_node
+    ]
+    wholes = [each.name for each in rule.metrics if each.is_per_node]
+    notes = []
+    if supplies:
+        notes.append(
+            f"at another size than the job had, {_and(supplies)} is taken to be as much more as "
+            "its steps are faster there"
+        )
+    if loads:
+        notes.append(
+            f"at another size than the job had, {_and(loads)} is taken to fall as nodes come, in "
+            "proportion"
+        )
+    if wholes:
+        notes.append(f"{_and(wholes)} of all nodes together is taken to be the same at any size")
+    return notes
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(names)
 
 
 def _shape(curve: Curve, most: int) -> Shape:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from elasticd.autoscale.curve.window import Measuring
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.seen import Seen
+from elasticd.autoscale.seen import Reading, Seen
 from elasticd.autoscale.simulator.job import SimulatedJob
 from elasticd.autoscale.simulator.readings import Metrics
 from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
@@ -16,7 +16,7 @@ from elasticd.records.autoscale.memory import Memory, shifted
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import decode, encode
 
-__all__ = ["EPOCH_S", "Autoscaler", "Scaler", "simulate"]
+__all__ = ["EPOCH_S", "Answers", "Autoscaler", "Scaler", "simulate"]
 
 UID = "simulated"
 EPOCH_S = 1.0
@@ -104,10 +104,18 @@ class Autoscaler:
         return decide(self._policy, self._curve, self._memory, opened, on_its_clock)
 
 
-def simulate(scenario: Scenario, scaler: Scaler) -> Trace:
-    """Return what the job went through with this scaler."""
+class Answers(Protocol):
+    """What the queries of the policy say."""
+
+    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, Reading]:
+        """Return it by name, on so many nodes and after so many steps."""
+        ...
+
+
+def simulate(scenario: Scenario, scaler: Scaler, answers: Answers | None = None) -> Trace:
+    """Return what the job went through with this scaler; without `answers` with `Metrics`."""
     job = SimulatedJob(scenario, scaler.window_s)
-    metrics = Metrics(scenario)
+    metrics = answers if answers is not None else Metrics(scenario)
     points = []
     kills = sorted(
         fault.from_s for fault in scenario.faults if fault.kind is FaultKind.LEADER_KILLED
@@ -145,7 +153,7 @@ def _point(job: SimulatedJob, held: str) -> Point:
     )
 
 
-def _seen(job: SimulatedJob, metrics: Metrics, scenario: Scenario) -> Seen:
+def _seen(job: SimulatedJob, metrics: Answers, scenario: Scenario) -> Seen:
     windows, costs_s = job.take()
     return Seen(
         job=scenario.name,
@@ -162,6 +170,7 @@ def _seen(job: SimulatedJob, metrics: Metrics, scenario: Scenario) -> Seen:
         available=job.available,
         step=int(job.steps),
         is_paused=scenario.is_paused_at(job.now_s),
+        data_share=job.data_share,
         used_node_hours=job.node_s / 3600.0,
         windows=windows,
         is_window_whole=job.measuring.windows > 0,

@@ -1,12 +1,13 @@
 """What happens to a job in a simulation, apart from what the autoscaler does."""
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
 
 from elasticd.autoscale.simulator.shape import Shape
 
-__all__ = ["Fault", "FaultKind", "Nodes", "Phase", "Scenario"]
+__all__ = ["DataRate", "Fault", "FaultKind", "Nodes", "Phase", "Scenario"]
 
 
 class FaultKind(StrEnum):
@@ -53,6 +54,15 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataRate:
+    """From this time on the data come at most so fast, whatever number of nodes waits for them."""
+
+    from_s: float
+    steps_per_s: float
+    """Infinite: nobody waits for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One job's life."""
 
@@ -77,6 +87,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     pauses: tuple[tuple[float, float], ...] = ()
     """From when to when the script pauses: it evaluates, and makes no steps."""
+    data_rates: tuple[DataRate, ...] = ()
+    """In the order of their times; before the first one nobody waits for data."""
     seed: int = 0
 
     def shape_at(self, at_s: float) -> Shape:
@@ -90,6 +102,11 @@ class Scenario:
     def is_paused_at(self, at_s: float) -> bool:
         """True while the script pauses."""
         return any(from_s <= at_s < until_s for from_s, until_s in self.pauses)
+
+    def data_rate_at(self, at_s: float) -> float:
+        """Return the steps per second for which there are data at that time."""
+        at = bisect_right([each.from_s for each in self.data_rates], at_s) - 1
+        return self.data_rates[at].steps_per_s if at >= 0 else math.inf
 
     def fault_at(self, at_s: float) -> FaultKind | None:
         """Return what is wrong with the metrics at that time; None: nothing."""

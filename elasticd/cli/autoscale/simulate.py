@@ -9,15 +9,20 @@ import click
 from elasticd.autoscale.explain.decision_text import decision_line, outcome_sentence
 from elasticd.autoscale.explain.quantity import clock, number, span
 from elasticd.autoscale.gallery.trace_picture import trace_picture
+from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.policy_file.document import document
 from elasticd.autoscale.policy_file.parser import parsed
+from elasticd.autoscale.prometheus.settings import PrometheusSettings
+from elasticd.autoscale.simulator.past import JobPast
 from elasticd.autoscale.simulator.replay import History, Size, replay, simulated_policy
+from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.number import not_empty
 from elasticd.cli.source import job_source
 from elasticd.cli.table import show_table
 from elasticd.control.report import JobReport
 from elasticd.errors import CallError, Refused
+from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import to_plain
 
 __all__ = ["simulate"]
@@ -29,13 +34,15 @@ __all__ = ["simulate"]
 @click.option(
     "--svg", "svg_path", metavar="FILE", type=not_empty, help="Write a picture of it there."
 )
+@prometheus_options
 @json_options
 def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **values: Any) -> int:
     """Tell what another policy would have done with a job, on what that job has measured.
 
-    Also of a job that is over. Nothing is changed. What [target] and [idle] would have done cannot
-    be told this way: dry_run = true shows it on a job that runs.
+    Also of a job that is over. Nothing is changed. [target], [idle] and a [budget] with a price
+    need --prometheus: what their queries answered in the job's life is asked there.
     """
+    prometheus = prometheus_settings(values)
     text = document(policy)
     parsed(text, file=policy, now_unix_s=time.time())  # What is wrong with it is said first.
     with job_source(values, job) as (source, name):
@@ -43,9 +50,10 @@ def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **value
     history = _history(report)
     # `within` counts from the moment at which the policy is set: here, from the job's begin.
     read = parsed(text, file=policy, now_unix_s=history.began_unix_s)
-    possible, left_out = simulated_policy(read)
-    trace = replay(history, possible)
-    notes = [*left_out, *trace.notes]
+    past = _past(read, history, prometheus)
+    possible, told = simulated_policy(read, past)
+    trace = replay(history, possible, past)
+    notes = [*told, *trace.notes]
     began_s = history.began_unix_s
     if svg_path is not None:
         title = f"{name} with {policy}, simulated on its own curve"
@@ -77,6 +85,17 @@ def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **value
     for note in notes:
         click.echo(f"note: {note}")
     return 0
+
+
+def _past(
+    policy: Policy, history: History, prometheus: PrometheusSettings | None
+) -> JobPast | None:
+    """Ask for the job's past where one may be asked and the policy needs it; None: nobody is."""
+    if prometheus is None or not (queries_of(policy, history.job) or policy.idle):
+        return None
+    from elasticd.cli.autoscale.job_past import job_past  # urllib3, ssl
+
+    return job_past(policy, history, prometheus)
 
 
 def _history(report: JobReport) -> History:

@@ -405,6 +405,9 @@ def test_past_is_asked_by_prometheus_own_clock(script: ScriptedPrometheus) -> No
             "1000000.000",
             "15.000",
         )
+        client.past("x", 60.0, 15.0, 600.0)
+        fields = script.seen[-1].fields
+        assert (fields["start"], fields["end"]) == ("999340.000", "999400.000")
         with pytest.raises(CallError, match="more points"):
             client.past("x", 1e9, 1.0)
         script.fault = raw(b"")

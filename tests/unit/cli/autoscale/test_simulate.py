@@ -1,6 +1,7 @@
 """`elasticd autoscale simulate` as a person and a program call it."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from elasticd.records.incident import Incident
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.autoscaled import AT_S, JOB, KEYS, autoscaled, put
+from tests.fixtures.scripted_prometheus import scripted_prometheus
 from tests.unit.cli.autoscale.conftest import Look
 
 
@@ -66,3 +68,72 @@ def test_wrong_input_is_one_sentence(
     file.write_text("[idle]\n")
     assert main(["autoscale", "simulate", JOB, str(file)]) == 2
     assert "Nothing of this policy can be simulated" in capfd.readouterr().err
+
+
+RULES = """
+[target]
+[[target.metrics]]
+name = "queue"
+query = 'queue{job="$job"}'
+load = 100
+[idle]
+[budget]
+steps = 5000
+cost = 3000
+price = "price"
+"""
+PAUSES = (
+    '(sum(rate(elasticd_slot_seconds_total{job_name="digits",cause="pause"}[1m])) or vector(0)) / '
+    'sum(rate(elasticd_slot_seconds_total{job_name="digits",cause!="spare"}[1m]))'
+)
+
+
+def test_what_queries_answered_in_the_jobs_life_is_asked_of_prometheus(
+    look: Look, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of the time from its first world to its end, by Prometheus' clock."""
+    store = look(lived(autoscaled(phase=Phase.SUCCEEDED)))
+    last = Incident(
+        generation=Generation(2), node=NodeId("node-0"), host="h", reason=Reason.JOINED,
+        nodes=2, world_size=2, at_unix_s=AT_S + 600.0,
+    )  # fmt: skip
+    put(store, KEYS.incident(JOB, Generation(2), NodeId("node-0")), last)
+    file.write_text(RULES)
+    ago_s = time.time() - AT_S
+    with scripted_prometheus() as script:
+        script.pasts = {
+            'queue{job="digits"}': [(ago_s - 15.0 * n, "350") for n in range(1, 40)],
+            "price": [(ago_s - 15.0 * n, "1") for n in range(1, 40)],
+            PAUSES: [(ago_s - 15.0 * n, "0") for n in range(1, 40)],
+        }
+        argv = ["autoscale", "simulate", JOB, str(file), "--prometheus", script.url]
+        assert main([*argv, "--json"]) == 0
+        plain = json.loads(capfd.readouterr().out)
+        asked = [each.fields for each in script.seen if each.path.endswith("query_range")]
+        script.pasts = {}
+        assert main(argv) == 2
+        assert "Prometheus has nothing of queue" in capfd.readouterr().err
+    first = plain["decisions"][0]
+    read = {name: first["inputs"][f"metric {name}"] for name in ("queue", "price")}
+    assert (first["to_nodes"], read) == (4, {"queue": 350.0, "price": 1.0})
+    assert not [note for note in plain["notes"] if "left out" in note]
+    assert len(asked) == 4
+    starts = [float(each["start"]) for each in asked]
+    assert starts == pytest.approx([script.now_s - ago_s] * 4, abs=60.0)
+
+
+def test_prometheus_that_is_away_is_one_sentence(
+    look: Look, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And one that nobody needs is not asked."""
+    look(lived(autoscaled(phase=Phase.SUCCEEDED)))
+    argv = ["autoscale", "simulate", JOB, str(file), "--prometheus", "http://127.0.0.1:1"]
+    assert main(argv) == 0
+    capfd.readouterr()
+    file.write_text(RULES)
+    assert main(argv) != 0
+    told = capfd.readouterr()
+    assert told.out == "" and "does not answer" in told.err and told.err.count("\n") == 1
+    assert main(argv[:-2]) == 2
+    said = capfd.readouterr().err
+    assert said.count("give --prometheus URL") == 3 and "[idle] is left out" in said

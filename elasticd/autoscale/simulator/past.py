@@ -1,0 +1,129 @@
+"""What a job's queries answered in its life, and what they would have at another size. Pure.
+
+Prometheus knows what each query said at the size that the job had. At another size it is taken to
+have said: of a *supply*, as much more as the job is faster there, by the job's own curve; of a
+*load*, less in proportion as there are more nodes, as the HPA takes it; of a load for each node and
+of a price, the same. Where Prometheus has no number, the simulated autoscaler has none either.
+
+A job that waited for its data had them at a rate that no number of nodes changes.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elasticd.autoscale.rules.idle import NO_WAIT_SHARE
+from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.simulator.scenario import DataRate
+from elasticd.autoscale.simulator.shape import Shape
+from elasticd.records.autoscale.held import Held
+from elasticd.records.autoscale.policy import MetricKind, Policy, TargetMetric
+
+__all__ = ["JobPast", "PastMetrics", "PastValue", "Sizes"]
+
+GAP_STEPS = 1.5
+"""A point counts until the next one is late by half a step."""
+PAUSED_SHARE = 0.5
+"""Where more of the slots' time than that went to pauses, the job was paused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastValue:
+    """What one query said at one time."""
+
+    at_s: float
+    """Since the job's begin."""
+    value: float
+    """Finite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPast:
+    """What Prometheus has of one job's life; each sequence in the order of its times."""
+
+    step_s: float
+    """Between two points."""
+    readings: Mapping[str, Sequence[PastValue]] = field(default_factory=dict)
+    """By the name of the metric in the policy; the price of a budget under `price`."""
+    pause_share: Sequence[PastValue] = ()
+    """Part of the slots' time that went to pauses."""
+    data_share: Sequence[PastValue] = ()
+    """Part of it that went to waiting for data."""
+
+    @property
+    def pauses(self) -> tuple[tuple[float, float], ...]:
+        """From when to when the job was paused."""
+        found: list[tuple[float, float]] = []
+        for each in self.pause_share:
+            if each.value <= PAUSED_SHARE:
+                continue
+            until_s = each.at_s + self.step_s
+            if found and each.at_s <= found[-1][1] + GAP_STEPS * self.step_s:
+                found[-1] = (found[-1][0], until_s)
+            else:
+                found.append((each.at_s, until_s))
+        return tuple(found)
+
+    def data_rates(self, shape: Shape, nodes_at: Callable[[float], int]) -> tuple[DataRate, ...]:
+        """Return how fast data came, where the job waited for them; else as fast as it likes."""
+        found: list[DataRate] = []
+        for each in self.data_share:
+            rate = math.inf
+            if each.value >= NO_WAIT_SHARE:
+                rate = max(0.0, 1.0 - each.value) * shape.rate(nodes_at(each.at_s))
+            if rate != (found[-1].steps_per_s if found else math.inf):
+                found.append(DataRate(from_s=each.at_s, steps_per_s=rate))
+        return tuple(found)
+
+    def value_at(self, name: str, at_s: float) -> float | None:
+        """Return what a metric was at that time; None: Prometheus has no number then."""
+        values = self.readings.get(name, ())
+        at = bisect_right(values, at_s, key=lambda each: each.at_s) - 1
+        if at < 0 or at_s - values[at].at_s > GAP_STEPS * self.step_s:
+            return None
+        return values[at].value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How many nodes the job had when."""
+
+    from_s: tuple[float, ...]
+    nodes: tuple[int, ...]
+
+    def at(self, at_s: float) -> int:
+        """Return how many it had then; before its begin as many as at it."""
+        return self.nodes[max(0, bisect_right(self.from_s, at_s) - 1)]
+
+
+class PastMetrics:
+    """Answers as the queries of the simulated policy would have."""
+
+    def __init__(self, past: JobPast, policy: Policy, sizes: Sizes, shape: Shape) -> None:
+        self._past, self._sizes, self._shape = past, sizes, shape
+        rule = policy.target
+        self._metrics = {each.name: each for each in (rule.metrics if rule is not None else ())}
+
+    def read(self, now_s: float, nodes: int, steps: float) -> dict[str, Reading]:
+        """Return what the queries would have answered on so many nodes."""
+        del steps
+        return {name: self._reading(name, now_s, nodes) for name in self._past.readings}
+
+    def _reading(self, name: str, now_s: float, nodes: int) -> Reading:
+        value = self._past.value_at(name, now_s)
+        if value is None:
+            detail = "Prometheus has no number of that time"
+            return Reading(value=None, why=Held.EMPTY, detail=detail)
+        if value < 0:
+            return Reading(value=None, why=Held.NEGATIVE, detail=f"It was {value:g}.")
+        metric = self._metrics.get(name)
+        had = self._sizes.at(now_s)
+        if metric is None or nodes <= 0 or had <= 0:
+            return Reading(value=value)
+        return Reading(value=value * self._factor(metric, had, nodes))
+
+    def _factor(self, metric: TargetMetric, had: int, nodes: int) -> float:
+        if metric.kind is MetricKind.SUPPLY:
+            return self._shape.rate(nodes) / self._shape.rate(had)
+        return 1.0 if metric.is_per_node else had / nodes
