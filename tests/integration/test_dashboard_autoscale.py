@@ -10,12 +10,24 @@ from pathlib import Path
 from elasticd.cli.views.sentences import SENTENCES
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
+from elasticd.records.ids import Generation, NodeId
+from elasticd.records.incident import Incident
 from elasticd.records.job import Want
-from tests.fixtures.autoscaled import GREW, JOB, KEYS, autoscaled, put
+from elasticd.records.reason import Reason
+from tests.fixtures.autoscaled import AT_S, GREW, JOB, KEYS, autoscaled, put
 from tests.fixtures.chromium import chromium_tab
 from tests.unit.dashboard.records_case import HOSTILE, opened
 
 WISH = Want(writer="autoscaler", nodes=2, why="3 were taken back", since_unix_s=1_700_000_400.0)
+FIRST = Incident(
+    generation=Generation(1),
+    node=NodeId("node-0"),
+    host="host-0",
+    reason=Reason.FIRST_WORLD,
+    nodes=2,
+    world_size=2,
+    at_unix_s=AT_S,
+)
 PHONE = 390
 
 
@@ -25,6 +37,7 @@ def test_curve_with_its_decisions_is_drawn_and_a_new_decision_comes_by_itself(
     """Measured sizes, the fit, what was promised, what is held; words of others stay words."""
     shots = Path(os.environ.get("ELASTICD_SHOTS", tmp_path))
     store = autoscaled(wants=(WISH,))
+    put(store, KEYS.incident(JOB, Generation(1), NodeId("node-0")), FIRST)
     collector = Collector(lambda: opened(store), lambda: (), SENTENCES)
     server = DashboardServer("127.0.0.1", 0, collector)
     try:
@@ -36,6 +49,12 @@ def test_curve_with_its_decisions_is_drawn_and_a_new_decision_comes_by_itself(
             assert tab.evaluate("document.querySelectorAll('#scaling path.backed').length") == 1
             assert tab.evaluate("document.querySelectorAll('#scaling circle.guess').length") == 1
             assert tab.evaluate("document.querySelectorAll('#scaling path.wish').length") == 2
+            marks = "[...document.querySelectorAll('#timeline path.sized')]"
+            assert tab.evaluate(f"{marks}.length") == 3
+            (backed,) = tab.evaluate(
+                f"{marks}.filter((each) => each.matches('.lost')).map((each) => each.textContent)"
+            )
+            assert "#2 2 -> 3 nodes" in backed
             words = tab.evaluate("document.getElementById('wish').textContent")
             assert "wished for by the autoscaler" in words and "held since" in words
             tab.evaluate("document.querySelector('#decisions summary').click()")

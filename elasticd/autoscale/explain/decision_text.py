@@ -1,6 +1,6 @@
 """What was decided, on what, what it promised and what came of it, in sentences. Pure."""
 
-from elasticd.autoscale.explain.quantity import clock, number
+from elasticd.autoscale.explain.quantity import clock, counted, number, percent, span
 from elasticd.records.autoscale.decision import Candidate, Decision, Outcome
 
 __all__ = ["decision_details", "decision_line", "outcome_sentence"]
@@ -23,12 +23,12 @@ def decision_details(decision: Decision) -> list[str]:
     """Say what it rests on, what it lacks, and what came of it; a line each."""
     lines = []
     if decision.inputs:
-        found = ", ".join(f"{name} {number(value)}" for name, value in decision.inputs.items())
-        lines.append(f"it saw: {found}")
+        lines.append(f"it saw: {', '.join(_input(*each) for each in decision.inputs.items())}")
     if decision.candidates:
-        shown = "; ".join(map(_candidate, decision.candidates[:CANDIDATES_SHOWN]))
-        more = len(decision.candidates) - CANDIDATES_SHOWN
-        lines.append(f"it looked at: {shown}" + (f"; and {more} more" if more > 0 else ""))
+        shown = decision.candidates[:CANDIDATES_SHOWN]
+        more = len(decision.candidates) - len(shown)
+        lines.append("sizes that it weighed" + (f", {more} more left out:" if more else ":"))
+        lines += [_candidate(each, decision.to_nodes) for each in shown]
     if decision.missing:
         lines.append(f"missing: {decision.missing}")
     lines.append(outcome_sentence(decision))
@@ -66,13 +66,28 @@ def _rate(steps_per_s: float) -> str:
     return f"{steps_per_s:.3g} steps/s"
 
 
-def _candidate(candidate: Candidate) -> str:
+def _input(name: str, value: float) -> str:
+    """Say one number that a decision rests on; metrics by the name that the policy gives them."""
+    match name:
+        case "change_cost_s":
+            return f"a change costs {span(value)}"
+        case "data_share":
+            return f"{percent(value)} of the time waits for data"
+        case "used_node_hours":
+            return f"{number(value)} node-hours used"
+    return f"{name.removeprefix('metric ')} {number(value)}"
+
+
+def _candidate(candidate: Candidate, chosen: int) -> str:
+    """Say of one size what it makes and what speaks for or against it; `>` is before the chosen."""
     parts = []
     if candidate.steps_per_s:
-        how = "measured" if candidate.is_measured else "fit"
+        how = "measured" if candidate.is_measured else "by the fit"
         parts.append(f"{_rate(candidate.steps_per_s)} {how}")
     if candidate.gain_steps:
-        parts.append(f"gain {candidate.gain_steps:+.3g} steps")
+        sign = "+" if candidate.gain_steps > 0.0 else ""
+        parts.append(f"{sign}{number(round(candidate.gain_steps))} steps within the horizon")
     if candidate.why:
         parts.append(candidate.why)
-    return f"{candidate.nodes} ({', '.join(parts)})" if parts else f"{candidate.nodes}"
+    mark = ">" if candidate.nodes == chosen else " "
+    return f"{mark} {counted(candidate.nodes, 'node')}" + (f": {', '.join(parts)}" if parts else "")
