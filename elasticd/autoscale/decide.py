@@ -90,7 +90,7 @@ def decide(
     is_broken = found is not None and found.outcome is Outcome.TAKEN_BACK
     learned = case.curve
     if case.open is not None and found is not None and is_broken:
-        case = replace(case, curve=refused(case.curve, case.open.to_nodes))
+        case = _refused(case, case.open)
     elif found is not None:
         case = _closed(case, found)
     awaited = None if is_broken else _awaited(case)
@@ -145,6 +145,15 @@ def _opened(
         why = "Another policy was set before it was known."
         return _closed(case, books.Verdict(outcome=Outcome.UNKNOWN, why=why))
     return replace(case, memory=books.followed(memory, decision, seen))
+
+
+def _refused(case: _Case, broken: Decision) -> _Case:
+    """Remember that a size was not worth it, and whether it was the target's wish."""
+    memory = case.memory
+    if broken.rule is Rule.TARGET:
+        least = min(memory.target_refused or broken.to_nodes, broken.to_nodes)
+        memory = replace(memory, target_refused=least)
+    return replace(case, curve=refused(case.curve, broken.to_nodes), memory=memory)
 
 
 def _closed(case: _Case, found: books.Verdict) -> _Case:

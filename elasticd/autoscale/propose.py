@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from elasticd.autoscale.hold import Hold
+from elasticd.autoscale.hold import Hold, counted
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules import behavior, budget, deadline, goodput, idle, target
 from elasticd.autoscale.seen import Seen
@@ -33,7 +33,7 @@ def proposals(
         if unsettled is not None:
             said.append(_silent(Rule.TARGET, unsettled))
         else:
-            memory, proposal = _target(policy.target, seen, memory)
+            memory, proposal = _target(policy.target, curve, seen, memory)
             said.append(proposal)
     silence = unsettled or awaited
     if policy.goodput is not None:
@@ -60,10 +60,17 @@ def proposals(
     return memory, tuple(said)
 
 
-def _target(rule: TargetRule, seen: Seen, memory: Memory) -> tuple[Memory, Proposal]:
+def _target(rule: TargetRule, curve: Curve, seen: Seen, memory: Memory) -> tuple[Memory, Proposal]:
     proposal = target.propose(rule, seen, memory)
     if proposal.nodes is None:
         return memory, proposal
+    least = memory.target_refused
+    # What lies nearer to it than to the size of now is no other size: noise asks for it as well.
+    is_near = seen.wanted < least and 2 * proposal.nodes > seen.wanted + least
+    if is_near and least in curve.refused:
+        tried = f"{least} were tried, and brought next to nothing: {counted(seen.wanted)} stay."
+        proposal = replace(proposal, nodes=seen.wanted, why=f"{proposal.why} {tried}")
+    assert proposal.nodes is not None
     memory = behavior.with_proposed(rule, seen, memory, proposal.nodes)
     found = behavior.stabilization(rule, seen, memory, proposal.nodes)
     why = f"{proposal.why} {found.why}".strip()

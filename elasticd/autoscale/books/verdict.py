@@ -6,11 +6,12 @@ never came about, nothing is known: a wish that lacks its nodes has broken no pr
 
 A decision for more throughput is kept where it brought at least half of its promise. One for fewer
 nodes is kept where it cost at most twice what it said, or `LOSS_SHARE` of the throughput: two
-windows say no more than that.
+windows say no more than that. The target rule promises no throughput: `supply` judges its growth.
 """
 
 from dataclasses import dataclass, replace
 
+from elasticd.autoscale.books.supply import supplied
 from elasticd.autoscale.hold import counted, unsettled
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
@@ -74,7 +75,8 @@ def verdict(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> V
         return _not_true(policy, memory, decision, seen)
     needed_s = _needed_s(policy, decision)
     if memory.judged_s >= needed_s and memory.judged_steps > 0:
-        return _measured(decision, memory.judged_steps / memory.judged_s)
+        got = memory.judged_steps / memory.judged_s
+        return _of_target(policy, decision, seen, got) or _measured(decision, got)
     if seen.generation != memory.judged_from:
         why = (
             f"Generation {seen.generation} came when {memory.judged_s:.0f} s of {needed_s:g} s had "
@@ -119,7 +121,21 @@ def _not_true(policy: Policy, memory: Memory, decision: Decision, seen: Seen) ->
 def _needed_s(policy: Policy, decision: Decision) -> float:
     if decision.is_probe and policy.goodput is not None:
         return policy.goodput.probe_s
+    if decision.rule is Rule.TARGET:
+        return policy.window_s  # After which the rule itself speaks again: before it asks for more.
     return WINDOWS * policy.window_s
+
+
+def _of_target(policy: Policy, decision: Decision, seen: Seen, got: float) -> Verdict | None:
+    """Judge growth by the supplies that asked for it; None: it was something else."""
+    if decision.rule is not Rule.TARGET or policy.target is None:
+        return None
+    found = supplied(policy.target, decision, seen, got)
+    if found is None:
+        return None
+    is_worth, why = found
+    outcome = Outcome.KEPT if is_worth else Outcome.TAKEN_BACK
+    return Verdict(outcome=outcome, why=why, got_steps_per_s=got)
 
 
 def _measured(decision: Decision, got: float) -> Verdict:

@@ -46,7 +46,7 @@ def outcome_sentence(decision: Decision) -> str:
         case Outcome.KEPT:
             verdict = "it was worth it"
         case Outcome.TAKEN_BACK:
-            verdict = "it was taken back, for less than half of its promise"
+            verdict = "it was taken back" + ("" if why else ", for less than half of its promise")
         case Outcome.UNKNOWN:
             verdict = "it could not be judged"
     if why:  # It has the numbers.

@@ -71,6 +71,9 @@ class Memory:
     """How many nodes were wanted when that began; kept until the job has them again."""
     decided_s: float | None = None
     """When the newest decision was made, which the cooldown goes by."""
+    target_refused: int = 0
+    """The least size that brought the supplies of the target rule nothing; 0: none. It counts as
+    long as the curve refuses that size as well."""
     generation: Generation = Generation(0)
     """The world that trained at the last evaluation."""
     generation_since_s: float = 0.0
