@@ -116,6 +116,6 @@ def _budget(rule: BudgetRule) -> str:
 
 def _idle(rule: IdleRule) -> str:
     return (
-        f"the least size once the job has been paused, or has waited for its data "
-        f"{percent(rule.data_share)} of its time, for {span(rule.after_s)}"
+        f"the least size once the job has waited for its data {percent(rule.data_share)} of its "
+        f"time, for {span(rule.after_s)}"
     )

@@ -1,11 +1,19 @@
 """The simulated jobs of the guide, one or two for each rule, and the policy that each has."""
 
+import math
 from dataclasses import dataclass
 
 from elasticd.autoscale.gallery.trace_picture import trace_picture
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.autoscale.simulator.run import Autoscaler, simulate
-from elasticd.autoscale.simulator.scenario import Fault, FaultKind, Nodes, Phase, Scenario
+from elasticd.autoscale.simulator.scenario import (
+    DataRate,
+    Fault,
+    FaultKind,
+    Nodes,
+    Phase,
+    Scenario,
+)
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.autoscale.simulator.trace import Trace
 
@@ -46,7 +54,7 @@ def _scenario(
     duration_s: float = 1.5 * HOUR_S,
     first_nodes: int = 2,
     faults: tuple[Fault, ...] = (),
-    pauses: tuple[tuple[float, float], ...] = (),
+    data_rates: tuple[DataRate, ...] = (),
 ) -> Scenario:
     return Scenario(
         name=name,
@@ -55,7 +63,7 @@ def _scenario(
         duration_s=duration_s,
         first_nodes=first_nodes,
         faults=faults,
-        pauses=pauses,
+        data_rates=data_rates,
     )
 
 
@@ -135,14 +143,17 @@ SCENES = (
     ),
     Scene(
         name="idle",
-        title="idle: while the script evaluates for ten minutes, the job keeps its MIN alone",
+        title="idle: while no data come for ten minutes, the job keeps its MIN alone",
         policy="[goodput]\n[idle]\nafter = '1m'\n",
         scenario=_scenario(
             "idle",
             (0.0, SATURATES),
             duration_s=HOUR_S,
-            pauses=((1500.0, 2100.0),),
+            data_rates=(
+                DataRate(from_s=1500.0, steps_per_s=0.02),
+                DataRate(from_s=2100.0, steps_per_s=math.inf),
+            ),
         ),
-        marks=((1500.0, "pause"), (2100.0, "goes on")),
+        marks=((1500.0, "no data"), (2100.0, "data again")),
     ),
 )

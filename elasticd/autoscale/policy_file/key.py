@@ -177,7 +177,7 @@ SECTIONS = (
     ),
     Section(
         title="[idle]",
-        meaning="The least number of nodes while the job is paused or waits for its data.",
+        meaning="The least number of nodes while the job waits for its data.",
         keys={
             "after": _key(DURATION, '"1m"', "Not before it has done so for so long."),
             "data_share": _key(SHARE, "0.9", "It waits for its data where this part of its time "

@@ -1,10 +1,15 @@
-"""The idle rule: the least number of nodes while the job waits for its data, or is paused.
+"""The idle rule: the least number of nodes while the job waits for its data.
 
-When work is there again the job goes back to the size that it had, at once. A paused job has work
-when it is no longer paused. A job that waited for its data is asked whether it would wait again:
-where the data come at a rate of their own, fewer nodes wait less, and all of them would wait as
-before. At m nodes that wait for a part d of their time, N nodes would wait for 1 - (1-d) x m/N of
-theirs; only below the rule's share is there work for N.
+When work is there again the job goes back to the size that it had, at once. A job that waited for
+its data is asked whether it would wait again: where the data come at a rate of their own, fewer
+nodes wait less, and all of them would wait as before. At m nodes that wait for a part d of their
+time, N nodes would wait for 1 - (1-d) x m/N of theirs; only below the rule's share is there work
+for N.
+
+A pause is not idle. Ranks leave a world after a step that they agree on, and in a pause (an
+evaluation, which may need all of them) no step ends: a wish for fewer nodes would free none as long
+as the pause lasts, and take them away in the moment in which there is work again. It is neither the
+beginning of idle time nor its end.
 """
 
 from dataclasses import replace
@@ -30,8 +35,8 @@ def remembered(rule: IdleRule, seen: Seen, memory: Memory) -> Memory:
 
     It comes first in each evaluation, before `propose`.
     """
-    if not seen.is_running or seen.nodes <= 0:
-        return memory  # Between two worlds nobody waits for data.
+    if not seen.is_running or seen.nodes <= 0 or seen.is_paused:
+        return memory  # Between two worlds, and in a pause, nobody waits for data.
     if _is_idle(rule, seen, memory):
         if memory.idle_since_s is not None:
             return memory
@@ -53,6 +58,9 @@ def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Me
         why = "No world trains, so nothing is idle."
         return Proposal(rule=Rule.IDLE, nodes=None, why=why, held=Held.NOT_RUNNING)
     low, high = size_range(policy, seen)
+    if seen.is_paused and (memory.idle_since_s is None or seen.wanted > low):
+        why = "The job is paused: no node can be given back before its next step."
+        return Proposal(rule=Rule.IDLE, nodes=None, why=why)
     before = min(high, max(low, memory.idle_from_nodes))
     if memory.idle_since_s is None:
         if memory.idle_from_nodes <= 0:
@@ -60,11 +68,7 @@ def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Me
         why = f"{_why_busy(seen)[:-1]}: back to the {counted(before, 'node')} of before."
         return Proposal(rule=Rule.IDLE, nodes=before, why=why)
     since_s = seen.now_s - memory.idle_since_s
-    what = (
-        "is paused"
-        if seen.is_paused
-        else f"waits for its data for {percent(seen.data_share)} of its time"
-    )
+    what = f"waits for its data for {percent(seen.data_share)} of its time"
     if since_s < rule.after_s:
         why = f"The job {what} since {span(since_s)}: after {span(rule.after_s)} it is idle."
         return Proposal(rule=Rule.IDLE, nodes=None, why=why)
@@ -76,7 +80,7 @@ def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Me
 
 
 def _is_idle(rule: IdleRule, seen: Seen, memory: Memory) -> bool:
-    if seen.is_paused or seen.data_share >= rule.data_share:
+    if seen.data_share >= rule.data_share:
         return True
     if seen.nodes >= memory.idle_from_nodes or memory.idle_since_s is None:
         return False

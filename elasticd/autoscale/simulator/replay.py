@@ -161,7 +161,7 @@ def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Polic
             notes += _assumed(policy.target)
     if policy.idle is not None:
         told = (*past.pause_share, *past.data_share) if past is not None else ()
-        if why := _lacking(past, ["elasticd_slot_seconds_total"], "when the job paused", told):
+        if why := _lacking(past, ["elasticd_slot_seconds_total"], "when it waited for data", told):
             left = replace(left, idle=None)
             notes.append(f"[idle] is left out: {why}")
         else:

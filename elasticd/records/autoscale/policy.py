@@ -149,7 +149,7 @@ class BudgetRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRule:
-    """The least number of nodes while the job waits for its data or is paused."""
+    """The least number of nodes while the job waits for its data."""
 
     after_s: float = 60.0
     data_share: float = 0.9

@@ -267,15 +267,15 @@ def test_size_outside_of_the_limits_comes_inside_without_any_metric() -> None:
 def test_idle_job_shrinks_to_its_least_and_comes_back() -> None:
     """Also while a metric is missing: what it goes by is the job's own account."""
     policy = replace(POLICY, idle=IdleRule(after_s=60.0), min_nodes=2)
-    paused = replace(
-        SEEN, is_paused=True, readings={"queue": Reading(value=None, why="unreachable")}
+    waits = replace(
+        SEEN, data_share=0.95, readings={"queue": Reading(value=None, why="unreachable")}
     )
-    first = once(paused, policy)
+    first = once(waits, policy)
     assert first.wanted is None
-    idle = once(replace(paused, now_s=1060.0), policy, first.memory)
+    idle = once(replace(waits, now_s=1060.0), policy, first.memory)
     assert idle.wanted == 2 and idle.decision is not None
     assert idle.decision.rule is Rule.IDLE
-    back = replace(paused, is_paused=False, nodes=2, wanted=2, now_s=1120.0)
+    back = replace(waits, data_share=0.0, nodes=2, wanted=2, now_s=1120.0)
     assert once(back, policy, idle.memory, idle.decision).wanted == 4
 
 

@@ -43,7 +43,7 @@ def test_pictures_are_whole_and_stand_in_the_guide() -> None:
     assert main([]) == 2
 
 
-def test_job_that_pauses_is_small_for_as_long() -> None:
+def test_job_without_data_is_small_for_as_long() -> None:
     """And as large as before when it goes on."""
     (idle,) = [scene for scene in SCENES if scene.name == "idle"]
     last = idle.trace().decisions[-2:]

@@ -24,17 +24,34 @@ def _told(*jobs: Seen, policy: Policy | None = None) -> tuple[Proposal, Memory]:
     return proposal, memory
 
 
-def _paused(now_s: float, nodes: int = 8) -> Seen:
-    return seen(nodes, now_s=now_s, is_paused=True)
+def _waits(now_s: float, nodes: int = 8) -> Seen:
+    return seen(nodes, now_s=now_s, data_share=0.95)
 
 
-def test_a_pause_that_lasts_leaves_the_job_with_min() -> None:
-    early, _ = _told(_paused(0.0), _paused(59.0))
+def test_a_wait_that_lasts_leaves_the_job_with_min() -> None:
+    early, _ = _told(_waits(0.0), _waits(59.0))
     assert (early.nodes, early.held) == (None, "")
-    late, memory = _told(_paused(0.0), _paused(60.0))
+    late, memory = _told(_waits(0.0), _waits(60.0))
     assert late.nodes == 1
-    assert "is paused since 60 s" in late.why
+    assert "for 95 % of its time since 60 s" in late.why
     assert memory.idle_from_nodes == 8
+
+
+def test_a_pause_takes_no_node() -> None:
+    """It would be given back only at the first step after the pause, which needs it."""
+    paused = [seen(8, now_s=now_s, is_paused=True) for now_s in (0.0, 600.0, 1200.0)]
+    proposal, memory = _told(*paused)
+    assert (proposal.nodes, proposal.held, memory.idle_since_s) == (None, "", None)
+    assert proposal.why == "The job is paused: no node can be given back before its next step."
+    proposal, _ = _told(_waits(0.0), *(replace(each, now_s=each.now_s + 1.0) for each in paused))
+    assert proposal.nodes is None
+
+
+def test_a_job_that_was_idle_stays_so_in_a_pause() -> None:
+    """Not even the limits, which ask for all nodes, have a word."""
+    jobs = [_waits(0.0), _waits(60.0), seen(1, now_s=61.0, wanted=1, is_paused=True)]
+    proposal, memory = _told(*jobs)
+    assert (proposal.nodes, memory.idle_from_nodes) == (1, 8)
 
 
 def test_waiting_for_data_does_so_too_and_the_policy_may_keep_more() -> None:
@@ -49,22 +66,22 @@ def test_a_little_waiting_is_not_idle() -> None:
     assert proposal.nodes is None
 
 
-def test_when_the_pause_ends_the_job_has_its_size_back_at_once() -> None:
-    proposal, _ = _told(_paused(0.0), _paused(60.0), _paused(70.0, 1), seen(1, now_s=71.0))
+def test_when_the_data_come_again_the_job_has_its_size_back_at_once() -> None:
+    proposal, _ = _told(_waits(0.0), _waits(60.0), _waits(70.0, 1), seen(1, now_s=71.0))
     assert proposal.nodes == 8
     assert "back to the 8 nodes" in proposal.why
 
 
 def test_it_asks_for_that_size_until_the_job_wants_it() -> None:
-    jobs = [_paused(0.0), _paused(60.0), seen(1, now_s=71.0)]
+    jobs = [_waits(0.0), _waits(60.0), seen(1, now_s=71.0)]
     again, memory = _told(*jobs, seen(1, now_s=72.0))
     assert (again.nodes, memory.idle_from_nodes) == (8, 8)
     quiet, memory = _told(*jobs, seen(1, now_s=72.0, wanted=8))
     assert (quiet.nodes, memory.idle_from_nodes) == (None, 0)
 
 
-def test_a_pause_that_was_short_is_forgotten() -> None:
-    proposal, memory = _told(_paused(0.0), seen(8, now_s=30.0), _paused(40.0), _paused(99.0))
+def test_a_wait_that_was_short_is_forgotten() -> None:
+    proposal, memory = _told(_waits(0.0), seen(8, now_s=30.0), _waits(40.0), _waits(99.0))
     assert proposal.nodes is None
     assert memory.idle_since_s == 40.0
 
@@ -80,9 +97,9 @@ def test_one_node_that_waits_less_does_not_bring_eight_back_to_wait(
 
 
 def test_between_two_worlds_nothing_is_forgotten() -> None:
-    _, memory = _told(_paused(0.0), seen(0, now_s=30.0))
+    _, memory = _told(_waits(0.0), seen(0, now_s=30.0))
     assert memory.idle_since_s == 0.0
-    proposal, _ = _told(_paused(0.0), seen(0, now_s=30.0))
+    proposal, _ = _told(_waits(0.0), seen(0, now_s=30.0))
     assert proposal.held == Held.NOT_RUNNING
 
 

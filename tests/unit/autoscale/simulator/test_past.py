@@ -104,29 +104,32 @@ def test_target_is_simulated_on_what_its_query_answered() -> None:
     assert any("speed is taken to be as much more as its steps are faster" in n for n in notes)
 
 
-def test_idle_is_simulated_on_the_pauses_that_there_were() -> None:
-    """One node in the pause, and as many as before after it."""
+def test_pause_takes_no_node_in_a_simulation_either() -> None:
+    """It makes no steps, and it is not measured."""
     past = JobPast(
         step_s=EVERY_S,
         pause_share=values(lambda at_s: 1.0 if 1_200.0 <= at_s < 2_400.0 else 0.0),
         data_share=values(lambda _: 0.0),
     )
     trace, notes = lived("[idle]\n", past)
-    assert [(each.rule, each.to_nodes) for each in trace.decisions] == [
-        (Rule.IDLE, 1),
-        (Rule.IDLE, 8),
-    ]
+    assert trace.decisions == () and trace.points[-1].nodes == 8
+    paused = [each for each in trace.points if 1_300.0 < each.at_s < 2_300.0]
+    assert {each.rate for each in paused} == {0.0}
     assert any("pauses and waits for data are those of that time" in note for note in notes)
 
 
 def test_idle_is_simulated_on_the_waits_for_data_that_there_were() -> None:
+    """One node while none come, and as many as before after it."""
     past = JobPast(
         step_s=EVERY_S,
         pause_share=values(lambda _: 0.0),
         data_share=values(lambda at_s: 0.97 if 1_200.0 <= at_s < 2_400.0 else 0.0),
     )
     trace, _ = lived("[idle]\n", past)
-    assert [each.to_nodes for each in trace.decisions] == [1, 8]
+    assert [(each.rule, each.to_nodes) for each in trace.decisions] == [
+        (Rule.IDLE, 1),
+        (Rule.IDLE, 8),
+    ]
 
 
 def test_budget_in_money_goes_by_the_price_of_that_time() -> None:
