@@ -5,10 +5,12 @@ the account of a failure, not the news of it: the news goes on without, after a 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from threading import Thread
 
 from elasticd.channel import pool as ch
 from elasticd_agent.ending import Told, tell
+from elasticd_agent.pod.memory import SIGKILLED, OomKills
 from elasticd_agent.process import Process
 
 __all__ = ["READ_LIMIT_S", "Accounts"]
@@ -20,23 +22,23 @@ READ_LIMIT_S = 2.0
 class Accounts:
     """Of one job's workers here. All methods run on the thread that listens to the pool."""
 
-    def __init__(self, processes: Mapping[str, Process]) -> None:
-        self._processes = processes
+    def __init__(self, processes: Mapping[str, Process], oom_kills: OomKills | None = None) -> None:
+        self._processes, self._oom_kills = processes, oom_kills or OomKills()
         self._raised: dict[str, ch.Raised] = {}
 
     def of(self, message: ch.FromPool | None) -> dict[str, Told]:
         """Return the account of each worker that failed, as the message says; None: of all."""
         match message:
-            case ch.Raised(worker=name):
+            case ch.Raised(worker=name, code=code):
                 self._raised[name] = message
-                return self._read((name,))
+                return self._read((name,), code)
             case ch.Exited(worker=name, code=code):
                 has_finished = code == 0 and self._is_in_world(name)
-                told = {name: Told()} if has_finished else self._read((name,))
+                told = {name: Told()} if has_finished else self._read((name,), code)
                 self._raised.pop(name, None)  # Names are not used again.
                 return told
             case None:
-                told = self._read(tuple(self._processes))
+                told = self._read(tuple(self._processes), SIGKILLED)
                 self._raised.clear()
                 return told
             case _:
@@ -46,7 +48,13 @@ class Accounts:
         process = self._processes.get(name)
         return process is not None and process.generation != 0
 
-    def _read(self, names: tuple[str, ...]) -> dict[str, Told]:
+    def _read(self, names: tuple[str, ...], code: int) -> dict[str, Told]:
+        told = self._read_files(names)
+        if why := self._oom_kills.sentence_of(code):
+            told = {name: _killed(each, why) for name, each in told.items()}
+        return told
+
+    def _read_files(self, names: tuple[str, ...]) -> dict[str, Told]:
         told: dict[str, Told] = {}
 
         def read() -> None:
@@ -65,3 +73,9 @@ class Accounts:
             reader.join(READ_LIMIT_S)
         late = Told(exception="", traceback="Its files could not be read in time.")
         return {name: told.get(name, late) for name in names}
+
+
+def _killed(told: Told, why: str) -> Told:
+    """Say why it was killed, below the last lines of its log; what it raised before is not it."""
+    shown = f"{told.traceback.rstrip()}\n{why}".lstrip()
+    return replace(told, exception=why, where="", traceback=shown)

@@ -52,7 +52,7 @@ log = get_logger()
 class Agent:
     """One node's daemon. `run` blocks until it is told to end, or its only job is over."""
 
-    def __init__(self, presence: Presence) -> None:
+    def __init__(self, presence: Presence, children: Children | None = None) -> None:
         self._presence = presence
         self._settings, self._store = presence.settings, presence.store
         self._inbox, self._courier = presence.inbox, presence.courier
@@ -73,7 +73,7 @@ class Agent:
         self._keys = Keys(self._settings.cluster)
         self._comebacks = Comebacks(self._inbox.put, self._store, self._keys)
         self._demands = Demands(self._store, self._keys, self._inbox.put, self._mark_dirty)
-        self._children = Children()
+        self._children = children or Children()
         self.accounts = AccountBook()
         self._meters = JobMeters(self.accounts.counted)
         presence.on_metrics_asked = self._meters.readings

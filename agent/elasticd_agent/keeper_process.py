@@ -164,7 +164,13 @@ class KeeperProcess:
                 pause_s = FIRST_PAUSE_S
             if self._is_closing.is_set():
                 return
-            log.warning("keeper.ended", job=self._spec.name, code=code, pause_seconds=pause_s)
+            log.warning(
+                "keeper.ended",
+                job=self._spec.name,
+                code=code,
+                pause_seconds=pause_s,
+                why=self._children.oom_kills.sentence_of(code) or None,
+            )
             if self._is_closing.wait(pause_s):
                 return
             pause_s = min(LAST_PAUSE_S, pause_s * 2)

@@ -3,7 +3,10 @@
 from elasticd.store.etcd import EtcdStore
 from elasticd.telemetry.log import bind, get_logger
 from elasticd_agent.descriptors import raise_limit
-from elasticd_agent.orphans import adopt_orphans
+from elasticd_agent.orphans import Children, adopt_orphans
+from elasticd_agent.pod.leave import end_on_signals, wait_for_keepers
+from elasticd_agent.pod.memory import log_limit
+from elasticd_agent.pod.reaper import Reaper
 from elasticd_agent.presence import Presence
 from elasticd_agent.settings import AgentSettings
 
@@ -19,8 +22,11 @@ def run(settings: AgentSettings) -> int:
         ElasticdError: it cannot begin; the message says why and what to do.
     """
     bind(node=settings.node)
+    end_on_signals()
     raise_limit()
     adopt_orphans()
+    log_limit()
+    children = Children()
     store = EtcdStore(settings.store)
     try:
         presence = Presence(settings, store, store.request_times)
@@ -29,10 +35,13 @@ def run(settings: AgentSettings) -> int:
             # Only now: what knows of jobs takes a third of the whole start to import.
             from elasticd_agent.agent import Agent
 
-            Agent(presence).run()
+            with Reaper(children):
+                Agent(presence, children).run()
         finally:
             presence.close()
     finally:
         store.close()
+        # Last of all: the node is out of the world, and nobody waits for it any more.
+        wait_for_keepers(children, settings.keeper_wait_s)
     log.info("agent.ended", node=settings.node)
     return 0

@@ -8,10 +8,12 @@ nobody's; as the subreaper above the pool the agent inherits and kills it.
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 from elasticd.telemetry.log import get_logger
+from elasticd_agent.pod.memory import OomKills
 from elasticd_agent.pool.prctl import adopt_orphans
 from elasticd_agent.pool.process_table import children_of
 from elasticd_agent.pool.subtree import Subtree
@@ -36,10 +38,23 @@ class Children:
     def __init__(self) -> None:
         self._lock = Lock()
         self._pids: set[int] = set()
+        self.oom_kills = OomKills()
+        """Of these, and of whatever else is in their container."""
 
     @property
     def pids(self) -> frozenset[int]:
         return frozenset(self._pids)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[frozenset[int] | None]:
+        """Let none be started meanwhile; gives their numbers, None if one is being started."""
+        if not self._lock.acquire(blocking=False):
+            yield None
+            return
+        try:
+            yield self.pids
+        finally:
+            self._lock.release()
 
     def start(self, begin: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
         """Have a process started that is one of ours until `forget` or `end`."""

@@ -35,6 +35,8 @@ class AgentSettings:
     """Where logs, metrics and service discovery are served; 0: a free port."""
     probe_port: int = 0
     """Where a supervisor without a certificate may ask how the agent is; 0: nowhere."""
+    keeper_wait_s: float = 0.0
+    """At its end the agent waits so long for its keepers; what ends with it ends them too."""
     labels: Mapping[str, str] = field(default_factory=dict)
     event_log: Path | None = None
     """Where to record events and effects of each job, to replay them (a debugging aid)."""

@@ -104,7 +104,7 @@ class Workers:
             has_steps=self.attached.is_attached,
             steps_told=self.attached.steps_told,
         )
-        self._accounts = Accounts(self._processes)
+        self._accounts = Accounts(self._processes, children.oom_kills)
         self._own_errors: set[str] = set()
         self._is_pool_ready = self._is_pool_listening = self._was_ready = False
         self._trouble: PoolTrouble | None = None

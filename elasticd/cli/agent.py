@@ -20,6 +20,9 @@ from elasticd.control.folder import make_private
 from elasticd.errors import CallError, ElasticdError
 from elasticd.records.ids import JobName, NodeId, checked_name
 from elasticd.telemetry import log
+from elasticd_agent.pod.downward_api import node_name
+from elasticd_agent.pod.leave import default_keeper_wait_s
+from elasticd_agent.pod.mounts import check_shared_memory, check_temporary
 from elasticd_agent.settings import AgentSettings
 
 __all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
@@ -78,6 +81,12 @@ PR_SET_PDEATHSIG = 1
     help="Also answer /healthz and /readyz there, without TLS.",
 )
 @click.option(
+    "--keeper-wait",
+    metavar="S",
+    type=not_empty,
+    help="At the end, wait so long for keepers that save.  [65 as process 1, else 0]",
+)
+@click.option(
     "--event-log",
     metavar="DIR",
     type=not_empty,
@@ -95,13 +104,17 @@ def agent(**values: Any) -> int:
     if values["parent_pid"] is not None:
         end_with(values["parent_pid"])
     environ = os.environ
-    settings = agent_settings(values, environ)
+    settings, named = agent_settings(values, environ), node_name(environ)
     level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
     if level not in log.LEVELS:
         raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
     log.configure(_is_log_json(values, environ), level, has_thread=True, lines_kept=LOG_LINES_KEPT)
     if settings.store.password:
         hide_from_user()
+    if named is not None and not _text(values, environ, "node_id"):
+        named.explain()
+    check_temporary(environ.get("TMPDIR", ""))
+    check_shared_memory()
     from elasticd_agent.main import run
 
     return int(run(settings))
@@ -131,9 +144,8 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     http_port, probe_port = (_port(values, environ, name) for name in ("http_port", "probe_port"))
     if probe_port and probe_port == http_port:
         raise CallError(f"--probe-port {probe_port} is also the --http-port: give another one.")
-    node_id = _text(values, environ, "node_id") or default_node_id(socket.gethostname())
     return AgentSettings(
-        node=NodeId(checked_name("--node-id", node_id)),
+        node=_node(values, environ),
         host=socket.gethostname(),
         store=store,
         cluster=cluster_of(values, environ),
@@ -144,6 +156,7 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         lease_ttl_s=lease_ttl_s,
         http_port=http_port,
         probe_port=probe_port,
+        keeper_wait_s=_number(values, environ, "keeper_wait", default_keeper_wait_s()),
         labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
         event_log=(
             make_folder(Path(event_log).absolute(), "event log", "--event-log")
@@ -161,6 +174,14 @@ def default_node_id(host: str) -> str:
     return usable or "node"
 
 
+def _node(values: Values, environ: Mapping[str, str]) -> NodeId:
+    """Return the id that was given, else that of the pod's node, else the host name's."""
+    given, named = _text(values, environ, "node_id"), node_name(environ)
+    if not given and named is not None:
+        return named.node
+    return NodeId(checked_name("--node-id", given or default_node_id(socket.gethostname())))
+
+
 def make_folder(path: Path, what: str, flag: str) -> Path:
     """Create a folder that a flag names, and see that it can be written.
 
@@ -174,7 +195,8 @@ def make_folder(path: Path, what: str, flag: str) -> Path:
         probe.unlink()
     except OSError as exc:
         raise CallError(
-            f"The {what} {path} cannot be written ({exc.strerror}): choose another {flag}."
+            f"The {what} {path} cannot be written ({exc.strerror}): choose another {flag}, or "
+            "mount a volume there."
         ) from exc
     return path
 

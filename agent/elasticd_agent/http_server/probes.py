@@ -1,9 +1,10 @@
 """The two questions of a supervisor: does this agent live, and can it take part.
 
 `/healthz` is a matter of this process alone: 503 if the thread that owns its state has been at one
-thing for over five seconds. What etcd refuses to take from this node stands in a second line, and
-it is ok still: a supervisor that restarted the agent for it would end its workers. `/readyz` is 503
-until the node is registered, and while its lease in etcd is not surely alive.
+thing for over 30 seconds, when its lease is let go too; forming a world takes none of its time.
+What etcd refuses to take from this node stands in a second line, and it is ok still: a supervisor
+that restarted the agent for it would end its workers. `/readyz` is 503 until the node is
+registered, and while its lease in etcd is not surely alive.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,13 @@ from http import HTTPStatus
 
 from elasticd.control.output import TROUBLE
 from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.standstill import LIMIT_S
 
 __all__ = ["BUSY_LIMIT_S", "Probes"]
 
-BUSY_LIMIT_S = 5.0
-"""Nothing that the owner does waits for anything, so a turn takes milliseconds."""
+BUSY_LIMIT_S = LIMIT_S
+"""Nothing that the owner does waits for anything, so a turn takes milliseconds; but a supervisor
+that restarts the agent ends its workers, so it is told no sooner than the other nodes."""
 
 
 class Probes:

@@ -18,8 +18,12 @@ from elasticd.checkpoint.keeper.received import Received
 from elasticd.checkpoint.keeper.record import BUFFERS, Record, held_of
 from elasticd.checkpoint.layout import Snapshot
 from elasticd.errors import EnvironmentProblem, InvariantBroken
+from elasticd.telemetry.cgroup import memory_limit
+from elasticd.telemetry.log import get_logger
 
 __all__ = ["Vault"]
+
+log = get_logger()
 
 SEALERS = 4
 """Threads that take checksums; each keeps up with a fast disk."""
@@ -109,10 +113,26 @@ class Vault:
         """Take memory; where there is none left, orphans are given up for it, oldest first."""
         while True:
             try:
-                return Memory.new(size), None
+                memory = Memory.new(size)
             except EnvironmentProblem as exc:
                 if not self._give_up_oldest():
                     return None, exc
+            else:
+                self._log_taken(size)
+                return memory, None
+
+    def _log_taken(self, size: int) -> None:
+        """Name our part of what workers and keepers of this container may take together."""
+        with self._lock:
+            held = size + sum(m.size for place in self._places.values() for m in place.memories)
+        limit = memory_limit()
+        log.info(
+            "memory.taken",
+            bytes=size,
+            held_bytes=held,
+            limit_bytes=limit.size_bytes if limit is not None else None,
+            share=round(held / limit.size_bytes, 3) if limit is not None else None,
+        )
 
     def _give_up_oldest(self) -> bool:
         """Give up the oldest snapshot of workers that are gone; False: each has to stay.

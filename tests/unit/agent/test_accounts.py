@@ -11,6 +11,7 @@ from elasticd.channel.pool import Exited, Raised, Started
 from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd_agent import accounts
 from elasticd_agent.accounts import Accounts
+from elasticd_agent.pod.memory import OomKills
 from elasticd_agent.process import Process
 from elasticd_agent.worker_env import WorkerFiles
 
@@ -28,6 +29,19 @@ def test_worker_that_died_is_told_of_by_its_log(tmp_path: Path) -> None:
     (tmp_path / "err").write_text(TRACEBACK)
     told = Accounts({NAME: process_in(tmp_path)}).of(Exited(worker=NAME, code=1))
     assert told[NAME].exception == "KeyError: 7"
+
+
+def test_worker_killed_for_want_of_memory_says_so(tmp_path: Path) -> None:
+    """Below what its log ends with: an old traceback there is not why it was killed."""
+    (tmp_path / "err").write_text(TRACEBACK)
+    count = 0
+    found = Accounts({NAME: process_in(tmp_path)}, OomKills(lambda: count, lambda: None))
+    before = found.of(Exited(worker=NAME, code=-9))[NAME]
+    assert before.exception == "KeyError: 7"
+    count += 1
+    told = found.of(Exited(worker=NAME, code=-9))[NAME]
+    assert told.exception.startswith("Out of memory: the kernel killed this process")
+    assert told.traceback.endswith(f"KeyError: 7\n{told.exception}") and told.where == ""
 
 
 def test_what_it_raised_is_remembered_until_it_has_ended(tmp_path: Path) -> None:

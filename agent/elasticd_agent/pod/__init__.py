@@ -1,0 +1,9 @@
+"""What an agent minds where it runs in a container: in a pod, under Docker, or in a systemd unit.
+
+Its node's name comes from outside (`downward_api`), folders may be missing (`mounts`), memory has a
+limit and the kernel kills who passes it (`memory`), nobody else may be there to reap a process
+whose parent is gone (`reaper`), and what it leaves behind ends with it (`leave`). Nothing in here
+knows of Kubernetes' API, and nothing needs it.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,147 @@
+"""What the groups of processes that we are in (Linux's cgroups) allow of memory, and whom it cost.
+
+A container has a group of its own, whose limit is the container's. Version 1 and version 2 have
+other files for the same; a machine may mount both, and then the one that has the memory controller
+counts. Inside a container the path that /proc names is often that of the host: the groups that can
+be seen from here are those that count.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["MemoryGroup", "MemoryLimit", "memory_groups", "memory_limit", "oom_kill_count"]
+
+GROUPS = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
+HIERARCHY_LIMIT = 32
+"""Groups, one within the other."""
+_NO_LIMIT = 1 << 60
+"""Version 1 writes "no limit" as the largest multiple of a page, version 2 as `max`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    limit: str
+    usage: str
+    kills: str
+    cache: tuple[str, ...]
+    """Rows of memory.stat: what the page cache holds, which the kernel takes back at need."""
+
+
+_V1 = _Files(
+    limit="memory.limit_in_bytes",
+    usage="memory.usage_in_bytes",
+    kills="memory.oom_control",
+    cache=("total_active_file", "total_inactive_file"),
+)
+_V2 = _Files(
+    limit="memory.max",
+    usage="memory.current",
+    kills="memory.events",
+    cache=("active_file", "inactive_file"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimit:
+    """The least limit that holds here."""
+
+    size_bytes: int
+    path: Path
+    """The file that says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGroup:
+    """One group; what it cannot say is None. Each property reads its file anew."""
+
+    folder: Path
+    files: _Files
+
+    @property
+    def limit(self) -> MemoryLimit | None:
+        """Its own limit; None where it has none."""
+        path = self.folder / self.files.limit
+        found = _number(path)
+        if found is None or found >= _NO_LIMIT:
+            return None
+        return MemoryLimit(size_bytes=found, path=path)
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What can still be taken under its limit, with what the page cache would give back."""
+        limit, used = self.limit, _number(self.folder / self.files.usage)
+        if limit is None or used is None:
+            return None
+        rows = _rows(self.folder / "memory.stat")
+        return limit.size_bytes - used + sum(rows.get(name, 0) for name in self.files.cache)
+
+    @property
+    def oom_kill_count(self) -> int | None:
+        """How many of its processes the kernel has killed for want of memory."""
+        return _rows(self.folder / self.files.kills).get("oom_kill")
+
+
+def memory_groups(proc: Path = PROC, groups: Path = GROUPS) -> Iterator[MemoryGroup]:
+    """Yield the groups that this process is in, from the innermost outwards, as seen from here."""
+    top, path, files = _place(proc, groups)
+    folder = top / path if ".." not in path.split("/") else top
+    for _ in range(HIERARCHY_LIMIT):
+        yield MemoryGroup(folder=folder, files=files)
+        if folder == top:
+            return
+        folder = folder.parent
+
+
+def memory_limit(proc: Path = PROC, groups: Path = GROUPS) -> MemoryLimit | None:
+    """Return the least limit of all groups that we are in; None: there is none to be seen."""
+    found = (group.limit for group in memory_groups(proc, groups))
+    return min(
+        (each for each in found if each is not None),
+        key=lambda limit: limit.size_bytes,
+        default=None,
+    )
+
+
+def oom_kill_count(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
+    """Return how many processes of our own group the kernel killed for want of memory so far.
+
+    None: no group tells. That of the outermost group counts whoever is on the machine, so only the
+    innermost one that tells is asked.
+    """
+    found = (group.oom_kill_count for group in memory_groups(proc, groups))
+    return next((each for each in found if each is not None), None)
+
+
+def _place(proc: Path, groups: Path) -> tuple[Path, str, _Files]:
+    """Say where the hierarchy of the memory controller is, and our path in it."""
+    path = ""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except (OSError, ValueError):
+        lines = []
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, named = rest.partition(":")
+        if "memory" in controllers.split(","):
+            return groups / "memory", named.strip("/"), _V1
+        if number == "0" and not controllers:
+            path = named.strip("/")
+    return groups, path, _V2
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # No such file, or `max`.
+        return None
+
+
+def _rows(path: Path) -> dict[str, int]:
+    """Read lines of a name and a number; empty if there is no such file."""
+    try:
+        words = (line.split() for line in path.read_text().splitlines())
+        return {row[0].rstrip(":"): int(row[1]) for row in words if len(row) > 1}
+    except (OSError, ValueError):
+        return {}
