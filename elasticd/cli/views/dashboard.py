@@ -17,6 +17,7 @@ from elasticd.dashboard.access import is_loopback
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import CallError, NotFound
+from elasticd_agent.pod.first_process import end_on_signals
 
 __all__ = ["dashboard"]
 
@@ -55,6 +56,7 @@ def dashboard(host: str, port: int, token_file: str | None, can_act: bool, **val
     Of a cluster (--etcd), else of the local runs in --log-dir, those that are over too. Without a
     token it listens on loopback alone, and without --allow-actions it changes nothing.
     """
+    end_on_signals()
     token = _token(token_file)
     if not token and not is_loopback(host):
         raise CallError(

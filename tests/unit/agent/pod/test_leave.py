@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from elasticd.cli.agent import agent_settings
 from elasticd_agent.orphans import Children
 from elasticd_agent.pod import leave
+from elasticd_agent.pod.first_process import end_on_signals
 from elasticd_agent.pod.leave import wait_for_keepers
 from elasticd_agent.pool.process_table import children_of
 from tests.fixtures.patience import patience_s
@@ -26,7 +27,8 @@ NAMESPACE = (
 )
 FIRST = """
 import os, time
-from elasticd_agent.pod.leave import default_keeper_wait_s, end_on_signals
+from elasticd_agent.pod.first_process import end_on_signals
+from elasticd_agent.pod.leave import default_keeper_wait_s
 end_on_signals()
 print(os.getpid(), default_keeper_wait_s(), flush=True)
 time.sleep(600)
@@ -53,7 +55,7 @@ def test_any_other_process_keeps_its_signals_and_waits_for_nobody(
 ) -> None:
     """A keeper outlives the agent on a machine, and a person's Ctrl-C is not made to wait."""
     before = signal.getsignal(signal.SIGTERM)
-    leave.end_on_signals()
+    end_on_signals()
     assert signal.getsignal(signal.SIGTERM) is before
     flags = {"etcd": "http://127.0.0.1:2379", "labels": (), "log_dir": str(tmp_path)}
     assert agent_settings(flags, {}).keeper_wait_s == 0.0
