@@ -65,7 +65,6 @@ def test_agent_is_process_1_of_a_container(tmp_path: Path) -> None:
         assert outer.wait(PATIENCE_S) == 0, log.read_text()
         text = log.read_text()
         assert "node.name_shortened" in text and "keepers.left" not in text
-        assert "keepers.awaited" in text, "it ended before they were told to"
         (saved,) = [result.saved for result in job.results.values()]
         assert saved is not None and saved.durable_step == saved.at_step
         assert cluster.store.get(cluster.keys.node(node_id_of(NODE))) is None

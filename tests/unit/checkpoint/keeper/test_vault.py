@@ -4,6 +4,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 import pytest
+from structlog.testing import capture_logs
 
 from elasticd.checkpoint.folder import Folder
 from elasticd.checkpoint.keeper import vault as vault_module
@@ -12,6 +13,7 @@ from elasticd.checkpoint.keeper.message import Plan
 from elasticd.checkpoint.keeper.record import BUFFERS, Record, held_of
 from elasticd.checkpoint.keeper.vault import Vault
 from elasticd.errors import EnvironmentProblem, InvariantBroken
+from elasticd.telemetry.cgroup import MemoryLimit
 from tests.unit.checkpoint.keeper.site import (
     Gate,
     Node,
@@ -53,6 +55,19 @@ def test_newest_whole_one_is_never_given_away() -> None:
             assert vault.memory(1, PLAN.id, buffer) is not newest.memory
             assert newest.is_wanted and newest in vault.records()
             vault.drop(1, PLAN.id)
+
+
+def test_part_of_the_containers_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and keepers share one limit, and two buffers of a large state are much of it."""
+    size = PLAN.layout.size
+    limit = MemoryLimit(size_bytes=8 * size, path=Path("memory.max"))
+    monkeypatch.setattr(vault_module, "memory_limit", lambda: limit)
+    vault = planned()
+    with capture_logs() as logs:
+        for step in range(4):
+            kept(vault, step)
+    told = [(e["held_bytes"], e["share"]) for e in logs if e["event"] == "memory.taken"]
+    assert told == [(size, 0.125), (2 * size, 0.25)] and BUFFERS == 2
 
 
 def test_newest_is_told_by_generation_before_step() -> None:
