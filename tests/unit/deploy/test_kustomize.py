@@ -234,6 +234,9 @@ def test_certificates_are_where_the_settings_say() -> None:
     for name, container in containers(manifests):
         folders = {mount["mountPath"] for mount in container["volumeMounts"]}
         assert {path.rpartition("/")[0] for path in paths} <= folders, name
+    for name, pod in pods(manifests):
+        modes = {v["secret"]["defaultMode"] for v in pod["volumes"] if "secret" in v}
+        assert modes == {0o440} and pod["securityContext"]["fsGroup"] > 0, name
     assert not [m for m in manifests if m["metadata"]["name"] == "elasticd-etcd"]
 
 
