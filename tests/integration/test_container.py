@@ -107,9 +107,13 @@ def test_control_runs_where_there_is_no_torch(tmp_path: Path) -> None:
         processes = [Call([*command, *words], tmp_path, environ) for words in calls]
         urls = (f"http://127.0.0.1:{ports[0]}/healthz", f"http://127.0.0.1:{ports[1]}/")
         for process, url in zip(processes, urls, strict=True):
-            until(lambda at=url: is_served(at), lambda of=process: of.err)
+            wait_served(process, url)
             process.send(signal.SIGTERM)
             process.wait()
+
+
+def wait_served(process: Call, url: str) -> None:
+    until(lambda: is_served(url), lambda: process.err)
 
 
 def is_served(url: str) -> bool:
