@@ -6,7 +6,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from elasticd.errors import EnvironmentProblem
-from elasticd_agent.pod import mounts
 from elasticd_agent.pod.mounts import SMALL_SHM_BYTES, check_shared_memory, check_temporary
 
 
@@ -45,7 +44,7 @@ def test_small_shared_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """64 MB is what a container gets that asked for nothing."""
     for size, is_small in ((SMALL_SHM_BYTES, True), (SMALL_SHM_BYTES + 4096, False)):
         blocks = type("Blocks", (), {"f_blocks": size // 4096, "f_frsize": 4096})
-        monkeypatch.setattr(mounts.os, "statvfs", lambda path, found=blocks: found)
+        monkeypatch.setattr("os.statvfs", lambda path, found=blocks: found)
         with capture_logs() as logs:
             check_shared_memory(tmp_path)
         assert [each["event"] for each in logs] == ["mount.small"] * is_small
