@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.records.job import JobSpec
 from elasticd_agent.pod.leave import KEEPER_WAIT_S
-from tests.fixtures.manifests import DEPLOY, parsed, variables
+from tests.fixtures.manifests import DEPLOY, SHUTDOWN_S, parsed, variables
 
 FOLDER = DEPLOY / "systemd"
 UNIT = (FOLDER / "elasticd-agent.service").read_text()
@@ -35,8 +34,7 @@ def test_command_is_one_that_there_is() -> None:
 
 def test_it_has_time_to_leave_and_its_keepers_too() -> None:
     """systemd kills what is left of a unit once its first process has ended."""
-    shutdown_s = JobSpec.__dataclass_fields__["shutdown_timeout_s"].default
-    assert int(value_of("TimeoutStopSec")) >= shutdown_s + 90
+    assert int(value_of("TimeoutStopSec")) >= SHUTDOWN_S + 90
     assert value_of("KillMode") == "mixed", "else workers and keepers get a SIGTERM beside"
     assert f"--keeper-wait {KEEPER_WAIT_S:g}" in value_of("ExecStart")
 

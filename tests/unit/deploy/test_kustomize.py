@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from elasticd import __version__
-from elasticd.records.job import JobSpec
 from elasticd_agent.pod.leave import KEEPER_WAIT_S
 from elasticd_agent.standstill import LIMIT_S
 from tests.fixtures.manifests import (
     DEPLOY,
     OVERLAYS,
+    SHUTDOWN_S,
     Manifest,
     built,
     containers,
@@ -135,8 +135,7 @@ def test_agent_has_time_to_leave(folder: str) -> None:
     """Workers get their --shutdown-timeout, keepers what they take, before it is killed."""
     pod = agent_of(built(folder))
     (container,) = pod["containers"]
-    shutdown_s = JobSpec.__dataclass_fields__["shutdown_timeout_s"].default
-    assert pod["terminationGracePeriodSeconds"] >= shutdown_s + ABOVE_THE_GRACE_S
+    assert pod["terminationGracePeriodSeconds"] >= SHUTDOWN_S + ABOVE_THE_GRACE_S
     assert f"--keeper-wait={KEEPER_WAIT_S:g}" in container["args"]
     assert "lifecycle" not in container, "SIGTERM is all that it takes"
 
