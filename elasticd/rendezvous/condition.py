@@ -17,6 +17,7 @@ __all__ = [
     "is_going",
     "is_same_life",
     "is_useless",
+    "is_world_missed",
     "may_come_back",
 ]
 
@@ -107,6 +108,12 @@ def is_found_dead(state: JobState, name: NodeId) -> bool:
         return is_dead(state, seen.member.incarnation)
     node = state.world.node(name) if state.world is not None else None
     return node is not None and is_dead(state, node.incarnation)
+
+
+def is_world_missed(state: JobState) -> bool:
+    """The status is of a later world than the newest that was seen: they are written together."""
+    known = state.world.generation if state.world is not None else 0
+    return state.status is not None and state.status.generation > known
 
 
 def has_lost_worker(node: WorldNode, member: Member) -> bool:

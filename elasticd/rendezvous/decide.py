@@ -14,7 +14,7 @@ from elasticd.records.member import Peer, peer_of
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import invariant, learn
-from elasticd.rendezvous.condition import has_ended
+from elasticd.rendezvous.condition import has_ended, is_world_missed
 from elasticd.rendezvous.conduct import conduct, retirement
 from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe
 from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, proposers
@@ -58,7 +58,7 @@ def wake_at_s(state: JobState) -> float | None:
     """When `Ticked` is wanted next, on the clock of `now_s`; None: not at all."""
     if state.stage is Stage.RETIRED:
         return None
-    times = [state.reread_at_s or None, state.retry_at_s]
+    times = [state.reread_at_s or None, state.retry_at_s, state.world_due_s]
     times += [w.leave_by_s for w in state.workers.values() if not w.stop_sent]
     if state.is_in_process:
         free = [slot for slot in state.slots if slot not in state.workers]
@@ -218,6 +218,10 @@ def _node_changed(state: JobState, event: ev.Event, now_s: float) -> JobState:
 def _ticked(state: JobState, now_s: float) -> JobState:
     if state.retry_at_s is not None and state.retry_at_s <= now_s:
         state = replace(state, retry_at_s=None)
+    if state.world_due_s is not None and state.world_due_s <= now_s:
+        state = replace(state, world_due_s=None)
+        if is_world_missed(state):
+            state = replace(state, reread_at_s=now_s)
     due = [s for s, m in state.mishaps.items() if m.retry_at_s and m.retry_at_s <= now_s]
     if due:
         over = {slot: dataclasses.replace(state.mishaps[slot], retry_at_s=None) for slot in due}

@@ -14,7 +14,7 @@ from elasticd.records.member import Member, Result
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.change import change_of_node, has_new_process, is_candidate
-from elasticd.rendezvous.condition import is_found_dead, is_same_life
+from elasticd.rendezvous.condition import is_found_dead, is_same_life, is_world_missed
 from elasticd.rendezvous.event import (
     MemberDeleted,
     MemberSeen,
@@ -44,6 +44,10 @@ __all__ = [
     "wants_listed",
     "world_seen",
 ]
+
+
+WORLD_PATIENCE_S = 1.0
+"""From the status of a world to the world itself: longer than etcd takes between two watches."""
 
 
 def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobState:
@@ -192,6 +196,8 @@ def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
         status_revision=event.revision,
         is_in_process=state.is_in_process or event.status.is_in_process,
     )
+    if is_world_missed(state):
+        state = replace(state, world_due_s=now_s + WORLD_PATIENCE_S)
     if event.status.phase is Phase.WAITING:
         is_same = before is not None and _place(before) == _place(event.status)
         state = state if is_same else replace(state, ended_s=now_s)

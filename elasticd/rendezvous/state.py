@@ -227,6 +227,8 @@ class JobState:
     """Token of the proposal under way."""
     is_status_in_flight: bool = False
     reread_at_s: float = 0.0
+    world_due_s: float | None = None
+    """When to read again if the world, which the status tells of, is not seen by then."""
 
     # Our own part.
     slots: tuple[Slot, ...] = ()

@@ -55,6 +55,7 @@ SEEDS = {
     100026520: "a node stayed for the state of its hung process, and a standby had it",
     100029556: "one error, told of late, was taken for two at the same line",
     100039263: "an agreed step was given up a moment after a pause that outlasted its time",
+    161006311: "a lost event hid a world for twelve seconds, in which its ranks trained without it",
     161025056: "after an outage nobody knew that a standby has the state",
     20442: "a drain below min, at the end, made all nodes begin from nothing",
 }

@@ -207,7 +207,8 @@ def test_nothing_is_proposed_while_world_and_status_speak_of_different_generatio
     told = proposer(1, 2)
     told.status(running(2))
     assert told.member(member(1, arrived=1, nonce=2, failed=failure(1))) == ()
-    assert told.tick(1.0) == ()
+    (reread,) = told.tick(1.0)
+    assert isinstance(reread, fx.Observe), "the world is missed, and looked for"
     told.world(world(2, 0, 1, 2))
     assert told.count(fx.ProposeWorld) == 0, "the failure was that of generation 1"
 

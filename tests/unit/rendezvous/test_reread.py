@@ -6,7 +6,8 @@ from elasticd.records.reason import Phase
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import LONGEST_RACE_PAUSE_S, RACES_BEFORE_REREAD, REREAD_S
-from tests.unit.rendezvous.facts import Told, member, name, proposer, running
+from elasticd.rendezvous.learn import WORLD_PATIENCE_S
+from tests.unit.rendezvous.facts import Told, member, name, proposer, running, world
 
 
 def rereads(told: Told) -> list[fx.Observe]:
@@ -91,3 +92,18 @@ def test_final_status_that_was_missed_ends_the_membership_when_it_is_read() -> N
     told.status(running(1, uid=told.state.spec.uid))
     told.status(type(running(1))(phase=Phase.STOPPED, generation=running(1).generation))
     assert told.count(fx.StopWorker) == 1
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_world_that_the_status_tells_of_is_read_again_where_it_is_not_seen(is_seen: bool) -> None:
+    """They are written together; else the workers would train on in the world before it."""
+    told = proposer(1)
+    told.status(running(2))
+    told.tick(WORLD_PATIENCE_S / 2)
+    assert not rereads(told)
+    if is_seen:
+        told.world(world(2, 0, 1))
+    told.tick(WORLD_PATIENCE_S / 2 + 0.001)
+    assert bool(rereads(told)) is not is_seen
+    told.tick(WORLD_PATIENCE_S)
+    assert not rereads(told), "once: an etcd that is away is not asked each second"
