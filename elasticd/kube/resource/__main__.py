@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from elasticd.kube.resource.crd import crd
-from elasticd.kube.resource.markdown import page_with_fields
-from elasticd.kube.resource.yaml_text import yaml_text
+from elasticd.kube.resource.schema.crd import crd
+from elasticd.kube.resource.schema.markdown import page_with_fields
+from elasticd.kube.resource.schema.yaml_text import yaml_text
 
 __all__ = ["CRD_FILE", "OLD_CRD_FILE", "PAGE_FILE", "crd_text"]
 

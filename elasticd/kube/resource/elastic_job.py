@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticd.kube.resource.check import wrong
 from elasticd.kube.resource.json_form import from_json
+from elasticd.kube.resource.schema.check import wrong
 from elasticd.kube.resource.spec import ElasticJobSpec
 from elasticd.kube.resource.status import ElasticJobStatus
 from elasticd.kube.resource.timestamp import unix_s

@@ -8,8 +8,8 @@ import pytest
 
 from elasticd.cli.request import parse
 from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
-from elasticd.kube.resource.field import FILES_LIMIT_BYTES
 from elasticd.kube.resource.job_spec import changed_fields, has_policy_of, job_spec, policy_of
+from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec

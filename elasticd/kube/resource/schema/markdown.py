@@ -1,6 +1,6 @@
 """The table of all fields for docs/elasticjob.md, between two marks; around it is hand-written."""
 
-from elasticd.kube.resource.field import Field, Form, all_fields
+from elasticd.kube.resource.schema.field import Field, Form, all_fields
 
 __all__ = ["page_with_fields"]
 

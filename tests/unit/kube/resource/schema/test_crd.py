@@ -8,16 +8,16 @@ import pytest
 import yaml
 
 from elasticd.kube.resource.__main__ import CRD_FILE, OLD_CRD_FILE, PAGE_FILE, crd_text
-from elasticd.kube.resource.crd import crd
-from elasticd.kube.resource.field import SPEC, all_fields
 from elasticd.kube.resource.json_form import api_name
-from elasticd.kube.resource.markdown import page_with_fields
-from elasticd.kube.resource.rule import RULES, Fixed
+from elasticd.kube.resource.schema.crd import crd
+from elasticd.kube.resource.schema.field import SPEC, all_fields
+from elasticd.kube.resource.schema.markdown import page_with_fields
+from elasticd.kube.resource.schema.rule import RULES, Fixed
+from elasticd.kube.resource.schema.yaml_text import yaml_text
 from elasticd.kube.resource.spec import ElasticJobSpec
 from elasticd.kube.resource.status import ElasticJobStatus
-from elasticd.kube.resource.yaml_text import yaml_text
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 SCHEMA = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 

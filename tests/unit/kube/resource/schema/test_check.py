@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from elasticd.kube.resource.elastic_job import elastic_job
-from elasticd.kube.resource.field import FILES_LIMIT_BYTES, Form, all_fields
+from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES, Form, all_fields
 
 POLICY = '[target]\nmetrics = [{name = "q", query = "sum(q)", load = 5}]\n'
 GOOD: dict[str, Any] = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from elasticd.kube.resource.field import SPEC, Field, Form
+from elasticd.kube.resource.schema.field import SPEC, Field, Form
 
 __all__ = [
     "RULES",

@@ -13,8 +13,8 @@ from typing import Any
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.checkpoint.location import checked_options, checked_url
 from elasticd.errors import CallError
-from elasticd.kube.resource.field import FILES_LIMIT_BYTES, SPEC, Field, Form
-from elasticd.kube.resource.rule import RULES
+from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES, SPEC, Field, Form
+from elasticd.kube.resource.schema.rule import RULES
 from elasticd.kube.resource.spec import ElasticJobSpec
 from elasticd.records.checkpoint import read_every
 

@@ -6,10 +6,10 @@ The schema is structural. Fields of a newer version are dropped by an older CRD,
 
 from typing import Any
 
-from elasticd.kube.resource.field import SPEC, Field, Form
 from elasticd.kube.resource.name import GROUP, KIND, PART_OF, PART_OF_LABEL, PLURAL, SHORT_NAME
 from elasticd.kube.resource.name import VERSION as VERSION_NAME
-from elasticd.kube.resource.rule import RULES
+from elasticd.kube.resource.schema.field import SPEC, Field, Form
+from elasticd.kube.resource.schema.rule import RULES
 
 __all__ = ["crd"]
 
