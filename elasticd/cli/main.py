@@ -40,6 +40,10 @@ COMMANDS = {
         "elasticd.cli.autoscale.group:autoscale",
         "Size jobs by their policies, and tell why.",
     ),
+    "operator": (
+        "elasticd.cli.operator:operator",
+        "Make jobs of ElasticJobs on Kubernetes: the daemon.",
+    ),
     "drain": ("elasticd.cli.change:drain", "Take nodes out of service; or back in."),
     "stop": ("elasticd.cli.change:stop", "End jobs."),
     "rm": ("elasticd.cli.jobs.rm:rm", "Remove the records of jobs that are over."),

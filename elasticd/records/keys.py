@@ -103,10 +103,12 @@ class Keys:
         """Held by the autoscaler that leads, under its lease; the others stand by."""
         return f"{self.root}election/autoscaler"
 
-    @property
-    def operator_election(self) -> str:
-        """Held by the operator that leads, under its lease; the others stand by."""
-        return f"{self.root}election/operator"
+    def operator_election(self, namespace: str = "") -> str:
+        """Held by the operator that leads, under its lease; the others stand by.
+
+        One that looks after a single namespace of Kubernetes stands for that.
+        """
+        return f"{self.root}election/operator{'/' if namespace else ''}{namespace}"
 
     def policy(self, job: JobName) -> str:
         return f"{self.job(job)}policy"

@@ -98,8 +98,9 @@ def _no_metric(query: Query, name: str) -> str:
 
 
 def _refuse_no_number(metric: Metric) -> None:
-    if metric.exporter is Exporter.AUTOSCALER:
-        raise CallError(f"{metric.name} is of the autoscaler itself: name a metric of the agents.")
+    if metric.exporter in (Exporter.AUTOSCALER, Exporter.OPERATOR):
+        whose = "operator" if metric.exporter is Exporter.OPERATOR else "autoscaler itself"
+        raise CallError(f"{metric.name} is of the {whose}: name a metric of the agents.")
     if metric.kind is Kind.HISTOGRAM:
         raise CallError(f"{metric.name} is a histogram, not one number: {HINT} that is one.")
     is_of_each = metric.exporter is Exporter.KEEPER or (

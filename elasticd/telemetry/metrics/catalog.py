@@ -68,6 +68,50 @@ _RULE = Label(
 )
 _DIRECTION = Label(name="direction", help="To more nodes, or to fewer.", values=("up", "down"))
 _WHY = Label(name="why", help="Why nothing was changed.", values=tuple(word.value for word in Held))
+_ELASTIC_PHASE = Label(
+    name="phase",
+    help="Where the object's job stands.",
+    values=(
+        "Pending",
+        "Running",
+        "Waiting",
+        "Stopping",
+        "Succeeded",
+        "Failed",
+        "Stopped",
+        "Invalid",
+        "Lost",
+    ),
+)
+_ACTION = Label(
+    name="action",
+    help="What was done.",
+    values=(
+        "add_finalizer",
+        "remove_finalizer",
+        "apply_replicas",
+        "apply_status",
+        "delete_object",
+        "tell_event",
+        "write_job",
+        "write_policy",
+        "remove_policy",
+        "write_want",
+        "stop_job",
+        "drain_node",
+        "undrain_node",
+    ),
+)
+_OUTCOME = Label(
+    name="outcome",
+    help="Whether it was done.",
+    values=("done", "outdated", "refused", "unavailable"),
+)
+_ANSWER = Label(
+    name="answer",
+    help="How the API server answered.",
+    values=("success", "refused", "failed", "none"),
+)
 
 _COUNTER, _GAUGE, _S, _BYTES = Kind.COUNTER, Kind.GAUGE, Unit.SECONDS, Unit.BYTES
 
@@ -124,6 +168,18 @@ def _of_autoscaler(
 ) -> Metric:
     name = f"elasticd_autoscaler_{name}"
     return _metric(Exporter.AUTOSCALER, name, kind, help, *labels, unit=unit, bounds=bounds)
+
+
+def _of_operator(
+    name: str,
+    kind: Kind,
+    help: str,
+    *labels: Label,
+    unit: Unit = Unit.NONE,
+    bounds: tuple[float, ...] = (),
+) -> Metric:
+    name = f"elasticd_operator_{name}"
+    return _metric(Exporter.OPERATOR, name, kind, help, *labels, unit=unit, bounds=bounds)
 
 
 CATALOG: tuple[Metric, ...] = (
@@ -306,6 +362,27 @@ CATALOG: tuple[Metric, ...] = (
         "evaluation_seconds",
         Kind.HISTOGRAM,
         "How long evaluations of all jobs took, the source's share included.",
+        unit=_S,
+        bounds=EVALUATION_BOUNDS_S,
+    ),
+    # --- the operator -------------------------------------------------------------------------
+    _of_operator("leader", _GAUGE, "1 while this process acts, 0 while it stands by."),
+    _of_operator(
+        "following",
+        _GAUGE,
+        "1 while this process leads and follows the API server's watches, else 0.",
+    ),
+    _of_operator("jobs", _GAUGE, "ElasticJobs by the phase in their status.", _ELASTIC_PHASE),
+    _of_operator(
+        "actions_total", _COUNTER, "What was done to Kubernetes or etcd.", _ACTION, _OUTCOME
+    ),
+    _of_operator(
+        "api_requests_total", _COUNTER, "Requests to the API server, watches too.", _ANSWER
+    ),
+    _of_operator(
+        "reconciliation_seconds",
+        Kind.HISTOGRAM,
+        "How long one look at everything took, with what was done about it.",
         unit=_S,
         bounds=EVALUATION_BOUNDS_S,
     ),

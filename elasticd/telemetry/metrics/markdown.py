@@ -21,6 +21,7 @@ _TITLES = {
     Exporter.KEEPER: "Of a job's checkpoints",
     Exporter.WRITER: "Of a job's event files",
     Exporter.AUTOSCALER: "Of the autoscaler",
+    Exporter.OPERATOR: "Of the operator on Kubernetes",
 }
 
 

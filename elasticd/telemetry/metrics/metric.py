@@ -33,6 +33,7 @@ class Exporter(StrEnum):
     )
     KEEPER = "the keeper of the job on each node, through the agent and in the keeper's text file"
     AUTOSCALER = "the autoscaler; only the one that leads decides, so a sum is right"
+    OPERATOR = "the operator; only the one that leads acts, so a sum is right"
     WRITER = "the event writer on each node that was rank 0's, as the keeper does"
 
 

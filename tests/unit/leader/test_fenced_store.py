@@ -17,7 +17,7 @@ PUT = Put(key="x", value=b"1")
 
 
 def elected(store: MemoryStore) -> tuple[Election, Term]:
-    election = Election(store, KEYS.operator_election)
+    election = Election(store, KEYS.operator_election())
     term = election.take_part()
     assert term is not None
     return election, term
@@ -30,7 +30,7 @@ def test_it_writes_while_its_term_lasts_and_nothing_after() -> None:
     fenced = FencedStore(store, term)
     assert fenced.commit(Txn(then=(PUT,))).succeeded
     store.drop_watches()  # It has not heard of it.
-    store.commit(Txn(then=(Delete(key=KEYS.operator_election),)))
+    store.commit(Txn(then=(Delete(key=KEYS.operator_election()),)))
     assert term.leads(boottime_s())
     with pytest.raises(Fenced):
         fenced.commit(Txn(then=(Put(key="x", value=b"2"),)))

@@ -33,7 +33,11 @@ def test_labels_are_the_job_and_closed_lists(metric: Metric) -> None:
     assert len(set(names)) == len(names)
     for label in metric.labels:
         assert label.values or label.name in OPEN
-    is_of_process = metric.exporter in (Exporter.AGENT, Exporter.AUTOSCALER)
+    is_of_process = metric.exporter in (
+        Exporter.AGENT,
+        Exporter.AUTOSCALER,
+        Exporter.OPERATOR,
+    )
     is_of_job = not is_of_process or metric.name == "elasticd_job_slots"
     assert (names[:1] == ["job_name"]) == is_of_job
     assert not {"job", "instance", "le"} & set(names)  # They are Prometheus' own.

@@ -1,0 +1,79 @@
+"""What stands in Kubernetes, as the operator decides by it."""
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from elasticd.kube.api.port import ELASTIC_JOBS, NODES, PODS, Api, Name, Object
+from elasticd.kube.decide.cluster import AgentPod, KubeNode, agent_pod, kube_node
+from elasticd.kube.operator.object_mirror import ObjectMirror
+from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
+from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
+
+__all__ = ["AGENT_LABELS", "ClusterObjects"]
+
+AGENT_LABELS = f"{PART_OF_LABEL}={PART_OF}"
+"""Of the pods that are looked at; all others are none of the operator's."""
+T = TypeVar("T")
+
+
+class ClusterObjects:
+    """Watches ElasticJobs, nodes and the agents' pods until it is closed."""
+
+    def __init__(self, api: Api, wake: Callable[[], None], *, namespace: str = "") -> None:
+        """`namespace`: of the ElasticJobs; empty: all. Nodes and pods are always all of ours."""
+        self._jobs = ObjectMirror(api, ELASTIC_JOBS, wake, namespace=namespace)
+        self._nodes = ObjectMirror(api, NODES, wake)
+        self._pods = ObjectMirror(api, PODS, wake, labels=AGENT_LABELS)
+        self._read_jobs = _Reader(elastic_job)
+        self._read_nodes = _Reader(kube_node)
+        self._read_pods = _Reader(agent_pod)
+
+    @property
+    def is_ready(self) -> bool:
+        """False: something was not listed yet, so that nobody knows what is not there."""
+        return all(mirror.items is not None for mirror in self._mirrors)
+
+    @property
+    def trouble(self) -> str:
+        """Why something cannot be followed now; empty: all is."""
+        return next((mirror.trouble for mirror in self._mirrors if mirror.trouble), "")
+
+    def jobs(self) -> Mapping[str, tuple[ElasticJob, Object]]:
+        """Return the ElasticJobs by uid, each with the object that it was read from."""
+        items = self._jobs.items or {}
+        read = self._read_jobs(items)
+        return {job.uid: (job, items[name]) for name, job in read.items()}
+
+    def nodes(self) -> Mapping[str, KubeNode]:
+        """Return the nodes by name."""
+        return {name.name: node for name, node in self._read_nodes(self._nodes.items or {}).items()}
+
+    def pods(self) -> Mapping[str, AgentPod]:
+        """Return the pods with our label, by namespace and name."""
+        read = self._read_pods(self._pods.items or {})
+        return {f"{name.namespace}/{name.name}": pod for name, pod in read.items()}
+
+    def close(self) -> None:
+        for mirror in self._mirrors:
+            mirror.close()
+
+    @property
+    def _mirrors(self) -> tuple[ObjectMirror, ...]:
+        return self._jobs, self._nodes, self._pods
+
+
+class _Reader(Generic[T]):
+    """Reads objects; what has not changed is read once."""
+
+    def __init__(self, read: Callable[[Object], T]) -> None:
+        self._read = read
+        self._known: dict[Name, tuple[Object, T]] = {}
+
+    def __call__(self, items: Mapping[Name, Object]) -> dict[Name, T]:
+        before, self._known = self._known, {}
+        for name, item in items.items():
+            known = before.get(name)
+            if known is None or known[0] is not item:
+                known = item, self._read(item)
+            self._known[name] = known
+        return {name: read for name, (_, read) in self._known.items()}

@@ -1,0 +1,121 @@
+"""What stands in etcd, as the operator decides by it."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from elasticd.control.report import JobReport, job_report
+from elasticd.errors import NotSupported
+from elasticd.kube.decide.cluster import Records
+from elasticd.kube.operator.job_items import Items, JobItems
+from elasticd.kube.resource.job_records import JobRecords, Measured, job_records
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import Active
+from elasticd.records.keys import Keys
+from elasticd.records.member import Drain, Node
+from elasticd.store.api import KeyValue, Store
+from elasticd.store.mirror import Mirror
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["ClusterRecords"]
+
+T = TypeVar("T")
+log = get_logger()
+
+
+class ClusterRecords:
+    """Watches them until it is closed; `read` is called by one thread."""
+
+    def __init__(self, store: Store, keys: Keys, wake: Callable[[], None]) -> None:
+        """`wake` is called by the store's thread after something that matters has changed."""
+        self._keys = keys
+        self._jobs = JobItems(store, keys, wake)
+        self._active = Mirror(store, keys.active, wake=wake)
+        self._drains = Mirror(store, keys.drains, wake=wake)
+        self._nodes = Mirror(store, keys.nodes, wake=wake)
+        self._reports: dict[JobName, tuple[Items, JobReport | None]] = {}
+        self._unreadable: set[JobName] = set()
+        self._unread: dict[str, str] = {}
+
+    @property
+    def unreadable(self) -> frozenset[JobName]:
+        """Jobs of which a newer version wrote something: nothing is decided about them."""
+        return frozenset(self._unreadable)
+
+    def reports(self) -> Mapping[JobName, JobReport]:
+        """Put together what stands of each job, as far as this version can read it."""
+        before, self._reports = self._reports, {}
+        self._unreadable &= before.keys()
+        for name, items in (self._jobs.read() or {}).items():
+            known = before.get(name)
+            if known is None or known[0] is not items:
+                known = items, self._report(name, items, known[1] if known else None)
+            self._reports[name] = known
+        return {name: report for name, (_, report) in self._reports.items() if report is not None}
+
+    def read(self, measured: Mapping[JobName, Measured]) -> Records | None:
+        """Put together what stands now; None: something was not read yet."""
+        is_ready = all(each.wait_ready(0.0) for each in (self._active, self._drains, self._nodes))
+        if not is_ready or self._jobs.read() is None:
+            return None
+        reports = self.reports()
+        active = self._decoded(self._active.items, Active)
+        ready = {JobName(key.removeprefix(self._keys.active)) for key in active}
+        reserved = {
+            JobName(key.removeprefix(self._keys.active))
+            for key, mark in active.items()
+            if not mark.is_ready
+        }
+        # One that cannot be read is somebody's, and it is not for us to say that it is gone.
+        reserved |= self._unreadable
+        jobs: dict[JobName, JobRecords] = {}
+        for name, report in reports.items():
+            if name not in reserved:
+                jobs[name] = job_records(
+                    report, is_active=name in ready, measured=measured.get(name)
+                )
+        drains = self._decoded(self._drains.items, Drain)
+        return Records(
+            jobs=jobs,
+            reserved=frozenset(reserved),
+            drains={NodeId(k.removeprefix(self._keys.drains)): one for k, one in drains.items()},
+            agents={
+                NodeId(k.removeprefix(self._keys.nodes)): one for k, one in self.agents().items()
+            },
+        )
+
+    def agents(self) -> Mapping[str, Node]:
+        """Return the nodes whose agents live, by their keys."""
+        return self._decoded(self._nodes.items, Node)
+
+    def close(self) -> None:
+        self._jobs.close()
+        for mirror in (self._active, self._drains, self._nodes):
+            mirror.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _report(self, name: JobName, items: Items, before: JobReport | None) -> JobReport | None:
+        try:
+            report = job_report(items.values(), self._keys, name)
+        except NotSupported as exc:
+            self._say_unread(name, str(exc))
+            self._unreadable.add(name)
+            return before
+        self._unreadable.discard(name)
+        return report
+
+    def _decoded(self, items: Mapping[str, KeyValue], kind: type[T]) -> dict[str, T]:
+        found: dict[str, T] = {}
+        for key, item in items.items():
+            try:
+                found[key] = decode(kind, item.value)
+            except NotSupported as exc:
+                self._say_unread(key, str(exc))
+        return found
+
+    def _say_unread(self, what: str, why: str) -> None:
+        """Tell once of what a newer version wrote."""
+        if self._unread.get(what) != why:
+            self._unread[what] = why
+            log.error("record.not_read", what=what, why=why)

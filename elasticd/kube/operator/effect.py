@@ -1,0 +1,190 @@
+"""Carries one action out: one write to the API server or to etcd, that may be repeated."""
+
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import assert_never
+
+from elasticd.control.job_policy import set_policy, unset_policy
+from elasticd.control.jobs import submit
+from elasticd.errors import Fenced, NotFound, Refused
+from elasticd.kube.api.port import ELASTIC_JOBS, Api, EventNote, EventType, Object
+from elasticd.kube.decide.action import (
+    Action,
+    AddFinalizer,
+    ApplyReplicas,
+    ApplyStatus,
+    DeleteObject,
+    DrainNode,
+    RemoveFinalizer,
+    RemovePolicy,
+    StopJob,
+    TellEvent,
+    UndrainNode,
+    WriteJob,
+    WritePolicy,
+    WriteWant,
+)
+from elasticd.kube.operator.etcd_write import drain_node, stop_job, undrain_node, write_want
+from elasticd.kube.resource.elastic_job import JobKey
+from elasticd.kube.resource.name import FINALIZER
+from elasticd.kube.resource.status import status_json
+from elasticd.records.codec import decode
+from elasticd.records.ids import JobName
+from elasticd.records.job import Active, JobSpec
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store
+
+__all__ = ["Effects", "group_of", "is_to_etcd", "word_of"]
+
+ToEtcd = WriteJob | WritePolicy | RemovePolicy | WriteWant | StopJob | DrainNode | UndrainNode
+ToApi = AddFinalizer | RemoveFinalizer | ApplyReplicas | ApplyStatus | DeleteObject | TellEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Any thread may call it."""
+
+    api: Api
+    store: Store
+    """One that writes only while this process leads."""
+    keys: Keys
+    objects: dict[str, Object]
+    """The ElasticJobs by uid, as they were when it was decided; each write puts in its own place
+    what it made of one, so that the next write about it is none about an object of before."""
+    specs: Mapping[JobName, JobSpec]
+    """Of the jobs in etcd, as they were then."""
+
+    def carry_out(self, action: Action) -> None:
+        """Do it.
+
+        Raises:
+            Fenced: what it was decided for is not there any more, or this process does not lead.
+            Unavailable: the API server or etcd does not answer.
+            CallError: the API server or etcd refuses it.
+        """
+        if isinstance(action, ToEtcd):
+            self._to_etcd(action)
+        else:
+            self._to_api(action)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _to_api(self, action: ToApi) -> None:
+        seen = self._object(action.job)
+        metadata = {key: seen["metadata"].get(key) for key in ("name", "namespace", "uid")}
+        match action:
+            case AddFinalizer():
+                standing = seen["metadata"].get("finalizers") or []
+                self._set_finalizers(seen, [*standing, FINALIZER])
+            case RemoveFinalizer():
+                standing = seen["metadata"].get("finalizers") or []
+                self._set_finalizers(seen, [each for each in standing if each != FINALIZER])
+            case ApplyReplicas():
+                body = {"metadata": metadata, "spec": {"replicas": action.replicas}}
+                self._keep(self.api.apply(ELASTIC_JOBS, body))
+            case ApplyStatus():
+                body = {"metadata": metadata, "status": status_json(action.status)}
+                self._keep(self.api.apply(ELASTIC_JOBS, body, subresource="status"))
+            case DeleteObject():
+                self.api.delete(ELASTIC_JOBS, seen)
+            case TellEvent():
+                kind = EventType.WARNING if action.is_warning else EventType.NORMAL
+                self.api.note(
+                    EventNote(about=seen, type=kind, reason=action.reason, message=action.message)
+                )
+            case _:
+                assert_never(action)
+
+    def _to_etcd(self, action: ToEtcd) -> None:
+        store, keys = self.store, self.keys
+        match action:
+            case WriteJob():
+                try:
+                    submit(store, keys, action.spec)
+                except Refused:
+                    if not self._is_submitted(action.spec):
+                        raise
+            case WritePolicy():
+                try:
+                    set_policy(store, keys, self._spec(action.job), action.policy)
+                except NotFound as exc:
+                    raise Fenced(str(exc)) from exc
+            case RemovePolicy():
+                with suppress(NotFound):
+                    unset_policy(store, keys, self._spec(action.job))
+            case WriteWant():
+                write_want(
+                    store,
+                    keys,
+                    action.job,
+                    action.uid,
+                    nodes=action.nodes,
+                    why=action.why,
+                    now_unix_s=time.time(),
+                )
+            case StopJob():
+                self._check_gone(action.gone)
+                stop_job(store, keys, action.job, action.uid, why=action.why)
+            case DrainNode():
+                drain_node(store, keys, action.node, why=action.why, by=action.by)
+            case UndrainNode():
+                undrain_node(store, keys, action.node, by=action.by)
+            case _:
+                assert_never(action)
+
+    def _check_gone(self, job: JobKey | None) -> None:
+        """Ask the API server itself, where that is wanted: what was seen may be old."""
+        if job is None:
+            return
+        items = self.api.list(ELASTIC_JOBS, namespace=job.namespace, name=job.name).items
+        if any(item["metadata"]["uid"] == job.uid for item in items):
+            raise Fenced(f"ElasticJob {job} is not gone.")
+
+    def _is_submitted(self, spec: JobSpec) -> bool:
+        """Return whether that very job stands: it was submitted, and the answer got lost."""
+        item = self.store.get(self.keys.active_job(spec.name))
+        active = decode(Active, item.value) if item is not None else None
+        return active is not None and active.is_ready and active.uid == spec.uid
+
+    def _set_finalizers(self, seen: Object, finalizers: list[str]) -> None:
+        change = {"metadata": {"finalizers": finalizers or None}}
+        self._keep(self.api.patch(ELASTIC_JOBS, seen, change))
+
+    def _keep(self, found: Object) -> None:
+        self.objects[found["metadata"]["uid"]] = found
+
+    def _object(self, job: JobKey) -> Object:
+        found = self.objects.get(job.uid)
+        if found is None:
+            raise Fenced(f"ElasticJob {job} is gone.")
+        return found
+
+    def _spec(self, job: JobName) -> JobSpec:
+        found = self.specs.get(job)
+        if found is None:
+            raise Fenced(f"Job {job!r} is gone.")
+        return found
+
+
+def is_to_etcd(action: Action) -> bool:
+    """Return whether it writes to etcd, and not to the API server."""
+    return isinstance(action, ToEtcd)
+
+
+def group_of(action: Action) -> str:
+    """Return what the action is about: those about one thing are done one after the other."""
+    match action:
+        case DrainNode() | UndrainNode():
+            return f"node {action.node}"
+        case WritePolicy() | RemovePolicy() | WriteWant() | StopJob():
+            return f"job {action.job}"
+        case _:
+            return f"ElasticJob {action.job}"
+
+
+def word_of(action: Action) -> str:
+    """Return its name as metrics and the log have it: `apply_status`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(action).__name__).lower()

@@ -1,0 +1,50 @@
+"""What failed is not tried again at once: an action on one thing, or all that goes one way."""
+
+import time
+from collections.abc import Callable
+
+from elasticd.kube.api.backoff import Backoff
+
+__all__ = ["Holds"]
+
+FIRST_S, MOST_S = 0.5, 60.0
+LIMIT = 4096
+"""What is remembered; a thing that is not tried any more is forgotten with all others then."""
+
+
+class Holds:
+    """By a word for what was tried. Used by one thread."""
+
+    def __init__(
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        backoff: Callable[[], Backoff] = lambda: Backoff(FIRST_S, MOST_S),
+    ) -> None:
+        self._now_s, self._backoff = now_s, backoff
+        self._held: dict[str, tuple[float, str, Backoff]] = {}
+
+    def is_held(self, what: str) -> bool:
+        """Return whether it is too soon to try that."""
+        until_s, _, _ = self._held.get(what, (0.0, "", None))
+        return self._now_s() < until_s
+
+    def failed(self, what: str, why: str, at_least_s: float = 0.0) -> bool:
+        """Hold it for longer than the last time; return whether it is another failure than then."""
+        if len(self._held) >= LIMIT:
+            self._held.clear()
+        _, before, backoff = self._held.get(what, (0.0, "", self._backoff()))
+        self._held[what] = self._now_s() + backoff.next_s(at_least_s), why, backoff
+        return why != before
+
+    def worked(self, what: str) -> bool:
+        """Forget that it failed; return whether it had."""
+        return self._held.pop(what, None) is not None
+
+    def next_s(self) -> float | None:
+        """Return in how many seconds the first of them may be tried again; None: nothing is held.
+
+        What is over by now is tried in each look at everything, and waits for none of its own.
+        """
+        now_s = self._now_s()
+        left = [until_s - now_s for until_s, _, _ in self._held.values() if until_s > now_s]
+        return min(left, default=None)

@@ -1,0 +1,73 @@
+"""All keys of all jobs in memory, by job, kept up to date by a watch.
+
+One job of many changes at a time: what the others' records come to need not be put together again.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+from elasticd.records.ids import JobName
+from elasticd.records.keys import Keys
+from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
+
+__all__ = ["JobItems"]
+
+UNREAD = frozenset({"decisions", "curve", "autoscaler"})
+"""Below a job: what the autoscaler keeps of it, and nobody here reads."""
+QUIET = frozenset({"progress", "time-spent", "late"})
+"""What running nodes tell of again and again: a status shows it, and it is no reason to hurry."""
+
+Items = Mapping[str, KeyValue]
+
+
+class JobItems:
+    """Any thread may read it."""
+
+    def __init__(self, store: Store, keys: Keys, wake: Callable[[], None]) -> None:
+        self._prefix, self._wake = keys.jobs, wake
+        self._lock = threading.Lock()
+        self._jobs: dict[JobName, Items] | None = None
+        self._watch = store.watch(KeyRange(key=keys.jobs, is_prefix=True), self._take)
+
+    def read(self) -> Mapping[JobName, Items] | None:
+        """Return the keys of each job; None before the first snapshot.
+
+        The mapping of a job that has not changed is the same one as before.
+        """
+        with self._lock:
+            return dict(self._jobs) if self._jobs is not None else None
+
+    def close(self) -> None:
+        self._watch.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _take(self, seen: Snapshot | Changed) -> None:
+        """Called by the store's thread."""
+        is_loud = isinstance(seen, Snapshot)
+        with self._lock:
+            fresh: dict[JobName, dict[str, KeyValue]] = {}
+            jobs = {} if isinstance(seen, Snapshot) else dict(self._jobs or {})
+            changes: list[tuple[str, KeyValue | None]] = (
+                [(item.key, item) for item in seen.items]
+                if isinstance(seen, Snapshot)
+                else [(change.key, change.item) for change in seen.changes]
+            )
+            for key, item in changes:
+                job, _, rest = key.removeprefix(self._prefix).partition("/")
+                part = rest.partition("/")[0]
+                if part in UNREAD:
+                    continue
+                is_loud = is_loud or part not in QUIET
+                name = JobName(job)
+                items = fresh.setdefault(name, dict(jobs.get(name, {})))
+                items.pop(key, None)
+                if item is not None:
+                    items[key] = item
+            for name, items in fresh.items():
+                jobs.pop(name, None)
+                if items:
+                    jobs[name] = items
+            self._jobs = jobs
+        if is_loud:
+            self._wake()

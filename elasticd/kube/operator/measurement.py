@@ -1,0 +1,99 @@
+"""How far running jobs are, as their agents say: it changes too often to stand in etcd.
+
+Each job is asked again when its answer is ten seconds old, in threads of their own: an agent that
+does not answer delays nobody's decision.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from elasticd.control.progress import AskRanks
+from elasticd.kube.resource.job_records import Measured
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.member import Node
+from elasticd.records.progress import RankProgress
+from elasticd.records.world import World
+from elasticd.store.api import StoreSettings
+
+__all__ = ["Measurements", "measured"]
+
+EVERY_S = 10.0
+THREADS = 4
+SAME_TIME_S = 2.0
+"""Two answers that put a checkpoint's end no further apart speak of the same one."""
+
+Ranks = tuple[RankProgress, ...]
+Ask = Callable[[World, Mapping[NodeId, Node]], Ranks]
+
+
+class Measurements:
+    """Used by one thread, until it is closed."""
+
+    def __init__(
+        self,
+        settings: StoreSettings | None,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+        asker: Callable[[JobName], Ask] | None = None,
+    ) -> None:
+        """`settings`: of etcd, whose certificates the agents' servers have too."""
+        self._now_s = now_s
+        self._asker = asker or (lambda job: AskRanks(job, settings))
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="measure")
+        self._asks: dict[JobName, Ask] = {}
+        self._asked: dict[JobName, tuple[float, Future[Ranks] | None]] = {}
+        self._known: dict[JobName, Measured] = {}
+
+    def follow(
+        self, worlds: Mapping[JobName, World], nodes: Mapping[NodeId, Node]
+    ) -> Mapping[JobName, Measured]:
+        """Return what is known of the jobs that run now, and ask on."""
+        now_s = self._now_s()
+        for job in self._asked.keys() - worlds.keys():
+            self._forget(job)
+        for job, world in worlds.items():
+            asked_s, answer = self._asked.get(job, (now_s - EVERY_S, None))
+            if answer is not None and answer.done():
+                self._take(job, answer)
+                answer = None
+            if answer is None and now_s >= asked_s + EVERY_S:
+                ask = self._asks.setdefault(job, self._asker(job))
+                asked_s, answer = now_s, self._threads.submit(ask, world, nodes)
+            self._asked[job] = asked_s, answer
+        return self._known
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for job in list(self._asked):
+            self._forget(job)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _take(self, job: JobName, answer: "Future[Ranks]") -> None:
+        if answer.exception() is None and (ranks := answer.result()):
+            self._known[job] = measured(ranks, self._known.get(job), now_unix_s=time.time())
+
+    def _forget(self, job: JobName) -> None:
+        del self._asked[job]
+        self._known.pop(job, None)
+        ask = self._asks.pop(job, None)
+        if isinstance(ask, AskRanks):
+            ask.close()
+
+
+def measured(ranks: Ranks, before: Measured | None, *, now_unix_s: float) -> Measured:
+    """Read an answer; the rank that is furthest speaks, since all step together."""
+    told = [rank for rank in ranks if rank.step is not None]
+    step = max((rank.step for rank in told if rank.step is not None), default=None)
+    step_s = max((rank.step_s for rank in told), default=0.0)
+    ages = [rank.checkpoint_ago_s for rank in ranks if rank.checkpoint_ago_s is not None]
+    at = round(now_unix_s - min(ages)) if ages else None
+    was = before.checkpoint_unix_s if before is not None else None
+    if at is not None and was is not None and abs(at - was) <= SAME_TIME_S:
+        at = round(was)
+    return Measured(
+        step=step,
+        steps_per_second=float(f"{1.0 / step_s:.3g}") if step_s > 0.0 else None,
+        checkpoint_unix_s=float(at) if at is not None else None,
+    )

@@ -1,0 +1,87 @@
+"""The objects of one kind in memory, kept up to date by a watch.
+
+What it shows is never changed: a change makes another mapping. A change that nobody decides by (a
+node's heartbeat, a new version alone) is taken in, and wakes nobody.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elasticd.kube.api.port import Api, Changed, Kind, Listed, Name, Object, name_of
+
+__all__ = ["ObjectMirror"]
+
+
+class ObjectMirror:
+    """Any thread may read it."""
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        wake: Callable[[], None],
+        *,
+        namespace: str = "",
+        labels: str = "",
+    ) -> None:
+        """`wake` is called by the watch's thread after something that matters has changed."""
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._items: Mapping[Name, Object] | None = None
+        self._watch = api.watch(kind, self._take, namespace=namespace, labels=labels)
+
+    @property
+    def items(self) -> Mapping[Name, Object] | None:
+        """By name, or None before the first listing; the same mapping as long as all is as it was.
+
+        An object that has not changed is the same one.
+        """
+        return self._items
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot follow now; empty: it does."""
+        return self._watch.trouble
+
+    def close(self) -> None:
+        self._watch.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _take(self, event: Listed | Changed) -> None:
+        with self._lock:
+            before = self._items
+            after: dict[Name, Object] = dict(before or {})
+            if isinstance(event, Listed):
+                after = {name_of(item): item for item in event.items}
+            else:
+                after.pop(event.name, None)
+                if event.item is not None:
+                    after[event.name] = event.item
+            self._items = after
+        if before is None or _differ(before, after):
+            self._wake()
+
+
+def _differ(before: Mapping[Name, Object], after: Mapping[Name, Object]) -> bool:
+    if before.keys() != after.keys():
+        return True
+    return any(
+        item is not before[name] and _notable(item) != _notable(before[name])
+        for name, item in after.items()
+    )
+
+
+def _notable(item: Object) -> dict[str, Any]:
+    """Leave out what changes without meaning anything."""
+    metadata = {k: v for k, v in (item.get("metadata") or {}).items() if k != "resourceVersion"}
+    found = {**item, "metadata": metadata}
+    status = item.get("status")
+    if isinstance(status, Mapping) and isinstance(status.get("conditions"), list):
+        conditions = [
+            {key: value for key, value in each.items() if key != "lastHeartbeatTime"}
+            for each in status["conditions"]
+        ]
+        found["status"] = {**status, "conditions": conditions}
+    return found

@@ -1,0 +1,125 @@
+"""The process of an operator: its thread, its port, and what it looks at while it leads."""
+
+from elasticd.errors import Unavailable
+from elasticd.kube.api.kubernetes_api import KubernetesApi
+from elasticd.kube.api.port import ELASTIC_JOBS, NAMESPACES, NODES, PODS, Api
+from elasticd.kube.operator.cluster_objects import AGENT_LABELS
+from elasticd.kube.operator.counts import OperatorCounts
+from elasticd.kube.operator.measurement import Measurements
+from elasticd.kube.operator.reconciliation import Reconciliation
+from elasticd.leader.daemon import Daemon
+from elasticd.leader.election import LEASE_TTL_S, Term
+from elasticd.leader.http_server import MetricsServer
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store, StoreSettings
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["OperatorProcess", "check_server"]
+
+PERIOD_S = 2.0
+"""Between two looks at everything where nothing changes: what is due by time alone is seen so."""
+GAP_S = 0.1
+"""After a look the next one waits for so long: many changes together are one look."""
+
+log = get_logger()
+
+
+class OperatorProcess:
+    """`run` is called by one thread; `stop` by any thread or signal handler."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        api: Api,
+        settings: StoreSettings | None,
+        counts: OperatorCounts,
+        *,
+        namespace: str = "",
+        ttl_s: float = LEASE_TTL_S,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
+        """`settings`: of etcd, whose certificates the agents' servers have too.
+
+        Raises:
+            EnvironmentProblem: the address is not one of this machine, or the port is taken.
+        """
+        self._store, self._keys, self._api = store, keys, api
+        self._counts, self._settings, self._namespace = counts, settings, namespace
+        self._current: Reconciliation | None = None
+        self._daemon = Daemon(
+            store,
+            keys.operator_election(namespace),
+            self._begin,
+            period_s=PERIOD_S,
+            gap_s=GAP_S,
+            ttl_s=ttl_s,
+            told_lead=counts.leads,
+        )
+        self._server = MetricsServer(
+            *listen,
+            counts,
+            whose="operator",
+            is_alive=self._daemon.is_alive,
+            why_unready=self._why_unready,
+        )
+
+    @property
+    def port(self) -> int:
+        """Where metrics and probes are."""
+        return self._server.port
+
+    @property
+    def leads(self) -> bool:
+        return self._daemon.leads
+
+    def run(self) -> None:
+        """Serve until `stop`; give the election back in the end."""
+        self._daemon.run()
+
+    def stop(self) -> None:
+        self._daemon.stop()
+
+    def close(self) -> None:
+        """Free the port."""
+        self._server.close()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _begin(self, term: Term) -> Reconciliation:
+        self._current = Reconciliation(
+            self._store,
+            self._keys,
+            self._api,
+            term,
+            self._counts,
+            Measurements(self._settings),
+            self._daemon.wake,
+            namespace=self._namespace,
+        )
+        return self._current
+
+    def _why_unready(self) -> str:
+        """Say why it cannot do its work; one that stands by is ready to lead."""
+        if self._daemon.trouble:
+            return self._daemon.trouble
+        current = self._current
+        return current.trouble if self._daemon.leads and current is not None else ""
+
+
+def check_server(api: KubernetesApi, namespace: str) -> None:
+    """See that the API server is what we need, so that a wrong one shows at once.
+
+    One that is away is no reason to end: it is waited for, as it is when it goes away later.
+
+    Raises:
+        CallError: the CRD is missing or another one, or a right is missing; says what to do.
+    """
+    try:
+        api.check(ELASTIC_JOBS, ("status", "scale"))
+        api.list(ELASTIC_JOBS, namespace=namespace)
+        api.list(NODES)
+        api.list(PODS, labels=AGENT_LABELS)
+        api.list(NAMESPACES, name="kube-system")
+    except Unavailable as exc:
+        log.warning("api_server.lost", why=str(exc))

@@ -1,0 +1,257 @@
+"""One term of an operator: it looks at everything, lets `decide` decide, and carries that out.
+
+What is about one thing is done in order; several things are done at once, since each write waits
+for a server. When one of the servers does not answer, what is left for it waits for the next look:
+nothing is lost by that, since the next look decides anew by what stands then.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from elasticd.errors import ElasticdError, Fenced, Unavailable
+from elasticd.kube.api.failure import Busy
+from elasticd.kube.api.port import NAMESPACES, Api
+from elasticd.kube.decide.action import Action, ApplyStatus, StopJob, TellEvent, WriteJob
+from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.decide import decide as decide_all
+from elasticd.kube.decide.memory import Memory, refused, remembered, without
+from elasticd.kube.operator.cluster_objects import ClusterObjects
+from elasticd.kube.operator.cluster_records import ClusterRecords
+from elasticd.kube.operator.counts import OperatorCounts, Outcome
+from elasticd.kube.operator.effect import Effects, group_of, is_to_etcd, word_of
+from elasticd.kube.operator.hold import Holds
+from elasticd.kube.operator.measurement import Measurements
+from elasticd.leader.election import Term
+from elasticd.leader.fenced_store import FencedStore
+from elasticd.records.keys import Keys
+from elasticd.records.reason import Phase
+from elasticd.store.api import Store
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Reconciliation"]
+
+THREADS = 8
+API, ETCD = "the API server", "etcd"
+UNSEEN_S = 2.0
+"""What was done is not done again before the watches had time to tell of it."""
+QUIET = (ApplyStatus, TellEvent)
+"""What is done too often to be logged."""
+
+log = get_logger()
+
+
+class Decide(Protocol):
+    def __call__(self, seen: Cluster, *, now_s: float, now_unix_s: float) -> Sequence[Action]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How an action went."""
+
+    action: Action
+    outcome: Outcome
+    why: str = ""
+    retry_after_s: float = 0.0
+
+
+class Reconciliation:
+    """Made for one term; `evaluate` is called by one thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        api: Api,
+        term: Term,
+        counts: OperatorCounts,
+        measurements: Measurements,
+        wake: Callable[[], None],
+        *,
+        namespace: str = "",
+        decide: Decide = decide_all,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wake`: call `evaluate` soon. `namespace`: of the ElasticJobs; empty: of all."""
+        self._store, self._keys, self._api = FencedStore(store, term), keys, api
+        self._counts, self._measurements = counts, measurements
+        self._decide, self._now_s = decide, now_s
+        self._memory, self._holds = Memory(), Holds(now_s)
+        self._newest: dict[str, tuple[float, Action]] = {}
+        """By what was done to what: when it was last done."""
+        self._namespace, self._identity = namespace, ""
+        self._trouble = ""
+        self._objects = ClusterObjects(api, wake, namespace=namespace)
+        self._records = ClusterRecords(store, keys, wake)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="effect")
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot see what stands in Kubernetes now, as a sentence; empty: it does."""
+        if self._objects.trouble or self._objects.is_ready:
+            return self._objects.trouble
+        return "The objects of the API server were not listed yet."
+
+    def evaluate(self) -> float | None:
+        began_s = self._now_s()
+        self._say(self._objects.trouble)
+        if not self._objects.is_ready or not self._knows_identity():
+            self._counts.sees((), is_following=False)
+            return self._holds.next_s()
+        found = self._objects.jobs()
+        cluster = self._look()
+        unreadable = self._records.unreadable
+        jobs = {uid: job for uid, (job, _) in found.items() if job.status.job not in unreadable}
+        cluster = replace(cluster, jobs=jobs)
+        self._counts.sees(
+            (job.status.phase for job, _ in found.values()),
+            is_following=not self._objects.trouble,
+        )
+        found_actions = self._decide(cluster, now_s=began_s, now_unix_s=time.time())
+        actions = [action for action in found_actions if self._is_ours(action)]
+        records = cluster.records
+        effects = Effects(
+            self._api,
+            self._store,
+            self._keys,
+            {uid: plain for uid, (_, plain) in found.items()},
+            {name: job.spec for name, job in records.jobs.items()} if records is not None else {},
+        )
+        for done in self._carry_out(effects, actions):
+            if done.outcome is Outcome.DONE:
+                self._memory = remembered(
+                    self._memory, done.action, cluster.jobs, now_s=self._now_s()
+                )
+            elif done.outcome is Outcome.REFUSED:
+                self._memory = refused(self._memory, done.action, done.why)
+        self._memory = without(self._memory, cluster.jobs)
+        old_s = self._now_s() - UNSEEN_S
+        self._newest = {key: one for key, one in self._newest.items() if one[0] > old_s}
+        self._counts.reconciled(self._now_s() - began_s)
+        return self._holds.next_s()
+
+    def close(self) -> None:
+        self._objects.close()
+        self._records.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    # --- seeing -------------------------------------------------------------------------------
+
+    def _look(self) -> Cluster:
+        reports = self._records.reports()
+        worlds = {
+            name: report.world
+            for name, report in reports.items()
+            if report.status.phase is Phase.RUNNING and report.world is not None
+        }
+        agents = {node.node: node for node in self._records.agents().values()}
+        measured = self._measurements.follow(worlds, agents)
+        return Cluster(
+            identity=self._identity,
+            nodes=self._objects.nodes(),
+            pods=self._objects.pods(),
+            records=self._records.read(measured),
+            memory=self._memory,
+        )
+
+    def _knows_identity(self) -> bool:
+        """Read once which Kubernetes this is: two of them may share an etcd."""
+        if self._identity or self._holds.is_held(API):
+            return bool(self._identity)
+        try:
+            found = self._api.list(NAMESPACES, name="kube-system").items
+            self._identity = str(found[0]["metadata"]["uid"]) if found else ""
+            if not self._identity:
+                raise Unavailable("The API server has no namespace kube-system.")
+        except ElasticdError as exc:
+            if self._holds.failed(API, str(exc)):
+                log.warning("identity.not_read", why=str(exc))
+            return False
+        self._holds.worked(API)
+        return True
+
+    def _say(self, trouble: str) -> None:
+        """Tell of a trouble with the API server once, and of its end."""
+        if trouble and not self._trouble:
+            log.warning("api_server.lost", why=trouble)
+        elif self._trouble and not trouble:
+            log.info("api_server.back")
+        self._trouble = trouble
+
+    # --- doing --------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Effects, actions: Sequence[Action]) -> list[Done]:
+        """Do them, and return how each went; what is held is not among them."""
+        groups: dict[str, list[Action]] = {}
+        for action in actions:
+            if not self._is_held(action) and not self._is_unseen(action):
+                groups.setdefault(group_of(action), []).append(action)
+        away: set[str] = set()
+
+        def done_of(group: list[Action]) -> list[Done]:
+            return list(_each(effects, group, away))
+
+        done = [one for found in self._threads.map(done_of, groups.values()) for one in found]
+        for one in done:
+            self._note(one)
+        return done
+
+    def _is_ours(self, action: Action) -> bool:
+        """False for the job of an object in a namespace that is not looked after."""
+        gone = action.gone if isinstance(action, StopJob) else None
+        return gone is None or self._namespace in ("", gone.namespace)
+
+    def _is_unseen(self, action: Action) -> bool:
+        """True if just that was done, and the watches have not told of it."""
+        done_s, before = self._newest.get(_key(action), (0.0, None))
+        # A spec that is submitted says when: it is another one each time.
+        is_same = before == action or (before is not None and isinstance(action, WriteJob))
+        return is_same and self._now_s() < done_s + UNSEEN_S
+
+    def _is_held(self, action: Action) -> bool:
+        return self._holds.is_held(_way(action)) or self._holds.is_held(_key(action))
+
+    def _note(self, done: Done) -> None:
+        word, about = word_of(done.action), group_of(done.action)
+        self._counts.acted(word, done.outcome)
+        key = _way(done.action) if done.outcome is Outcome.UNAVAILABLE else _key(done.action)
+        if done.outcome is Outcome.DONE:
+            self._holds.worked(_way(done.action))
+            self._holds.worked(key)
+            self._newest[key] = self._now_s(), done.action
+            if not isinstance(done.action, QUIET):
+                log.info("action.done", action=word, about=about)
+        elif self._holds.failed(key, done.why, done.retry_after_s):
+            level = log.debug if done.outcome is Outcome.OUTDATED else log.warning
+            level("action.failed", action=word, about=about, why=done.why)
+
+
+def _each(effects: Effects, group: Sequence[Action], away: set[str]) -> Sequence[Done]:
+    """Do what is about one thing, in order, until something fails."""
+    found: list[Done] = []
+    for action in group:
+        if _way(action) in away:
+            continue
+        try:
+            effects.carry_out(action)
+        except Fenced as exc:
+            return [*found, Done(action, Outcome.OUTDATED, str(exc))]
+        except Unavailable as exc:
+            away.add(_way(action))
+            after_s = exc.retry_after_s if isinstance(exc, Busy) else 0.0
+            return [*found, Done(action, Outcome.UNAVAILABLE, str(exc), after_s)]
+        except ElasticdError as exc:
+            found.append(Done(action, Outcome.REFUSED, str(exc)))
+        else:
+            found.append(Done(action, Outcome.DONE))
+    return found
+
+
+def _way(action: Action) -> str:
+    return ETCD if is_to_etcd(action) else API
+
+
+def _key(action: Action) -> str:
+    return f"{word_of(action)} {group_of(action)}"

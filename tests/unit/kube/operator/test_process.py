@@ -1,0 +1,135 @@
+"""The process of an operator: its thread, its probes, and another one that stands by."""
+
+import http.client
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+
+from elasticd.kube.operator.counts import OperatorCounts, Outcome
+from elasticd.kube.operator.process import OperatorProcess
+from elasticd.leader import daemon
+from elasticd.telemetry.metrics.catalog import CATALOG
+from elasticd.telemetry.metrics.metric import Exporter
+from tests.fixtures.operator_scene import OperatorScene
+from tests.fixtures.store import wait_until
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "RETRY_S", 0.01)
+
+
+@pytest.fixture
+def scene() -> Iterator[OperatorScene]:
+    scene = OperatorScene()
+    yield scene
+    scene.close()
+
+
+@contextmanager
+def running(scene: OperatorScene) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(scene.store, scene.keys, scene.api, None, OperatorCounts())
+    with ExitStack() as stack:
+        stack.callback(process.close)
+        thread = threading.Thread(target=process.run)
+        thread.start()
+        stack.callback(thread.join, 20.0)
+        stack.callback(process.stop)
+        yield process
+    assert not thread.is_alive()
+
+
+def asked(process: OperatorProcess, path: str) -> tuple[int, str]:
+    with closing(http.client.HTTPConnection("127.0.0.1", process.port, timeout=30)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def value(process: OperatorProcess, metric: str, *labels: str) -> float:
+    """Return the one series of a metric whose labels have these values."""
+    _, text = asked(process, "/metrics")
+    wanted = [f'"{label}"' for label in labels]
+    lines = [line for line in text.splitlines() if re.match(rf"{metric}[{{ ]", line)]
+    (one,) = [line for line in lines if all(label in line for label in wanted)]
+    return float(one.rpartition(" ")[2])
+
+
+def test_a_change_wakes_the_leader_at_once(scene: OperatorScene) -> None:
+    """It need not wait for its period; many changes are few looks."""
+    with running(scene) as process:
+        wait_until(lambda: process.leads)
+        for number in range(50):
+            scene.create(f"j{number}")
+        wait_until(lambda: len(scene.jobs) == 50)
+        wait_until(lambda: value(process, "elasticd_operator_jobs", "Pending") == 50)
+        assert value(process, "elasticd_operator_actions_total", "write_job", "done") == 50
+        assert scene.api.calls.count("patch elasticjobs") == 50
+
+
+def test_the_one_that_stands_by_takes_over(scene: OperatorScene) -> None:
+    """It watches nothing meanwhile, and is ready all the time."""
+    with ExitStack() as stack:
+        with running(scene) as first:
+            wait_until(lambda: first.leads)
+            second = stack.enter_context(running(scene))
+            watches = len(scene.api._watches)
+            scene.create("a")
+            wait_until(lambda: len(scene.jobs) == 1)
+            assert asked(second, "/readyz")[0] == 200 and not second.leads
+            assert value(second, "elasticd_operator_leader") == 0
+            assert len(scene.api._watches) == watches
+        wait_until(lambda: second.leads)
+        scene.create("b")
+        wait_until(lambda: len(scene.jobs) == 2)
+        wait_until(lambda: value(second, "elasticd_operator_leader") == 1)
+
+
+def test_an_api_server_that_is_away_makes_it_unready_and_not_unhealthy(
+    scene: OperatorScene,
+) -> None:
+    """To start it again would help nobody."""
+    with running(scene) as process:
+        wait_until(lambda: value(process, "elasticd_operator_following") == 1)
+        assert asked(process, "/readyz") == (200, "ok\n")
+        scene.api.go_away()
+        code, text = asked(process, "/readyz")
+        assert code == 503 and "away" in text
+        assert asked(process, "/healthz")[0] == 200
+        scene.api.come_back()
+        wait_until(lambda: asked(process, "/readyz")[0] == 200)
+
+
+def test_an_etcd_that_is_away_makes_it_unready(scene: OperatorScene) -> None:
+    """From its lease's end on it does not lead, and says why."""
+    scene.store.go_away()
+    with running(scene) as process:
+        wait_until(lambda: scene.store is not None and not process.leads)
+        scene.store.come_back()
+        wait_until(lambda: process.leads)
+        wait_until(lambda: asked(process, "/readyz")[0] == 200)
+
+
+def test_an_operator_that_ends_gives_its_watches_back(scene: OperatorScene) -> None:
+    """And the election."""
+    with running(scene) as process:
+        wait_until(lambda: value(process, "elasticd_operator_following") == 1)
+    assert not scene.api._watches
+    assert scene.store.get(scene.keys.operator_election()) is None
+
+
+def test_every_series_is_there_from_the_beginning() -> None:
+    """An alert on a series that is not there yet never fires."""
+    counts = OperatorCounts()
+    text = counts.exposition().decode()
+    assert all(f"# TYPE {m.name} " in text for m in CATALOG if m.exporter is Exporter.OPERATOR)
+    counts.acted("apply_status", Outcome.REFUSED)
+    for code in (0, 200, 201, 404, 429, 500, 301):
+        counts.asked(code)
+    text = counts.exposition().decode()
+    assert 'actions_total{action="apply_status",outcome="refused"} 1' in text
+    for answer, number in (("success", 2), ("refused", 2), ("failed", 2), ("none", 1)):
+        assert f'api_requests_total{{answer="{answer}"}} {number}' in text
