@@ -22,7 +22,8 @@ def delete(
     is_stopping = found is not None and (own := found.own_want) is not None and own.is_stop
     if found is not None and found.is_active and not is_stopping:
         yield StopJob(job=name, uid=job.uid, why="its ElasticJob was deleted")
-    if is_forced:
+    is_known_over = seen.records is None and job.status.is_final
+    if is_forced or is_known_over:
         yield RemoveFinalizer(job=job.key)
     elif seen.records is None:
         event = TellEvent(

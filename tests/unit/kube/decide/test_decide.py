@@ -258,6 +258,16 @@ def test_a_deleted_object_waits_for_etcd_unless_by_force() -> None:
     assert twin.jobs["team.x"].is_stop_wanted, "the job without an object is stopped"
 
 
+def test_what_is_known_to_be_over_needs_no_etcd_to_be_deleted() -> None:
+    twin, uid = started()
+    twin.end("team.x")
+    twin.settle()
+    twin.is_etcd_away = True
+    twin.delete(uid)
+    twin.settle()
+    assert uid not in twin.objects
+
+
 def test_an_object_deleted_before_it_was_submitted_goes_at_once() -> None:
     twin = Twin()
     uid = twin.create(finalizers=["elasticd.dev/job"])
