@@ -90,7 +90,9 @@ class Cluster:
     pods: Mapping[str, AgentPod] = field(default_factory=dict)
     """By `namespace/name`."""
     records: Records | None = None
-    """None: etcd does not answer, or was not read yet."""
+    """None: it was not read yet."""
+    is_etcd_away: bool = False
+    """Without records: etcd was asked and does not answer, which people are told."""
     memory: Memory = field(default_factory=Memory)
 
 

@@ -119,6 +119,8 @@ def _decide_object(look: _Look, seen: Cluster) -> Iterator[Action]:
 def _submit(look: _Look, seen: Cluster) -> Iterator[Action]:
     """Submit the job, unless something is wrong, or etcd away."""
     job, wrong = look.job, look.job.wrong
+    if seen.records is None and not seen.is_etcd_away and not wrong:
+        return  # In a moment it is known whether it was submitted.
     reason = "EtcdAway" if seen.records is None else "NotSubmitted"
     message = "etcd does not answer." if seen.records is None else "It is about to be submitted."
     if look.memory.refusal:

@@ -25,6 +25,8 @@ def delete(
     is_known_over = seen.records is None and job.status.is_final
     if is_forced or is_known_over:
         yield RemoveFinalizer(job=job.key)
+    elif seen.records is None and not seen.is_etcd_away:
+        return
     elif seen.records is None:
         event = TellEvent(
             job=job.key,

@@ -60,6 +60,7 @@ def line(
             "at": now_s,
             "at_unix": now_unix_s,
             "has_records": seen.records is not None,
+            "is_etcd_away": seen.is_etcd_away,
             "reserved": sorted(seen.records.reserved) if seen.records is not None else [],
             "changes": {part: found for part, found in changes.items() if found},
             "actions": [_named(action) for action in actions],
@@ -139,6 +140,7 @@ def _changed(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
         pods=parts["pods"],
         memory=Memory(objects=parts["memory"]),
         records=records,
+        is_etcd_away=bool(row["is_etcd_away"]),
     )
 
 

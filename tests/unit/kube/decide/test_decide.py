@@ -293,6 +293,15 @@ def test_an_object_waits_for_etcd_and_says_so() -> None:
     assert len(twin.jobs) == 1
 
 
+def test_before_etcd_was_read_an_operator_that_starts_says_nothing_of_it() -> None:
+    twin = Twin(is_etcd_read=False)
+    twin.create(finalizers=["elasticd.dev/job"])
+    twin.delete(twin.create("y", finalizers=["elasticd.dev/job"]))
+    assert twin.decide() == ()
+    twin.is_etcd_read = True
+    assert len(twin.settle()) > 2
+
+
 def test_etcd_away_changes_no_status_of_a_job_that_ran() -> None:
     twin, uid = started()
     twin.is_etcd_away = True

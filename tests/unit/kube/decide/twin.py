@@ -56,6 +56,7 @@ class Twin:
     events: list[TellEvent] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     is_etcd_away: bool = False
+    is_etcd_read: bool = True
     now_s: float = 100.0
     version: int = 0
 
@@ -183,7 +184,8 @@ class Twin:
             jobs=jobs,
             nodes=dict(self.nodes),
             pods=dict(self.pods),
-            records=None if self.is_etcd_away else records,
+            records=None if self.is_etcd_away or not self.is_etcd_read else records,
+            is_etcd_away=self.is_etcd_away,
             memory=self.memory,
         )
 
