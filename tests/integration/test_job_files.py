@@ -5,13 +5,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from elasticd.control.jobs import submit
+from elasticd.kube.resource.elastic_job import elastic_job
+from elasticd.kube.resource.job_spec import job_spec
+from elasticd.kube.resource.name import job_name
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec
 from elasticd.records.reason import Phase
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import os
 from lib import greeting
@@ -58,6 +63,18 @@ def test_a_script_that_stands_in_the_spec_runs_with_its_secret(
     assert out.read_text() == "hello s3cr3t seen\n"
     stored = b"".join(item.value for item in cluster.store.list(cluster.keys.root).items)
     assert b"s3cr3t" not in stored
+
+
+def test_the_example_of_an_elasticjob_trains_to_its_end(cluster: Cluster) -> None:
+    """As the operator would submit it: what a person applies first must work."""
+    plain = yaml.safe_load((ROOT / "docs/examples/elasticjob.yaml").read_text())
+    found = elastic_job({**plain, "metadata": {**plain["metadata"], "uid": uuid.uuid4().hex}})
+    assert found.wrong == ""
+    spec = job_spec(found, job_name(found), cluster="test")
+    submit(cluster.store, cluster.keys, spec)
+    Job(cluster, spec.name).wait_phase(Phase.SUCCEEDED)
+    trained = [result.training for result in Job(cluster, spec.name).results.values()]
+    assert [each.steps for each in trained if each is not None] == [300]
 
 
 def test_another_job_of_the_name_has_its_own_files(cluster: Cluster) -> None:
