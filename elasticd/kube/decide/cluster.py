@@ -7,9 +7,10 @@ from typing import Any
 from elasticd.kube.decide.memory import Memory
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
-from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL, shortened
+from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Drain, Node
+from elasticd.records.node_name import node_id_of
 
 __all__ = [
     "AgentPod",
@@ -43,7 +44,7 @@ class KubeNode:
     @property
     def node(self) -> NodeId:
         """The name that its agent has."""
-        return NodeId(shortened(self.name))
+        return node_id_of(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class AgentPod:
 
     @property
     def node(self) -> NodeId:
-        return NodeId(shortened(self.node_name))
+        return node_id_of(self.node_name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

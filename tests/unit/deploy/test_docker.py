@@ -142,15 +142,17 @@ for name in sys.argv[1:]:
 sys.exit(code)
 """
 MODULES = (
-    "elasticd.autoscale.loop.daemon",
+    "elasticd.leader.daemon",
     "elasticd.autoscale.loop.evaluation",
-    "elasticd.autoscale.metrics.http_server",
+    "elasticd.leader.http_server",
     "elasticd.autoscale.prometheus.client",
     "elasticd.autoscale.direct.source",
     "elasticd.dashboard.http_server",
+    "elasticd.kube.operator.process",
+    "elasticd.kube.api.connection",
     "elasticd.store.etcd",
 )
-"""What the autoscaler and the dashboard import late."""
+"""What the autoscaler, the dashboard and the operator import late."""
 
 
 def test_every_command_can_be_called_without_torch(tmp_path: Path) -> None:

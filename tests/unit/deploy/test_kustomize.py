@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from elasticd import __version__
+from elasticd.kube.resource.__main__ import crd_text
 from elasticd_agent.pod.leave import KEEPER_WAIT_S
 from elasticd_agent.standstill import LIMIT_S
 from tests.fixtures.manifests import (
@@ -25,6 +26,12 @@ from tests.fixtures.manifests import (
 BASE = built("base")
 EXCEPTIONS: Mapping[str, str] = {}
 """Pods that Pod Security's `restricted` would refuse, and for what reason: none so far."""
+WITHOUT_NAMESPACE = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "Namespace",
+}
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "projected", "secret"}
 """Those that `restricted` allows, beside claims."""
 ABOVE_THE_GRACE_S = 90
@@ -72,7 +79,8 @@ def test_pods_are_restricted(folder: str) -> None:
     """As the namespace's label has the API server check it, from 1.25 on; here for all versions."""
     assert set(EXCEPTIONS) <= {name for name, _ in pods(built(folder))}
     for name, pod in pods(built(folder)):
-        assert not pod["enableServiceLinks"] and not pod["automountServiceAccountToken"], name
+        assert not pod["enableServiceLinks"], name
+        assert pod["automountServiceAccountToken"] is (name == "elasticd-operator"), name
         assert pod["serviceAccountName"] == name
         if name in EXCEPTIONS:
             continue
@@ -104,9 +112,9 @@ def test_names_and_labels_fit_together(folder: str) -> None:
     accounts = {m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"}
     assert accounts == {template["spec"]["serviceAccountName"] for template in parts.values()}
     for each in manifests:
-        if each["kind"] in ("Namespace", "CustomResourceDefinition", "ClusterRole"):
+        if each["kind"] in WITHOUT_NAMESPACE:
             continue
-        assert each["metadata"].get("namespace", "elasticd") == "elasticd"
+        assert each["metadata"]["namespace"] == "elasticd", each["metadata"]["name"]
         selector = each.get("spec", {}).get("selector") or each.get("spec", {}).get("podSelector")
         if not selector:
             continue
@@ -207,6 +215,16 @@ def test_what_has_several_pods_loses_one_at_a_time(folder: str) -> None:
     for budget in budgets.values():
         assert budget["apiVersion"] == version
         assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_crd_of_an_old_server_is_the_one_that_is_made_for_it() -> None:
+    """The overlay takes out what the generated file lacks."""
+    (found,) = (
+        m for m in built("overlays/kubernetes-1.20") if m["kind"] == "CustomResourceDefinition"
+    )
+    assert found == yaml.safe_load(crd_text(has_cel=False))
+    (found,) = (m for m in BASE if m["kind"] == "CustomResourceDefinition")
+    assert found == yaml.safe_load(crd_text(has_cel=True))
 
 
 def test_gpus_of_a_node_are_the_agents() -> None:
