@@ -3,6 +3,7 @@
 import os
 import signal
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import click
@@ -58,6 +59,12 @@ _log = log.get_logger()
     envvar="ELASTICD_LISTEN",
     help="Where /metrics, /healthz and /readyz are; port 0: any.",
 )
+@click.option(
+    "--journal",
+    metavar="FILE",
+    type=not_empty,
+    help="Write down what is seen and decided, for a report of a bug.  [no]",
+)
 @click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
 @click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
 def operator(
@@ -66,6 +73,7 @@ def operator(
     namespace: str | None,
     ttl_s: float,
     listen: str,
+    journal: str | None,
     log_level: str,
     is_log_json: bool | None,
     **values: Any,
@@ -94,8 +102,10 @@ def operator(
         from elasticd.kube.api.connection import open_connection
         from elasticd.kube.api.kubernetes_api import KubernetesApi
         from elasticd.kube.operator.counts import OperatorCounts
+        from elasticd.kube.operator.journal_file import JournalFile
         from elasticd.kube.operator.process import OperatorProcess, check_server
 
+        book = JournalFile(Path(journal)) if journal is not None else None
         counts = OperatorCounts()
         connection = open_connection(_kubeconfig(kubeconfig), context or "", told=counts.asked)
         api = stack.enter_context(closing(KubernetesApi(connection)))
@@ -109,6 +119,7 @@ def operator(
             counts,
             namespace=namespace or "",
             ttl_s=ttl_s,
+            journal=book,
             listen=(host, port),
         )
         stack.callback(process.close)

@@ -5,6 +5,7 @@ from elasticd.kube.api.kubernetes_api import KubernetesApi
 from elasticd.kube.api.port import ELASTIC_JOBS, NAMESPACES, NODES, PODS, Api
 from elasticd.kube.operator.cluster_objects import AGENT_LABELS
 from elasticd.kube.operator.counts import OperatorCounts
+from elasticd.kube.operator.journal_file import JournalFile
 from elasticd.kube.operator.measurement import Measurements
 from elasticd.kube.operator.reconciliation import Reconciliation
 from elasticd.leader.daemon import Daemon
@@ -37,6 +38,7 @@ class OperatorProcess:
         *,
         namespace: str = "",
         ttl_s: float = LEASE_TTL_S,
+        journal: JournalFile | None = None,
         listen: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         """`settings`: of etcd, whose certificates the agents' servers have too.
@@ -46,6 +48,7 @@ class OperatorProcess:
         """
         self._store, self._keys, self._api = store, keys, api
         self._counts, self._settings, self._namespace = counts, settings, namespace
+        self._journal = journal
         self._current: Reconciliation | None = None
         self._daemon = Daemon(
             store,
@@ -96,6 +99,7 @@ class OperatorProcess:
             Measurements(self._settings),
             self._daemon.wake,
             namespace=self._namespace,
+            journal=self._journal,
         )
         return self._current
 

@@ -23,6 +23,7 @@ from elasticd.kube.operator.cluster_records import ClusterRecords
 from elasticd.kube.operator.counts import OperatorCounts, Outcome
 from elasticd.kube.operator.effect import Effects, group_of, is_to_etcd, word_of
 from elasticd.kube.operator.hold import Holds
+from elasticd.kube.operator.journal_file import JournalFile
 from elasticd.kube.operator.measurement import Measurements
 from elasticd.leader.election import Term
 from elasticd.leader.fenced_store import FencedStore
@@ -71,13 +72,14 @@ class Reconciliation:
         wake: Callable[[], None],
         *,
         namespace: str = "",
+        journal: JournalFile | None = None,
         decide: Decide = decide_all,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`wake`: call `evaluate` soon. `namespace`: of the ElasticJobs; empty: of all."""
         self._store, self._keys, self._api = FencedStore(store, term), keys, api
         self._counts, self._measurements = counts, measurements
-        self._decide, self._now_s = decide, now_s
+        self._decide, self._now_s, self._journal = decide, now_s, journal
         self._memory, self._holds = Memory(), Holds(now_s)
         self._newest: dict[str, tuple[float, Action]] = {}
         """By what was done to what: when it was last done."""
@@ -109,7 +111,10 @@ class Reconciliation:
             (job.status.phase for job, _ in found.values()),
             is_following=not self._objects.trouble,
         )
-        found_actions = self._decide(cluster, now_s=began_s, now_unix_s=time.time())
+        now_unix_s = time.time()
+        found_actions = self._decide(cluster, now_s=began_s, now_unix_s=now_unix_s)
+        if self._journal is not None:
+            self._journal.note(cluster, found_actions, now_s=began_s, now_unix_s=now_unix_s)
         actions = [action for action in found_actions if self._is_ours(action)]
         records = cluster.records
         effects = Effects(
@@ -135,6 +140,7 @@ class Reconciliation:
     def close(self) -> None:
         self._objects.close()
         self._records.close()
+        self._measurements.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     # --- seeing -------------------------------------------------------------------------------
