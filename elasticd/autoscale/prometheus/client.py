@@ -9,7 +9,7 @@ from elasticd.autoscale.prometheus.credentials import Credentials
 from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, Known
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
 from elasticd.autoscale.prometheus.reading import reading
-from elasticd.autoscale.prometheus.restart import Restart
+from elasticd.autoscale.prometheus.restart import Restart, Restarted
 from elasticd.autoscale.prometheus.session import Call, Session
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
 from elasticd.autoscale.seen import Reading
@@ -66,6 +66,11 @@ class PrometheusClient:
 
         A reading comes as soon as its own query and ages are answered.
         """
+        yield from self._readings(queries, looks_for_restart=True)
+
+    def _readings(
+        self, queries: Sequence[Query], *, looks_for_restart: bool
+    ) -> Generator[dict[Query, Reading], None, None]:
         waiting = {each: age_queries(each.text, each.max_age_s) for each in queries}
         texts = [each.text for each in queries]
         of_ages = [text for asked in waiting.values() for text in asked]
@@ -78,7 +83,9 @@ class PrometheusClient:
                 limit_s = RESTART_SHARE * self._timeout_s
                 doubt = _Doubt(
                     back_s=self._clock.back_s(clock_s),
-                    restart_s=self._restart.ago_s(self._session, clock_s, limit_s),
+                    restarted=self._restart.seen(self._session, clock_s, limit_s)
+                    if looks_for_restart
+                    else None,
                 )
             whole = [
                 query
@@ -106,7 +113,9 @@ class PrometheusClient:
                 f"{query.name}: {query.text} is a {answer.kind}, not one number: use an "
                 "expression of one value, as sum(rate(...))."
             )
-        return self.read([query])[query]
+        # To a person who sets a policy a gap is no news: what it says now is.
+        (said,) = self._readings([query], looks_for_restart=False)
+        return said[query]
 
     def past(
         self, text: str, seconds: float, step_s: float, until_ago_s: float = 0.0
@@ -181,8 +190,8 @@ class _Doubt:
 
     back_s: float
     """By how much its clock went back."""
-    restart_s: float | None
-    """How long ago it was restarted; None: not since it was asked before."""
+    restarted: Restarted | None
+    """None: surely not since it was asked before."""
 
 
 def _reading(
@@ -196,12 +205,15 @@ def _reading(
     age = age_s(found[text] for text in asked) if asked else 0.0
     back_s = doubt.back_s if doubt is not None else 0.0
     said = reading(found[query.text], age, max_age_s=query.max_age_s, back_s=back_s)
-    if doubt is None or doubt.restart_s is None or not asked or said.value is None:
+    restarted = doubt.restarted if doubt is not None else None
+    if restarted is None or not asked or said.value is None:
+        return said
+    if not restarted.is_gap(query.window_s):
         return said
     return Reading(
         value=None,
         why=Held.UNREACHABLE,
-        detail=f"Prometheus was restarted {doubt.restart_s:.0f} s ago: there is a gap.",
+        detail=f"Prometheus was started {restarted.ago_s:.0f} s ago: there is a gap.",
     )
 
 

@@ -9,15 +9,29 @@ clock, like the age of samples.
 
 import json
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from threading import Thread
 
 from elasticd.autoscale.prometheus.session import Call, Session
 
-__all__ = ["PATH", "Restart", "started_unix_s"]
+__all__ = ["PATH", "Restart", "Restarted", "started_unix_s"]
 
 PATH = "/api/v1/status/runtimeinfo"
 """Prometheus has it; what else speaks its API may not, and is taken to have run for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarted:
+    """The start of a Prometheus, by which a number may be one over too little."""
+
+    ago_s: float
+    is_sure: bool
+    """False: nobody knows whether it was asked before that."""
+
+    def is_gap(self, window_s: float) -> bool:
+        """Return whether a number over the last `window_s` is not to be gone by."""
+        return self.is_sure or self.ago_s < window_s
 
 
 class Restart:
@@ -26,8 +40,8 @@ class Restart:
     def __init__(self) -> None:
         self._answered_s: float | None = None
 
-    def ago_s(self, session: Session, clock_s: float | None, limit_s: float) -> float | None:
-        """Return how long ago it was restarted, if that was after the last evaluation.
+    def seen(self, session: Session, clock_s: float | None, limit_s: float) -> Restarted | None:
+        """Return its start, if that was, or may have been, after the last evaluation.
 
         Args:
             session: to ask by.
@@ -38,14 +52,14 @@ class Restart:
             return None
         now_s, before_s = time.monotonic(), self._answered_s
         self._answered_s = now_s
-        if before_s is None:
-            return None
         body = _body(session, limit_s)
         began_s = started_unix_s(body) if body is not None else None
         if began_s is None:
             return None
         up_s = max(0.0, clock_s - began_s)
-        return up_s if up_s < now_s - before_s else None
+        if before_s is None:
+            return Restarted(ago_s=up_s, is_sure=False)
+        return Restarted(ago_s=up_s, is_sure=True) if up_s < now_s - before_s else None
 
 
 def started_unix_s(body: bytes) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -36,19 +37,31 @@ def test_restart_since_the_last_evaluation_is_a_gap_once(script: ScriptedPrometh
         script.started = started(script, 0.0)
         found = client.read([X, HOUR])
         assert (found[X].value, found[X].why) == (None, Held.UNREACHABLE)
-        assert found[X].detail == "Prometheus was restarted 0 s ago: there is a gap."
+        assert found[X].detail == "Prometheus was started 0 s ago: there is a gap."
         assert found[HOUR].value == 7.0
         script.now_s += 3600
         assert client.read([X])[X].value == 5.0
 
 
-def test_one_that_was_just_started_is_read_by_who_never_asked_before(
+def test_one_that_was_just_started_has_no_window_for_who_never_asked_before(
     script: ScriptedPrometheus,
 ) -> None:
-    """Nobody can say that anything is missing."""
+    """As when a machine comes back with both, or a leader takes over: what was seen before nobody
+    knows. From then on it is the memory's to wait for one whole window."""
+    day = replace(X, window_s=86_400.0)
+    script.started = started(script, 3600.0)
+    with closing(PrometheusClient(PrometheusSettings(url=script.url))) as client:
+        found = client.read([X, day, HOUR])
+        assert (found[X].value, found[HOUR].value) == (5.0, 7.0)
+        assert (found[day].value, found[day].why) == (None, Held.UNREACHABLE)
+        assert found[day].detail == "Prometheus was started 3600 s ago: there is a gap."
+        assert client.read([day])[day].value == 5.0
+
+
+def test_what_set_asks_is_what_it_says_now(script: ScriptedPrometheus) -> None:
     script.started = started(script, 0.0)
     with closing(PrometheusClient(PrometheusSettings(url=script.url))) as client:
-        assert client.read([X])[X].value == 5.0
+        assert client.check(X).value == 5.0
 
 
 def test_two_behind_one_address_are_no_restart(script: ScriptedPrometheus) -> None:
