@@ -11,7 +11,7 @@ from elasticd.autoscale.rules.behavior import rates_reach_s
 from elasticd.autoscale.seen import Reading, Seen
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory, Resized
-from elasticd.records.autoscale.policy import Policy, TargetRule
+from elasticd.records.autoscale.policy import PRICE, Policy
 
 __all__ = ["RESIZED_LIMIT", "recalled", "with_gaps"]
 
@@ -46,7 +46,7 @@ def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
         now_s=seen.now_s,
         at_unix_s=seen.unix_s,
         resized=_resized(policy, memory, seen.now_s),
-        whole_since_s=_whole_since_s(policy.target, memory, seen),
+        whole_since_s=_whole_since_s(policy, memory, seen),
     )
 
 
@@ -71,12 +71,16 @@ def _resized(policy: Policy, memory: Memory, now_s: float) -> tuple[Resized, ...
     return tuple(each for each in memory.resized if now_s - each.at_s < reach_s)[-RESIZED_LIMIT:]
 
 
-def _whole_since_s(rule: TargetRule | None, memory: Memory, seen: Seen) -> dict[str, float]:
+def _whole_since_s(policy: Policy, memory: Memory, seen: Seen) -> dict[str, float]:
+    metrics = policy.target.metrics if policy.target is not None else ()
+    ages_s = {metric.name: metric.max_age_s for metric in metrics}
+    if policy.budget is not None and policy.budget.price_query:
+        ages_s[PRICE] = math.inf  # Its source has judged its age.
     found = {}
-    for metric in rule.metrics if rule is not None else ():
-        reading = seen.readings.get(metric.name)
-        if reading is None or reading.value is None or reading.age_s > metric.max_age_s:
+    for name, max_age_s in ages_s.items():
+        reading = seen.readings.get(name)
+        if reading is None or reading.value is None or reading.age_s > max_age_s:
             continue
         if math.isfinite(reading.value) and reading.value >= 0:
-            found[metric.name] = memory.whole_since_s.get(metric.name, seen.now_s)
+            found[name] = memory.whole_since_s.get(name, seen.now_s)
     return found

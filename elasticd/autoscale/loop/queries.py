@@ -2,12 +2,9 @@
 
 from elasticd.autoscale.rules.query import filled
 from elasticd.autoscale.source import Query
-from elasticd.records.autoscale.policy import Policy
+from elasticd.records.autoscale.policy import PRICE, Policy
 
-__all__ = ["PRICE", "queries_of"]
-
-PRICE = "price"
-"""Under this name the rules find what a node costs in an hour."""
+__all__ = ["queries_of"]
 
 
 def queries_of(policy: Policy, job: str) -> tuple[Query, ...]:

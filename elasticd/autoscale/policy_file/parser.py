@@ -13,6 +13,7 @@ from elasticd.errors import CallError, NotSupported
 from elasticd.records.autoscale.policy import (
     DOWN,
     POLICY_SCHEMA,
+    PRICE,
     UP,
     Behavior,
     BudgetRule,
@@ -36,8 +37,6 @@ NAME_LIMIT = 80
 WINDOW_LEAST_S = 1.0
 STABILIZATION_LIMIT_S = 86_400.0
 _RULES = ("target", "goodput", "deadline", "budget", "idle")
-_PRICE = "price"
-"""The name under which a price is read: no metric may have it."""
 
 
 def parsed(text: str, *, file: str, now_unix_s: float) -> Policy:
@@ -133,7 +132,7 @@ def _metric(file: str, values: object, number: int, names: tuple[str, ...]) -> T
     name = table.text("name", limit=NAME_LIMIT)
     if name in names:
         raise table.wrong_value("name", "is the name of an earlier metric: give it another one")
-    if name == _PRICE:
+    if name == PRICE:
         raise table.wrong_value("name", "is kept for the price of a budget: give it another one")
     table = Table(file, title, values, place=f"{title} {shown(name)}")
     table.required("query")

@@ -18,12 +18,10 @@ from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Candidate, Rule
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory
-from elasticd.records.autoscale.policy import BudgetRule, Policy
+from elasticd.records.autoscale.policy import PRICE, BudgetRule, Policy
 
-__all__ = ["PRICE", "propose"]
+__all__ = ["propose"]
 
-PRICE = "price"
-"""The name of the price's reading."""
 SPARE_SHARE = 0.02
 CANDIDATES_LIMIT = 16
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 __all__ = [
     "POLICY_SCHEMA",
+    "PRICE",
     "Behavior",
     "BudgetRule",
     "DeadlineRule",
@@ -26,6 +27,8 @@ __all__ = [
 
 POLICY_SCHEMA = 1
 """The newest form of a policy file that this version knows."""
+PRICE = "price"
+"""The name under which the price of a budget is read: no metric may have it."""
 
 
 class MetricKind(StrEnum):

@@ -286,7 +286,10 @@ def test_budget_without_its_price_holds_growth_as_well() -> None:
     found = once(replace(SEEN, readings=reading(15.0)), policy, curve=curve)
     assert found.wanted is None and found.held == Held.EMPTY
     there = {**reading(15.0), "price": Reading(value=1.0)}
-    assert once(replace(SEEN, readings=there), policy, curve=curve).wanted == 6
+    back = once(replace(SEEN, readings=there), policy, curve=curve)
+    assert back.wanted is None and back.held == Held.GAP, "as of any metric: it may be an average"
+    whole = replace(SEEN, now_s=1060.0, readings=there)
+    assert once(whole, policy, memory=back.memory, curve=curve).wanted == 6
 
 
 def test_policy_without_a_rule_for_the_size_wants_all_nodes() -> None:
