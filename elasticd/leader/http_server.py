@@ -100,7 +100,8 @@ class _Handler(Handler):
     def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
         match urlsplit(self.path).path:
             case "/metrics":
-                self._answer(HTTPStatus.OK, self.server.counts.exposition(), CONTENT_TYPE)
+                body = self.server.counts.exposition(is_alive=self.server.is_alive())
+                self._answer(HTTPStatus.OK, body, CONTENT_TYPE)
             case "/healthz" if self.server.is_alive():
                 self._answer(HTTPStatus.OK, b"ok\n")
             case "/healthz":

@@ -60,10 +60,14 @@ class AutoscalerCounts:
             self._evaluations[bisect_left(EVALUATION_BOUNDS_S, took_s)] += 1
             self._evaluation_s += took_s
 
-    def exposition(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
+    def exposition(self, *, is_alive: bool = True) -> bytes:
+        """Return all of it in Prometheus' text format.
+
+        `is_alive` is False where the thread that decides stands still: then nobody leads here, and
+        it is not that thread that could say so.
+        """
         with self._lock:
-            samples = [Sample(LEADER, (), float(self._is_leader))]
+            samples = [Sample(LEADER, (), float(self._is_leader and is_alive))]
             samples += [Sample(DECISIONS, (*key,), n) for key, n in self._decisions.items()]
             samples += [Sample(HELD, (word,), n) for word, n in self._held.items()]
             times = Histogram(tuple(self._evaluations), self._evaluation_s)

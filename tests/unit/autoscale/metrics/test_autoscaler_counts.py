@@ -106,11 +106,14 @@ def test_port_serves_metrics_and_health(server: MetricsServer) -> None:
 
 
 def test_a_process_whose_work_stands_still_is_not_healthy() -> None:
-    """Whoever keeps it running restarts it; its metrics are there all the same."""
+    """Whoever keeps it running restarts it; its metrics are there all the same, and say that it
+    does not lead, by which the alert is fired."""
     counts = AutoscalerCounts()
+    counts.leads(True)
     with closing(MetricsServer("127.0.0.1", 0, counts, is_alive=lambda: False)) as server:
         assert asked(server, "/healthz")[0] == 503
-        assert asked(server, "/metrics")[0] == 200
+        status, _, body = asked(server, "/metrics")
+        assert status == 200 and b"\nelasticd_autoscaler_leader 0\n" in body
 
 
 def test_port_that_is_taken_is_said_in_one_sentence(server: MetricsServer) -> None:
