@@ -1,9 +1,17 @@
 """The sizes that a rule may ask for: the policy's, within the job's own."""
 
+import math
+
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.policy import Policy
 
-__all__ = ["size_range"]
+__all__ = ["sizes_between", "size_range"]
+
+EACH_TO = 512
+"""Up to so many nodes each size is looked at."""
+BEYOND_SHARE = 0.02
+"""Beyond that only those that differ by so much: a MAX of a million, as people write it for "all
+that there are", must not cost all jobs their evaluation."""
 
 
 def size_range(policy: Policy, seen: Seen) -> tuple[int, int]:
@@ -11,3 +19,11 @@ def size_range(policy: Policy, seen: Seen) -> tuple[int, int]:
     low = min(max(policy.min_nodes, seen.min_nodes, 1), max(1, seen.max_nodes))
     high = seen.max_nodes if policy.max_nodes <= 0 else min(policy.max_nodes, seen.max_nodes)
     return low, max(low, high)
+
+
+def sizes_between(low: int, high: int) -> tuple[int, ...]:
+    """Return the sizes that are looked at, `low` and `high` among them; at least 1 each."""
+    sizes = list(range(low, min(high, low + EACH_TO) + 1))
+    while sizes[-1] < high:
+        sizes.append(min(high, math.ceil(sizes[-1] * (1.0 + BEYOND_SHARE))))
+    return tuple(sizes)

@@ -6,7 +6,7 @@ from elasticd.autoscale.curve.cost import change_cost_s
 from elasticd.autoscale.curve.estimate import error_share, measured_sizes, steps
 from elasticd.autoscale.explain.quantity import counted
 from elasticd.autoscale.proposal import Proposal
-from elasticd.autoscale.rules.size_range import size_range
+from elasticd.autoscale.rules.size_range import size_range, sizes_between
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
@@ -62,14 +62,16 @@ def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | N
 
 
 def remaining(total_steps: int, policy: Policy, curve: Curve, seen: Seen) -> tuple[Remaining, ...]:
-    """Return it for all sizes that are allowed and the one of now, in the order of their nodes.
+    """Return it for the sizes that are looked at and the one of now, in the order of their nodes.
 
-    Sizes that were taken back are left out. The curve knows the size of now (`held`).
+    Those are the ones of `sizes_between`, and those that were measured; sizes that were taken back
+    are left out. The curve knows the size of now (`held`).
     """
     low, high = size_range(policy, seen)
     left = total_steps - seen.step
     cost_s, _ = change_cost_s(curve, is_in_process=seen.is_in_process)
-    allowed = {nodes for nodes in range(low, high + 1) if nodes not in curve.refused}
+    known = (size.nodes for size in measured_sizes(curve) if low <= size.nodes <= high)
+    allowed = {*sizes_between(low, high), *known}.difference(curve.refused)
     found = []
     for step in steps(curve, sorted(allowed | {seen.nodes})):
         seconds = left * step.seconds
