@@ -1,5 +1,6 @@
 """Numbers with their units, as people write them. Pure."""
 
+import math
 import time
 
 __all__ = ["clock", "counted", "number", "percent", "span"]
@@ -21,8 +22,8 @@ def span(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Say a number in at most four digits, and a whole one as it is."""
-    if value == int(value) and abs(value) < 1e15:
+    """Say a number in at most four digits, and a whole one as it is; also what is none."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return f"{int(value)}"
     return f"{value:.4g}"
 

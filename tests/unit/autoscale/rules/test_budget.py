@@ -126,3 +126,9 @@ def test_noise_of_a_measurement_does_not_turn_it(first: float, second: float, ho
     assert again is not None
     if shrunk < 8:
         assert again < 8
+
+
+def test_price_next_to_nothing_allows_any_size_and_is_said() -> None:
+    """So many node-hours are no number, and the sentence has them all the same."""
+    proposal = _propose(CURVE, 1, money=100.0, price=Reading(value=5e-324))
+    assert proposal.nodes == 8 and "inf" in proposal.why
