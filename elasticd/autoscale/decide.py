@@ -244,7 +244,7 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
         return _held(case, wish.hold)
     nodes, why = wish.nodes, wish.why
     if policy.max_step > 0 and wish.rule is not Rule.LIMITS:
-        nodes = max(seen.nodes - policy.max_step, min(seen.nodes + policy.max_step, nodes))
+        nodes = _stepped(policy.max_step, seen, nodes)
         if nodes != wish.nodes:
             why += f" Of {wish.nodes} nodes {nodes} are taken now: max_step is {policy.max_step}."
     before = case.memory.wanted if policy.is_dry_run and case.memory.wanted else seen.wanted
@@ -263,6 +263,17 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
         late = f"Decision {case.memory.decisions + 1} came before it was known."
         case = _closed(case, books.Verdict(outcome=Outcome.UNKNOWN, why=late))
     return _done(case, change, wish.hold)
+
+
+def _stepped(max_step: int, seen: Seen, nodes: int) -> int:
+    """Return how far a wish may go at once from the nodes that train.
+
+    A wish that stands while nodes are lost, or on their way, is never cut by that: nobody asked for
+    less.
+    """
+    if nodes >= seen.wanted:
+        return min(nodes, max(seen.wanted, seen.nodes + max_step))
+    return max(nodes, min(seen.wanted, seen.nodes - max_step))
 
 
 def _done(case: _Case, change: Change, hold: Hold | None = None) -> Decided:

@@ -243,6 +243,16 @@ def test_max_step_cuts_a_change_in_both_directions() -> None:
     assert up.decision is not None and "max_step is 1" in up.decision.why
 
 
+@pytest.mark.parametrize("load", [10.0, 20.0])
+def test_max_step_leaves_a_wish_that_stands_while_nodes_are_lost(load: float) -> None:
+    """Of four nodes three are lost: nobody asked for fewer, whatever one step from one node is."""
+    policy = replace(POLICY, max_step=1)
+    lost = replace(SEEN, nodes=1, wanted=4, available=1, readings=reading(load * 4))
+    assert once(lost, policy).wanted is None
+    fewer = once(replace(lost, readings=reading(20.0)), policy).decision
+    assert fewer is not None and fewer.to_nodes == 2
+
+
 def test_dry_run_writes_down_and_does_nothing() -> None:
     """Once, and not at every evaluation."""
     policy = replace(POLICY, is_dry_run=True)
