@@ -148,7 +148,7 @@ class JobEvaluation:
             book = JobBook(self._store, self._keys, job.name, facts.spec.uid, job.revision)
             self._books[job.name] = book
         if not book.is_known:
-            book.read(now_s)
+            book.read(now_s, unix_s)
         measured = book.measurement.take(facts, policy.window_s)
         seen = job_seen(facts, measured, nodes, readings, now_s=now_s, unix_s=unix_s)
         decided = self._decide(policy, book.curve, book.memory, book.open_decision, seen)

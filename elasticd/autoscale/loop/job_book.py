@@ -25,6 +25,8 @@ __all__ = ["WRITE_EVERY_S", "JobBook"]
 
 WRITE_EVERY_S = 60.0
 """What has not changed in a way that matters is written so often: windows of time go by it."""
+UNSEEN_S = 2.0 * WRITE_EVERY_S
+"""A memory that is older than this was not handed on from one leader to the next."""
 
 
 class JobBook:
@@ -48,8 +50,11 @@ class JobBook:
     def active(self) -> int:
         return self._is_active.revision
 
-    def read(self, now_s: float) -> None:
+    def read(self, now_s: float, unix_s: float) -> None:
         """Go on from what the leader before wrote.
+
+        If nobody has led for long, nobody has seen whether the metrics were there meanwhile. Both
+        wall clocks may be wrong: at worst one more window is waited for.
 
         Raises:
             ElasticdError: etcd does not answer, or a record is of a newer version.
@@ -62,6 +67,8 @@ class JobBook:
             found = decode(Memory, memory.value)
             if found.uid == self.uid:
                 self.memory = self._written_memory = shifted(found, now_s)
+                if abs(unix_s - found.at_unix_s) > UNSEEN_S:
+                    self.memory = replace(self.memory, whole_since_s={})
         if not self.memory.decisions:  # A policy was taken back before: its decisions stay.
             self.memory = replace(self.memory, decisions=self._newest_number())
         curve = self._store.get(keys.curve(job))

@@ -1,6 +1,7 @@
 """What a leader reads and writes of jobs, with a decision of the test's choice."""
 
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -183,6 +184,26 @@ def test_the_next_leader_goes_on_from_the_records() -> None:
     assert (taken.wanted, taken.decisions, taken.now_s) == (3, 1, 70.0)
     assert taken.proposed == (Proposed(at_s=60.0, nodes=3),)
     assert second.open[0] == job.decisions[0]
+
+
+@pytest.mark.parametrize(("ago_s", "is_known"), [(80.0, True), (3600.0, False), (-3600.0, False)])
+def test_who_leads_after_an_hour_without_any_leader_waits_for_whole_windows(
+    ago_s: float, is_known: bool
+) -> None:
+    """Nobody has seen whether the metrics were there meanwhile; the rest of the memory holds."""
+    cluster = Cluster()
+    job = running(cluster)
+    memory = Memory(
+        uid=job.uid,
+        now_s=5000.0,
+        at_unix_s=time.time() - ago_s,
+        wanted=2,
+        whole_since_s={"speed": 4000.0},
+    )
+    job.put(cluster.keys.autoscaler_memory(job.name), memory)
+    Leader(cluster, deciding := Deciding(), now_s=Ticks(70.0)).evaluate()
+    taken = deciding.memories[0]
+    assert (taken.wanted, taken.whole_since_s) == (2, {"speed": -930.0} if is_known else {})
 
 
 def test_memory_is_written_when_it_matters_or_once_a_minute() -> None:
