@@ -77,14 +77,8 @@ class _Plain(HTTPConnection):
         super().request(*args, **given)
 
 
-class _Tls(HTTPSConnection):
-    def connect(self) -> None:
-        super().connect()
-        _here.call.uses(self.sock)
-
-    def request(self, *args: Any, **given: Any) -> None:
-        _here.call.uses(self.sock)
-        super().request(*args, **given)
+class _Tls(_Plain, HTTPSConnection):
+    """Connects by `HTTPSConnection`, as it comes next in the order of its classes."""
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):

@@ -12,10 +12,10 @@ from elasticd.autoscale.curve.estimate import error_share
 from elasticd.autoscale.explain.quantity import counted, number
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
-from elasticd.autoscale.rules.whole_run import Remaining, held, remaining
+from elasticd.autoscale.rules.whole_run import Remaining, candidates_near, held, remaining
 from elasticd.autoscale.seen import Reading, Seen
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Candidate, Rule
+from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import PRICE, BudgetRule, Policy
@@ -23,7 +23,6 @@ from elasticd.records.autoscale.policy import PRICE, BudgetRule, Policy
 __all__ = ["propose"]
 
 SPARE_SHARE = 0.02
-CANDIDATES_LIMIT = 16
 
 
 def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
@@ -74,7 +73,9 @@ def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: 
         why=why,
         is_probe=not chosen.is_measured,
         was_steps_per_s=now.steps_per_s,
-        candidates=_candidates(allowed, chosen, money),
+        candidates=candidates_near(
+            allowed, chosen, lambda size: f"needs {money.of(size.node_hours)}"
+        ),
     )
 
 
@@ -105,17 +106,4 @@ def _without_price(reading: Reading) -> Proposal:
         why=f"The price is not known: {reading.why or Held.EMPTY}{detail}.",
         held=reading.why or Held.EMPTY,
         may_shrink=False,
-    )
-
-
-def _candidates(sizes: list[Remaining], chosen: Remaining, money: _Money) -> tuple[Candidate, ...]:
-    near = sorted(sizes, key=lambda size: abs(size.nodes - chosen.nodes))[:CANDIDATES_LIMIT]
-    return tuple(
-        Candidate(
-            nodes=size.nodes,
-            steps_per_s=size.steps_per_s,
-            is_measured=size.is_measured,
-            why=f"needs {money.of(size.node_hours)}",
-        )
-        for size in sorted(near, key=lambda size: size.nodes)
     )

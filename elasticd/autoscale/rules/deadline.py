@@ -14,17 +14,16 @@ from elasticd.autoscale.curve.estimate import error_share
 from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
-from elasticd.autoscale.rules.whole_run import Remaining, held, remaining
+from elasticd.autoscale.rules.whole_run import Remaining, candidates_near, held, remaining
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Candidate, Rule
+from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import DeadlineRule, Policy
 
 __all__ = ["propose"]
 
 SPARE_SHARE = 0.05
-CANDIDATES_LIMIT = 16
 
 
 def propose(
@@ -53,7 +52,9 @@ def propose(
         is_probe=not chosen.is_measured,
         was_steps_per_s=now.steps_per_s,
         promised_steps_per_s=chosen.steps_per_s,
-        candidates=_candidates(allowed, chosen, left_s),
+        candidates=candidates_near(
+            allowed, chosen, lambda size: f"ends in {_end(size)}, {_in_time(size, left_s)}"
+        ),
     )
 
 
@@ -78,19 +79,6 @@ def _soonest(sizes: list[Remaining], now: Remaining) -> Remaining:
     best = min(sizes, key=lambda size: (size.seconds, size.nodes), default=now)
     margin_s = best.error_s + now.error_s if best.is_measured else 0.0
     return best if best.seconds + margin_s < now.seconds else now
-
-
-def _candidates(sizes: list[Remaining], chosen: Remaining, left_s: float) -> tuple[Candidate, ...]:
-    near = sorted(sizes, key=lambda size: abs(size.nodes - chosen.nodes))[:CANDIDATES_LIMIT]
-    return tuple(
-        Candidate(
-            nodes=size.nodes,
-            steps_per_s=size.steps_per_s,
-            is_measured=size.is_measured,
-            why=f"ends in {_end(size)}, {_in_time(size, left_s)}",
-        )
-        for size in sorted(near, key=lambda size: size.nodes)
-    )
 
 
 def _why(size: Remaining, rule: DeadlineRule, seen: Seen, left_s: float) -> str:

@@ -1,5 +1,6 @@
 """What the whole rest of a job takes at one size: for the deadline and the budget."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from elasticd.autoscale.curve.cost import change_cost_s
@@ -9,11 +10,14 @@ from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range, sizes_between
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.decision import Candidate, Rule
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.policy import Policy
 
-__all__ = ["Remaining", "held", "remaining"]
+__all__ = ["Remaining", "candidates_near", "held", "remaining"]
+
+CANDIDATES_LIMIT = 16
+"""Listed in a decision: it is a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +92,19 @@ def remaining(total_steps: int, policy: Policy, curve: Curve, seen: Seen) -> tup
             )
         )
     return tuple(found)
+
+
+def candidates_near(
+    sizes: Sequence[Remaining], chosen: Remaining, why: Callable[[Remaining], str]
+) -> tuple[Candidate, ...]:
+    """Return the sizes nearest to the chosen one, in the order of their nodes, for the record."""
+    near = sorted(sizes, key=lambda size: abs(size.nodes - chosen.nodes))[:CANDIDATES_LIMIT]
+    return tuple(
+        Candidate(
+            nodes=size.nodes,
+            steps_per_s=size.steps_per_s,
+            is_measured=size.is_measured,
+            why=why(size),
+        )
+        for size in sorted(near, key=lambda size: size.nodes)
+    )

@@ -21,6 +21,7 @@ from elasticd.records.autoscale.policy import (
     TargetRule,
 )
 from elasticd.records.ids import Generation
+from tests.unit.autoscale.seen_scene import SEEN
 
 QUEUE = TargetMetric(name="queue", query="queue", target=10.0, kind=MetricKind.LOAD)
 LAG = TargetMetric(name="lag", query="lag", target=10.0, kind=MetricKind.LOAD)
@@ -28,22 +29,6 @@ POLICY = Policy(
     target=TargetRule(metrics=(QUEUE,), up=Behavior(), down=Behavior()),
     set_at_unix_s=1.0,
     cooldown_s=30.0,
-)
-SEEN = Seen(
-    job="digits",
-    uid="u1",
-    now_s=1000.0,
-    unix_s=5000.0,
-    min_nodes=1,
-    max_nodes=8,
-    nodes=4,
-    wanted=4,
-    is_running=True,
-    is_in_process=True,
-    generation=Generation(3),
-    available=8,
-    step=500,
-    is_window_whole=True,
 )
 MEMORY = Memory(
     uid="u1",

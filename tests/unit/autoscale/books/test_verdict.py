@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from elasticd.autoscale.books.verdict import followed, verdict
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.seen import MeasuredWindow, Reading, Seen
+from elasticd.autoscale.seen import MeasuredWindow, Reading
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.held import Held
@@ -22,6 +22,7 @@ from elasticd.records.autoscale.policy import (
     TargetRule,
 )
 from elasticd.records.ids import Generation
+from tests.unit.autoscale.seen_scene import SEEN as SCENE
 
 POLICY = Policy(goodput=GoodputRule(), cooldown_s=30.0, set_at_unix_s=1.0)
 DECISION = Decision(
@@ -36,23 +37,8 @@ DECISION = Decision(
     promised_steps_per_s=1.8,
 )
 MEMORY = Memory(uid="u1", decisions=1, open_decision=1, wanted=8, policy_at_unix_s=1.0)
-SEEN = Seen(
-    job="digits",
-    uid="u1",
-    now_s=1000.0,
-    unix_s=5000.0,
-    min_nodes=1,
-    max_nodes=8,
-    nodes=8,
-    wanted=8,
-    is_running=True,
-    is_in_process=True,
-    generation=Generation(4),
-    available=8,
-    step=500,
-    is_window_whole=True,
-    change_cost_s=(1.0,),
-)
+SEEN = replace(SCENE, nodes=8, wanted=8, generation=Generation(4), change_cost_s=(1.0,))
+"""The decision has come true."""
 
 
 def window(rate: float, generation: int = 4, nodes: int = 8) -> MeasuredWindow:
