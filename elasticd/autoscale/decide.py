@@ -293,6 +293,7 @@ def _done(case: _Case, change: Change, hold: Hold | None = None) -> Decided:
     return replace(
         held,
         decision=decision,
+        memory=replace(held.memory, missing=change.missing),
         wanted=None if policy.is_dry_run else change.nodes,
         missing=change.missing,
     )
@@ -304,16 +305,22 @@ def _held(case: _Case, hold: Hold | None, *, lacks: str = "") -> Decided:
     memory, seen = case.memory, case.seen
     since_s = memory.held_since_s if memory.held == word else seen.now_s
     sentences = {proposal.rule.value: proposal.why for proposal in case.proposals}
-    memory = replace(
-        memory, held=str(word), held_since_s=since_s, held_detail=detail, sentences=sentences
-    )
     stands = missing_nodes(seen.wanted, seen) if memory.wanted == seen.wanted else ""
+    missing = " ".join(each for each in (lacks, stands) if each)
+    memory = replace(
+        memory,
+        held=str(word),
+        held_since_s=since_s,
+        held_detail=detail,
+        missing=missing,
+        sentences=sentences,
+    )
     return Decided(
         memory=memory,
         curve=case.curve,
         closed=case.closed,
         held=str(word),
         held_detail=detail,
-        missing=" ".join(each for each in (lacks, stands) if each),
+        missing=missing,
         proposals=case.proposals,
     )

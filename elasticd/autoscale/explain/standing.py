@@ -96,12 +96,14 @@ def held_sentence(memory: Memory | None) -> str:
 
 
 def missing_sentence(report: JobReport) -> str:
-    """Say which nodes a wish lacks; empty: none."""
+    """Say which nodes a wish lacks, or what it may not have; empty: nothing."""
     if report.status.phase is not Phase.RUNNING or report.world is None:
         return ""
     here, target = len(report.world.nodes), report.target_nodes
     if here >= target:
-        return ""
+        found = report.autoscaling
+        lacks = found.memory.missing if found and found.memory and has_looked(found) else ""
+        return f"missing: {lacks}" if lacks else ""
     last = report.autoscaling.newest(1) if report.autoscaling is not None else ()
     newest = last[0] if last else None
     why = newest.missing if newest is not None and newest.to_nodes == target else ""

@@ -185,6 +185,7 @@ def _gist(memory: Memory) -> object:
         memory.open_decision,
         memory.judged_from,
         memory.held,
+        bool(memory.missing),
         frozenset(memory.whole_since_s),
         memory.idle_since_s is not None,
         memory.decided_s is not None,

@@ -61,6 +61,8 @@ class Memory:
     held_since_s: float = 0.0
     held_detail: str = ""
     """The same as a sentence, with the numbers or the words behind it."""
+    missing: str = ""
+    """What the wish that stands lacks, as a sentence: nodes that are not there, room below MAX."""
     sentences: Mapping[str, str] = field(default_factory=dict)
     """What each rule said last, by the rule's name: for people."""
     whole_since_s: Mapping[str, float] = field(default_factory=dict)

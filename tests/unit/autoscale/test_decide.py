@@ -199,6 +199,18 @@ def test_wish_above_the_limit_stands_and_says_what_is_missing() -> None:
     assert "3 of 8 nodes are missing" in standing.missing
 
 
+def test_job_that_has_all_it_may_have_says_what_the_rules_ask_for() -> None:
+    """No decision follows, so whoever asks reads it in the memory; it goes when it is over."""
+    full = replace(SEEN, nodes=8, wanted=8)
+    found = once(replace(full, readings=reading(15.0)))
+    assert found.decision is None
+    assert found.memory.missing == "The rules ask for 12 nodes, and at most 8 are allowed."
+    calm = once(replace(full, now_s=1015.0, readings=reading(10.0)), memory=found.memory)
+    assert calm.memory.missing == ""
+    wished = once(replace(SEEN, available=5, readings=reading(15.0)))
+    assert wished.memory.missing == "1 of 6 nodes are missing: 5 train or could join."
+
+
 def test_wish_without_its_nodes_is_no_broken_promise() -> None:
     """The job came to 5 of 8 nodes, and what that makes says nothing of 8."""
     found = once(replace(SEEN, available=5, readings=reading(100.0)))

@@ -171,6 +171,15 @@ def test_what_is_missing_is_told_by_the_decision_or_by_the_job() -> None:
     assert missing_sentence(report_of(autoscaled(wants=(WISH,)))) == ""
 
 
+def test_room_that_is_missing_above_the_limits_is_told_while_all_nodes_train() -> None:
+    """No decision says it: the job has had that size before the rules asked for more."""
+    said = "The rules ask for 12 nodes, and at most 4 are allowed."
+    report = report_of(autoscaled(wants=(WISH,), memory=replace(MEMORY, missing=said)))
+    assert missing_sentence(report) == f"missing: {said}"
+    other = replace(MEMORY, missing=said, policy_at_unix_s=1.0)
+    assert missing_sentence(report_of(autoscaled(wants=(WISH,), memory=other))) == ""
+
+
 def test_end_of_a_deadline_has_an_error_and_stands_beside_the_deadline() -> None:
     """6,000 steps of 0.25 s on two nodes: two windows that differ by 2 % do not make that sure."""
     report = report_of(autoscaled())
