@@ -103,7 +103,8 @@ def explain_plain(report: JobReport, *, last: int, now_unix_s: float) -> dict[st
     end = end_time(report)
     want = report.size_want
     decisions = found.decisions if found is not None else ()
-    memory = found.memory if found is not None else None
+    # What a policy before this one was held for says nothing of it.
+    memory = found.memory if found is not None and has_looked(found) else None
     plain: dict[str, object] = {
         "job": report.spec.name,
         "phase": report.status.phase.value,

@@ -123,6 +123,14 @@ def test_plain_values_are_json_and_hold_the_curve_with_its_fit() -> None:
     assert told["policy"]["set_by"] == "ada@host"
 
 
+def test_hold_of_the_policy_before_is_told_to_no_program_either() -> None:
+    """As the text has it: nobody has looked at this policy yet."""
+    other = replace(MEMORY, policy_at_unix_s=1.0)
+    plain = explain_plain(report_of(autoscaled(memory=other)), last=0, now_unix_s=AT_S)
+    assert (plain["memory"], plain["held"], plain["held_since_unix_s"]) == (None, "", 0.0)
+    assert "no autoscaler has looked at this policy yet" in _text(autoscaled(memory=other))
+
+
 def test_every_word_of_a_hold_has_a_sentence() -> None:
     """A new word in the closed list is a new sentence here, and a row in the guide."""
     guide = (Path(__file__).parents[4] / "docs" / "guides" / "autoscaling.md").read_text()
