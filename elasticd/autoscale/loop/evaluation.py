@@ -14,7 +14,7 @@ from elasticd.autoscale.loop.job_seen import job_seen
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.metrics.counts import AutoscalerCounts
 from elasticd.autoscale.seen import Reading, Seen
-from elasticd.autoscale.source import Source
+from elasticd.autoscale.source import Query, Source
 from elasticd.errors import ElasticdError, NotSupported
 from elasticd.leader.election import Term, boottime_s
 from elasticd.records.autoscale.curve import Curve
@@ -104,13 +104,7 @@ class JobEvaluation:
         self, jobs: Mapping[JobName, ActiveJob]
     ) -> Generator[Mapping[JobName, Mapping[str, Reading]], None, None]:
         """Ask for all metrics of all jobs at once; yield jobs with theirs as they are whole."""
-        left = JobReadings(
-            {
-                name: queries_of(job.facts.policy, name)
-                for name, job in jobs.items()
-                if job.facts.policy is not None
-            }
-        )
+        left = JobReadings({name: _queries(job) for name, job in jobs.items()})
         yield left.take_whole()
         if left.queries:
             with closing(self._source.readings(left.queries)) as arrivals:
@@ -206,3 +200,13 @@ def _is_same(job: ActiveJob, asked: ActiveJob) -> bool:
     """
     is_job = job.revision == asked.revision
     return is_job and job.facts.policy_revision == asked.facts.policy_revision
+
+
+def _queries(job: ActiveJob) -> tuple[Query, ...]:
+    """Return what is asked for a job; nothing of a policy that no file could be."""
+    policy = job.facts.policy
+    try:
+        return queries_of(policy, job.name) if policy is not None else ()
+    except Exception:  # A number in it is none, say: its metrics are missing.
+        log.exception("job.not_evaluated", job=job.name)
+        return ()

@@ -1,5 +1,6 @@
 """What a leader reads and writes of jobs, with a decision of the test's choice."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -297,6 +298,17 @@ def test_a_bug_in_one_jobs_numbers_stops_no_other_job() -> None:
     leader.evaluate()
     assert (bad.wanted, good.wanted) == (None, 3)
     assert b'elasticd_autoscaler_held_total{why="other"} 1' in leader.counts.exposition()
+
+
+def test_a_policy_that_no_file_could_be_stops_no_other_job() -> None:
+    """Somebody else wrote it into etcd: its queries cannot even be asked."""
+    cluster = Cluster()
+    running(cluster, name="a", policy=replace(POLICY, window_s=math.inf))
+    good = running(cluster, name="b")
+    leader = Leader(cluster, Deciding(3))
+    leader.evaluate()
+    assert good.wanted == 3
+    assert [query.job for query in leader.source.asked[-1]] == ["b"]
 
 
 def test_a_memory_of_a_newer_elasticd_is_not_overwritten() -> None:
