@@ -32,7 +32,7 @@ def document(path: str) -> str:
     except IsADirectoryError as exc:
         raise CallError(_folder(path)) from exc
     except (FileNotFoundError, NotADirectoryError) as exc:
-        raise NotFound(f"There is no policy file {path}: check its name and folder.") from exc
+        raise NotFound(f"There is no policy file {path!r}: check its name and folder.") from exc
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         raise CallError(f"The policy file {path!r} cannot be read: {why}.") from exc

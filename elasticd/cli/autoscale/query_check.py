@@ -25,7 +25,12 @@ def check_queries(policy: Policy, job: str, settings: PrometheusSettings) -> lis
         Unavailable: Prometheus does not answer.
     """
     with closing(PrometheusClient(settings)) as client:
-        return list(_said(policy, job, client))
+        try:
+            return list(_said(policy, job, client))
+        except Unavailable as exc:
+            raise Unavailable(
+                f"{exc} Nothing was set; without --prometheus a policy is set unchecked."
+            ) from exc
 
 
 def _said(policy: Policy, job: str, client: PrometheusClient) -> Iterator[str]:

@@ -16,7 +16,7 @@ def test_a_file_is_read_with_and_without_a_mark_of_its_order(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"There is no policy file .*/policy.toml: check its name"):
+    with pytest.raises(NotFound, match=r"There is no policy file .*/policy.toml': check its name"):
         document(str(tmp_path / "policy.toml"))
     (tmp_path / "file").touch()
     with pytest.raises(NotFound):

@@ -128,6 +128,7 @@ def test_wrong_call_is_one_sentence(
         ((JOB, str(file)), "Job 'digits' is over (succeeded): a policy sizes jobs that run."),
         (("digit", str(file)), "did you mean digits?"),
         ((JOB, str(tmp_path / "none.toml")), "There is no policy file"),
+        ((JOB, ""), "There is no policy file ''"),
         ((JOB, str(tmp_path)), "is a folder: name the policy file, as in"),
         ((JOB,), "Missing argument 'POLICY.TOML'"),
     ):
@@ -182,6 +183,7 @@ def test_query_that_prometheus_refuses_is_refused_in_its_words(
     assert main(called) != 0
     told = capfd.readouterr().err
     assert "queue cannot be checked" in told and told.count("\n") == 1
+    assert "without --prometheus a policy is set unchecked" in told
     assert store.get(KEYS.policy(JOB)) == before
 
 
