@@ -96,8 +96,8 @@ def why_trial(scene: Scene, size: SizeWorth) -> str:
     """Say that a size is tried because nothing else is known."""
     return (
         f"No size but {counted(scene.now.nodes, 'node')} has been measured "
-        f"({number(scene.now.per_s)} steps/s): {size.nodes} are tried for "
-        f"{span(scene.rule.probe_s)}."
+        f"({number(scene.now.per_s)} steps/s): {size.nodes} "
+        f"{'is' if size.nodes == 1 else 'are'} tried for {span(scene.rule.probe_s)}."
     )
 
 
