@@ -5,6 +5,7 @@ import signal
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from elasticd.telemetry import log
 from tests.fixtures.patience import patience_s
@@ -12,6 +13,11 @@ from tests.fixtures.patience import patience_s
 pytest_plugins = ["tests.fixtures.etcd", "tests.fixtures.store"]
 
 _TEST_LIMIT_S = 120.0
+
+# An example that takes long on a busy machine is no fault of what it tries: only `pytest-timeout`
+# has a say on time.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -193,15 +193,6 @@ class JobEvaluation:
             log.error("job.not_read", job=job, why=why)
 
 
-def _is_same(job: ActiveJob, asked: ActiveJob) -> bool:
-    """Return whether a job is the one that was asked about, with the policy whose queries it were.
-
-    If it is not, the next evaluation looks at it.
-    """
-    is_job = job.revision == asked.revision
-    return is_job and job.facts.policy_revision == asked.facts.policy_revision
-
-
 def _queries(job: ActiveJob) -> tuple[Query, ...]:
     """Return what is asked for a job; nothing of a policy that no file could be."""
     policy = job.facts.policy
@@ -210,3 +201,12 @@ def _queries(job: ActiveJob) -> tuple[Query, ...]:
     except Exception:  # A number in it is none, say: its metrics are missing.
         log.exception("job.not_evaluated", job=job.name)
         return ()
+
+
+def _is_same(job: ActiveJob, asked: ActiveJob) -> bool:
+    """Return whether a job is the one that was asked about, with the policy whose queries it were.
+
+    If it is not, the next evaluation looks at it.
+    """
+    is_job = job.revision == asked.revision
+    return is_job and job.facts.policy_revision == asked.facts.policy_revision
