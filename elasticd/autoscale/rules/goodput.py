@@ -72,7 +72,7 @@ def propose(
     ]
     best = _best(sizes)
     trial = lower(scene, curve, low)
-    if trial is not None:
+    if trial is not None and trial.nodes <= high:
         return _proposal(scene, trial, why_lower(scene, trial), sizes)
     trial = behind_cliff(scene, curve, low, high)
     if trial is not None and low <= trial.nodes <= high:

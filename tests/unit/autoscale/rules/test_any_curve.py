@@ -1,6 +1,6 @@
 """Whatever a job has measured, the rules that go by its curve have a word that can be followed."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elasticd.autoscale.curve.cost import with_change_cost
@@ -31,6 +31,7 @@ WINDOW = st.tuples(
     st.floats(0.0, 1.0),
     st.tuples(st.integers(1, 40), st.integers(1, 40)),
 )
+@example([(8, 1034.0, 1, 1), (38, 717.0, 1, 1)], [], 0.0, 0.0, (1, 1))  # Half of 8 is above.
 @settings(max_examples=100, deadline=None)
 def test_every_proposal_is_a_size_that_is_allowed_and_was_not_taken_back(
     found: list[tuple[int, float, int, int]],
