@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from elasticd.autoscale.curve.estimate import measured_sizes, steps
-from elasticd.autoscale.rules.budget import PRICE
 from elasticd.autoscale.simulator.past import JobPast, PastMetrics, PastValue, Sizes
 from elasticd.autoscale.simulator.run import EPOCH_S, Autoscaler, simulate
 from elasticd.autoscale.simulator.scenario import Nodes, Phase, Scenario
@@ -21,7 +20,7 @@ from elasticd.autoscale.simulator.trace import Trace
 from elasticd.errors import Refused
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
-from elasticd.records.autoscale.policy import MetricKind, Policy, TargetRule
+from elasticd.records.autoscale.policy import PRICE, MetricKind, Policy, TargetRule
 
 __all__ = ["EVERY_S", "MOST_S", "History", "Size", "replay", "simulated_policy"]
 
