@@ -27,8 +27,8 @@ PLAIN = "text/plain; charset=utf-8"
 class Counts(Protocol):
     """What a process counts of itself."""
 
-    def exposition(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
+    def exposition(self, *, is_alive: bool = True) -> bytes:
+        """Return all of it in Prometheus' text format; who is not alive does not lead."""
 
 
 def _ready() -> str:

@@ -74,10 +74,13 @@ class OperatorCounts:
             self._times[bisect_left(EVALUATION_BOUNDS_S, took_s)] += 1
             self._time_s += took_s
 
-    def exposition(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
+    def exposition(self, *, is_alive: bool = True) -> bytes:
+        """Return all of it in Prometheus' text format.
+
+        `is_alive` is False where the thread that acts stands still: then nobody leads here.
+        """
         with self._lock:
-            samples = [Sample(LEADER, (), float(self._is_leader))]
+            samples = [Sample(LEADER, (), float(self._is_leader and is_alive))]
             samples += [Sample(FOLLOWING, (), float(self._is_following))]
             samples += [Sample(JOBS, (phase,), n) for phase, n in self._jobs.items()]
             samples += [Sample(ACTIONS, key, n) for key, n in self._actions.items()]

@@ -126,6 +126,9 @@ def test_every_series_is_there_from_the_beginning() -> None:
     counts = OperatorCounts()
     text = counts.exposition().decode()
     assert all(f"# TYPE {m.name} " in text for m in CATALOG if m.exporter is Exporter.OPERATOR)
+    counts.leads(True)
+    assert "\nelasticd_operator_leader 1\n" in counts.exposition().decode()
+    assert "\nelasticd_operator_leader 0\n" in counts.exposition(is_alive=False).decode()
     counts.acted("apply_status", Outcome.REFUSED)
     for code in (0, 200, 201, 404, 429, 500, 301):
         counts.asked(code)
