@@ -5,6 +5,7 @@ records in memory.
 """
 
 import math
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -206,8 +207,13 @@ def test_past_has_what_was_scraped(client: PrometheusClient) -> None:
 
 
 def test_prometheus_says_since_when_it_runs(client: PrometheusClient) -> None:
-    """By that a restart between two evaluations is seen; this one has run since the first test."""
-    assert read(client, "sum(load)").value == 12.0
+    """By that a restart between two evaluations is seen; this one has run since the first test, so
+    that whoever asks it for the first time trusts no window of a day."""
+    day = replace(query("sum(load)"), window_s=86_400.0)
+    first = client.read([day])[day]
+    assert (first.value, first.why) == (None, Held.UNREACHABLE)
+    assert re.fullmatch(r"Prometheus was started \d+ s ago: there is a gap\.", first.detail)
+    assert client.read([day])[day].value == 12.0
     body = client._session.get(PATH, Call(time.monotonic() + 60.0))
     began_s = started_unix_s(body or b"")
     assert began_s is not None and time.time() - 3600.0 < began_s < time.time()
