@@ -29,6 +29,15 @@ APPLY = "application/apply-patch+yaml"  # JSON is YAML.
 MERGE = "application/merge-patch+json"
 
 
+def _manager(subresource: str) -> str:
+    """Return under which name fields are applied: a sub-resource has one of its own.
+
+    What one name applied before, and does not apply now, is removed; servers before 1.22 keep one
+    list of it for an object and its sub-resources.
+    """
+    return f"{FIELD_MANAGER}-{subresource}" if subresource else FIELD_MANAGER
+
+
 class KubernetesApi:
     """See `Api`."""
 
@@ -67,7 +76,7 @@ class KubernetesApi:
         found = self._connection.ask(
             "PATCH",
             kind.path(name, subresource),
-            {"fieldManager": FIELD_MANAGER, "force": "true"},
+            {"fieldManager": _manager(subresource), "force": "true"},
             whole,
             what=f"apply {kind.resource} {name.name}",
             content_type=APPLY,

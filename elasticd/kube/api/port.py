@@ -170,8 +170,9 @@ class Api(Protocol):
         """Make the fields of `body` stand as they are there (server-side apply), and be ours.
 
         Fields that we applied before and that `body` lacks are removed, if they are ours alone; so
-        what is applied to one (sub-)resource is always applied whole. With `metadata.uid` in it
-        nothing is done where that object is gone. Returns the object as it stands now.
+        what is applied to one (sub-)resource is always applied whole. With `metadata.uid` in it no
+        object is made where that one is gone; with `metadata.resourceVersion` too nothing is done
+        where it is not as it was seen. Returns the object as it stands now.
         """
 
     def patch(

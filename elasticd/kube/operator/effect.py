@@ -39,6 +39,9 @@ from elasticd.store.api import Store
 
 __all__ = ["Effects", "group_of", "is_to_etcd", "word_of"]
 
+APPLIED = ("name", "namespace", "uid", "resourceVersion")
+"""What is applied is for this object as it was seen. A server may take a uid that is another one,
+and a status of before must not stand on an object of the same name."""
 ToEtcd = WriteJob | WritePolicy | RemovePolicy | WriteWant | StopJob | DrainNode | UndrainNode
 ToApi = AddFinalizer | RemoveFinalizer | ApplyReplicas | ApplyStatus | DeleteObject | TellEvent
 
@@ -74,7 +77,7 @@ class Effects:
 
     def _to_api(self, action: ToApi) -> None:
         seen = self._object(action.job)
-        metadata = {key: seen["metadata"].get(key) for key in ("name", "namespace", "uid")}
+        metadata = {key: seen["metadata"][key] for key in APPLIED}
         match action:
             case AddFinalizer():
                 standing = seen["metadata"].get("finalizers") or []
