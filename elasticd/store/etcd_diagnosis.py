@@ -119,6 +119,9 @@ def _probe_tls(address: Address, settings: StoreSettings, timeout_s: float) -> E
             )
         except ssl.SSLError as exc:
             reason = _reason(exc)
+        except ConnectionError as exc:
+            # A server without TLS that hangs up with our hello unread: so etcd does at times.
+            reason = (exc.strerror or str(exc)).lower()
     if "alert" in reason:
         return Refused(
             f"etcd at {address.url} refused our client certificate ({reason}): check the"

@@ -21,8 +21,9 @@ from elasticd_agent.pool.process_table import children_of, look_up
 
 __all__ = ["Reaper", "reap"]
 
-RETRY_S = 1.0
-"""While a process of ours is being started, whose number nobody knows yet."""
+AGAIN_S = 1.0
+"""Until a second look: at the first one a process of ours was being started, or the kernel's list
+left one out, as it may where another child is waited for while it is read."""
 
 
 class Reaper:
@@ -50,15 +51,17 @@ class Reaper:
         self._queue.put(False)
 
     def _run(self) -> None:
-        has_to_retry = False
+        has_to_look_again = False
         while True:
             try:
-                is_wanted = self._queue.get(timeout=RETRY_S if has_to_retry else None)
+                is_wanted = self._queue.get(timeout=AGAIN_S if has_to_look_again else None)
             except Empty:
-                is_wanted = True
+                has_to_look_again = not reap(self._children)
+                continue
             if not is_wanted:
                 return
-            has_to_retry = not reap(self._children)
+            reap(self._children)
+            has_to_look_again = True
 
 
 def reap(children: Children) -> bool:

@@ -45,7 +45,7 @@ BAD_CALLS = [
     (["run", "--etcd", "https://a:1", "--etcd-cacert", "/nope", "train.py"], "/nope"),
     (
         ["run", "--autoscale", "nope.toml", "--nnodes", "1:2", "train.py"],
-        "no policy file nope.toml",
+        "no policy file 'nope.toml'",
     ),
     (["run", "--autoscale", "train.py", "--nnodes", "1:2", "train.py"], "train.py is not TOML"),
     (["run", "--autoscale", "policy.toml", "train.py"], "runs on exactly 1 node"),

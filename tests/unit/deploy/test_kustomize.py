@@ -1,5 +1,6 @@
 """The manifests call commands that there are, and keep to the rules of a restricted namespace."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -266,9 +267,14 @@ def test_alerts_and_dashboard_are_those_that_are_shipped() -> None:
     text = (DEPLOY / "monitoring" / "grafana-dashboard.json").read_text()
     assert board["data"] == {"grafana-dashboard.json": text}
     ports = {c["name"]: {p["name"] for p in c["ports"]} for _, c in containers(manifests)}
+    jobs = set()
     for monitor in (m["spec"] for m in manifests if m["kind"] == "PodMonitor"):
         part = monitor["selector"]["matchLabels"]["app.kubernetes.io/component"]
-        assert {e["port"] for e in monitor["podMetricsEndpoints"]} <= ports[part]
+        for endpoint in monitor["podMetricsEndpoints"]:
+            assert endpoint["port"] in ports[part]
+            jobs |= {r["replacement"] for r in endpoint["relabelings"] if r["targetLabel"] == "job"}
+    # What a rule asks for by the name of a job is scraped under that name.
+    assert {"elasticd-autoscaler"} <= set(re.findall(r'job="([^"]+)"', str(alerts))) <= jobs
 
 
 def test_images_have_the_version_of_this_tree() -> None:

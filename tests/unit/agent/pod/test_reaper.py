@@ -3,6 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
+from elasticd_agent.orphans import Children
+from elasticd_agent.pod import reaper
+from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
 CODE = """
@@ -66,3 +71,21 @@ def test_orphans_are_reaped_and_our_own_are_left_to_who_waits() -> None:
         timeout=patience_s(60.0),
     )
     assert (ended.stdout, ended.returncode) == ("good\n", 0), ended.stderr
+
+
+def test_a_zombie_that_the_kernels_list_left_out_is_reaped_at_a_second_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it may while another child is waited for; no signal comes a second time."""
+    looks: list[bool] = []
+
+    def look(children: Children) -> bool:
+        looks.append(True)
+        return True
+
+    monkeypatch.setattr(reaper, "reap", look)
+    monkeypatch.setattr(reaper, "AGAIN_S", 0.001)
+    with reaper.Reaper(Children()):
+        until(lambda: len(looks) == 2, lambda: f"{len(looks)} looks")
+        subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+        until(lambda: len(looks) == 4, lambda: f"{len(looks)} looks")
