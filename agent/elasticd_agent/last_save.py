@@ -61,6 +61,11 @@ class LastSave:
         self._attached.leave(pid, 0, save_within_s=within_s)
         return True
 
+    def resume(self, pid: int) -> None:
+        """The job goes on, and this worker with it: it may be asked again, with its time anew."""
+        self._asked.pop(pid, None)
+        self.saved = None
+
     def is_asked(self, pid: int | None) -> bool:
         """True if it has not answered yet."""
         return pid in self._asked

@@ -193,7 +193,7 @@ class Workers:
         _, process = self._find(effect)
         if process is None or process.pid is None:
             return  # It ended meanwhile; the core hears of that.
-        self.last_save.saved = None  # The job goes on.
+        self.last_save.resume(process.pid)
         world, placement = effect.world, effect.placement
         files = worker_files(self._run_folder, self._spec.name, world.generation, placement.rank)
         process.generation, process.rank = world.generation, placement.rank

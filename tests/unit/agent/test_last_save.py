@@ -128,6 +128,20 @@ def test_second_order_does_not_begin_the_time_anew(case: Case) -> None:
     assert len(case.told) == 1
 
 
+def test_worker_that_went_on_in_another_world_is_asked_anew(case: Case) -> None:
+    """Two nodes left one after the other: the first time a world of the second was under way."""
+    case.begin(PID)
+    assert case.ask(PID, is_end=False)
+    case.begin(PID)
+    case.last_save.resume(PID)
+    assert not case.last_save.is_asked(PID)
+    assert case.ask(PID)
+    assert len(case.told) == 1
+    case.attached.hear(PID, ch.Left(step=9, durable_step=9))
+    assert case.last_save.saved == Saved(at_step=9, durable_step=9)
+    assert case.ended == [(PID, GRACE_S)]
+
+
 def test_ordinary_goodbye_says_nothing_of_the_state(case: Case) -> None:
     case.begin(PID)
     case.attached.hear(PID, ch.Left(step=9))
