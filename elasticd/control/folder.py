@@ -25,7 +25,7 @@ from elasticd.store.private_folder import PREFIX
 __all__ = ["OF_WORKERS", "SPEC_FILES", "JobFolder", "local_jobs", "make_private", "move_aside"]
 
 SPEC_FILES = "spec-files"
-OF_WORKERS = ("gen-*", "prepared", "incidents", "incidents.jsonl", SPEC_FILES)
+OF_WORKERS = ("gen-*", "prepared", "incidents", "incidents.jsonl*", SPEC_FILES)
 """What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
 OURS = (*OF_WORKERS, "agents", "records.json")
 RECORDS = ("records.json", "endpoint", ".endpoint", "etcd")

@@ -2,9 +2,11 @@
 
 What stands in etcd is bounded, and gone a week after the job; this file stays with the logs. Each
 agent adds a line for each change of world that its node went through, the very record that it
-writes to etcd; agents of one machine, or of one network folder, add to the same file.
+writes to etcd; agents of one machine, or of one network folder, add to the same file. When it has
+grown large, it is set aside as `incidents.jsonl.1` in place of the one before.
 """
 
+import fcntl
 import json
 import os
 import time
@@ -21,6 +23,9 @@ __all__ = ["FILE_NAME", "IncidentFile"]
 FILE_NAME = "incidents.jsonl"
 LINES_KEPT = 100
 """While a disk does not answer; the oldest are lost first."""
+
+BYTES_KEPT = 32 * 1024**2
+"""In each of the two files: more than 20,000 lines."""
 
 log = get_logger()
 
@@ -64,12 +69,27 @@ class IncidentFile:
                     return
                 line = self._lines.popleft()
             try:
-                # One call of `write`, at the end of the file: lines of several agents do not mix.
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-                file = os.open(self._path, flags, 0o600)
-                try:
-                    os.write(file, line.encode())
-                finally:
-                    os.close(file)
+                _append(self._path, line.encode())
             except OSError as exc:
                 log.warning("incident.not_written", path=str(self._path), why=exc.strerror)
+
+
+def _append(path: Path, line: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        # One call of `write`, at the end of the file: lines of several agents do not mix.
+        os.write(file, line)
+        if os.fstat(file).st_size >= BYTES_KEPT:
+            _set_aside(path, file)
+    finally:
+        os.close(file)
+
+
+def _set_aside(path: Path, file: int) -> None:
+    """Of several agents that see at once that a file is large, one renames it, and once."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return  # Another agent is about it, or this storage has no locks.
+    if os.path.samestat(os.fstat(file), os.stat(path)):
+        os.replace(path, path.with_name(f"{path.name}.1"))

@@ -7,10 +7,12 @@ from threading import Event, Thread
 
 import pytest
 
+from elasticd.control.folder import OF_WORKERS, move_aside
 from elasticd.records.codec import from_plain
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.incident import Incident
 from elasticd.records.reason import Reason
+from elasticd_agent.account import incident_file
 from elasticd_agent.account.incident_file import FILE_NAME, LINES_KEPT, IncidentFile
 
 WAIT_S = 30.0
@@ -43,6 +45,29 @@ def test_each_incident_is_a_line_that_reads_back(tmp_path: Path) -> None:
     assert sorted(each.generation for each in found) == sorted([*range(1, 20)] * 2)
     assert found[0].spent_s == {"recover": 1.5}
     assert found[0].at_unix_s > 0.0
+
+
+def test_a_file_that_has_grown_large_is_set_aside_in_place_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of months writes for months; two agents share the file, and neither tears a line."""
+    file = IncidentFile(tmp_path)
+    file.add(incident(1))
+    file.wait(WAIT_S)
+    a_line = (tmp_path / FILE_NAME).stat().st_size
+    monkeypatch.setattr(incident_file, "BYTES_KEPT", 4 * a_line - 20)
+    files = (file, IncidentFile(tmp_path))
+    for generation in range(2, 10):
+        files[generation % 2].add(incident(generation))
+        files[generation % 2].wait(WAIT_S)
+    aside = [from_plain(Incident, json.loads(line)) for line in aside_of(tmp_path).splitlines()]
+    assert [each.generation for each in (*aside, *lines(tmp_path))] == [5, 6, 7, 8, 9]
+    move_aside(tmp_path, OF_WORKERS)
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier-1"]
+
+
+def aside_of(folder: Path) -> str:
+    return (folder / f"{FILE_NAME}.1").read_text()
 
 
 def test_a_folder_that_is_not_there_costs_lines_and_nothing_else(tmp_path: Path) -> None:
