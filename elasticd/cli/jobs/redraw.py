@@ -1,5 +1,7 @@
 """Draw something again and again in a terminal, as `watch` does; programs get a line each time."""
 
+import contextlib
+import io
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +15,13 @@ __all__ = ["redraw"]
 
 REDRAW_S = 2.0
 _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
+
+
+class _Picture(io.StringIO):
+    """What is drawn as for a terminal, and shown in one piece."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def redraw(
@@ -32,12 +41,19 @@ def redraw(
             "document a line."
         )
     while True:
-        if not is_json:
-            click.echo(_HOME_AND_CLEAR + time.strftime("%H:%M:%S"), nl=True)
+        drawn, goes_on, trouble = _Picture(), True, ""
         try:
-            if not show():
-                return
+            with contextlib.redirect_stdout(sys.stdout if is_json else drawn):
+                goes_on = show()
         except Unavailable as exc:
-            complain(str(exc))
+            trouble = str(exc)
+        if not is_json:
+            # What stood there stays readable until there is something else to show.
+            click.echo(_HOME_AND_CLEAR + time.strftime("%H:%M:%S"))
+            click.echo(drawn.getvalue(), nl=False)
+        if trouble:
+            complain(trouble)
+        if not goes_on:
+            return
         sys.stdout.flush()
         pause(REDRAW_S)

@@ -1,9 +1,12 @@
 """`elasticd status`: all jobs, one of them, drawn once or again and again."""
 
+import io
 import json
+import sys
 import time
 from dataclasses import replace
 
+import click
 import pytest
 
 from elasticd.cli.jobs import status as command
@@ -128,3 +131,28 @@ def test_watch_goes_on_while_etcd_does_not_answer(capfd: pytest.CaptureFixture[s
     redraw(show, is_json=True, pause=lambda s: None)
     assert answers == []
     assert capfd.readouterr().err == "elasticd: etcd does not answer.\n"
+
+
+def test_watch_leaves_the_picture_until_it_has_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An etcd that takes seconds to answer would otherwise leave an empty screen."""
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    seen: list[str] = []
+
+    def show() -> bool:
+        seen.append(screen.getvalue())
+        assert sys.stdout.isatty()
+        click.echo(f"picture {len(seen)}")
+        return len(seen) < 2
+
+    redraw(show, is_json=False, pause=lambda s: None)
+    before, after = seen
+    assert before == "" and after.endswith("\npicture 1\n")
+    assert screen.getvalue().count("\x1b[2J") == 2 and screen.getvalue().endswith("picture 2\n")
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
