@@ -77,6 +77,7 @@ def decide(
     `memory` is on the clock of `seen.now_s` (`shifted` where another process wrote it), and
     `open_decision` is the one that `memory.open_decision` names.
     """
+    seen = _with_data(policy, memory, seen)
     case = _opened(policy, curve, memory, open_decision, seen)
     stop = forbidden(policy, seen)
     cooling = _cooling(policy, case.memory, seen)
@@ -123,6 +124,18 @@ def decide(
             return _held(replace(case, curve=learned), wish.hold)
         return _done(_closed(case, found), back)
     return _followed(case, wish, cooling)
+
+
+def _with_data(policy: Policy, memory: Memory, seen: Seen) -> Seen:
+    """Return what was seen, without windows in which the job waited for its data.
+
+    They say how fast data come, and nothing of its sizes. Only for whom waiting is idle: else a job
+    that waits is one whose nodes are worth little.
+    """
+    rule = policy.idle
+    if rule is None or (memory.idle_since_s is None and seen.data_share < rule.data_share):
+        return seen
+    return replace(seen, windows=())
 
 
 def _opened(

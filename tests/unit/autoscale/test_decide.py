@@ -286,6 +286,22 @@ def test_idle_job_shrinks_to_its_least_and_comes_back() -> None:
     assert once(back, policy, idle.memory, idle.decision).wanted == 4
 
 
+def test_what_is_measured_while_a_job_waits_for_data_is_no_size_of_it() -> None:
+    """The size that waits would look as slow as its data are, and others be tried for that."""
+    policy = Policy(idle=IdleRule(after_s=60.0), goodput=GoodputRule(), set_at_unix_s=1.0)
+    curve = measured_curve({4: 1.0, 8: 0.6})
+    windows = tuple(
+        MeasuredWindow(generation=Generation(3), nodes=4, steps=12, seconds=120.0) for _ in range(4)
+    )
+    waits = replace(SEEN, data_share=0.95, windows=windows)
+    found = once(waits, policy, curve=curve)
+    assert found.curve.sizes == curve.sizes and found.memory.idle_since_s is not None
+    late = replace(waits, data_share=0.5, nodes=1, wanted=1)
+    assert once(late, policy, found.memory, curve=curve).curve.sizes == curve.sizes
+    is_data_bound = once(waits, replace(policy, idle=None), curve=curve)
+    assert is_data_bound.curve.sizes != curve.sizes
+
+
 def test_budget_without_its_price_holds_growth_as_well() -> None:
     """To grow on an unknown price may cost what nobody has."""
     policy = replace(POLICY, budget=BudgetRule(steps=10_000, cost=100.0, price_query="price"))
