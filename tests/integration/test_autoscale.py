@@ -6,6 +6,7 @@ a throughput to keep, one whose steps take as long on any number of nodes.
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,8 +69,7 @@ def test_a_job_follows_its_throughput_through_faults(scene: Scene) -> None:
     killed.kill()
     killed.wait()
     until(lambda: scene.leader is not killed, lambda: "nobody stands by")
-    steps = scene.report(job).step
-    until(lambda: scene.report(job).step > steps + 100, lambda: "no steps")
+    job.wait_step(size=3, since_s=time.monotonic())
     # The next leader measures this generation anew, and then misses Prometheus as well.
     until(lambda: scene.held(job) == "unreachable", lambda: scene.held(job))
     assert is_on(job, 3) and len(scene.decisions(job)) == before
