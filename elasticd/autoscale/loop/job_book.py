@@ -5,6 +5,7 @@ which holds only while the election stands, the job is the same one and its poli
 a write fails, or nobody knows whether it did, the book is read anew. What is being measured stays.
 """
 
+import zlib
 from dataclasses import replace
 
 from elasticd.autoscale.decide import Decided
@@ -24,7 +25,8 @@ from elasticd.store.api import Delete, ModifiedAt, Op, Put, Store, Txn
 __all__ = ["WRITE_EVERY_S", "JobBook"]
 
 WRITE_EVERY_S = 60.0
-"""What has not changed in a way that matters is written so often: windows of time go by it."""
+"""What has not changed in a way that matters is written so often: windows of time go by it. Each
+job has a moment of its own within that time, so that many jobs are not all written at once."""
 UNSEEN_S = 2.0 * WRITE_EVERY_S
 """A memory that is older than this was not handed on from one leader to the next."""
 
@@ -45,6 +47,7 @@ class JobBook:
         self._written_memory: Memory | None = None
         self._written_curve: Curve | None = None
         self._written_s = 0.0
+        self._phase_s = zlib.crc32(job.encode()) % WRITE_EVERY_S
 
     @property
     def active(self) -> int:
@@ -151,10 +154,14 @@ class JobBook:
     def _matters(self, decided: Decided, now_s: float) -> bool:
         """True if the next leader would decide otherwise without it, or it is time."""
         before = self._written_memory
-        if before is None or now_s >= self._written_s + WRITE_EVERY_S:
+        if before is None or self._is_due(now_s):
             return before is None or _told(before) != _told(decided.memory)
         has_learnt = _kept(self._written_curve) != _kept(decided.curve)
         return has_learnt or _gist(before) != _gist(decided.memory)
+
+    def _is_due(self, now_s: float) -> bool:
+        written, now = (at_s + self._phase_s for at_s in (self._written_s, now_s))
+        return now // WRITE_EVERY_S > written // WRITE_EVERY_S
 
     def _remember(self, decided: Decided, ops: list[Op], now_s: float) -> None:
         self.memory, self.curve = decided.memory, decided.curve

@@ -239,6 +239,31 @@ def test_memory_is_written_when_it_matters_or_once_a_minute() -> None:
     assert revision() > second
 
 
+def test_memories_of_many_jobs_are_not_all_written_at_once() -> None:
+    """They are evaluated together, and each has its own moment of the minute."""
+    cluster = Cluster()
+    jobs = [running(cluster, name=f"j{number}") for number in range(40)]
+    clock, deciding = Ticks(), Deciding(held="pinned")
+    leader = Leader(cluster, deciding, now_s=clock)
+    leader.evaluate()
+
+    def written() -> set[str]:
+        """Return the jobs whose memory was written in the evaluation of now."""
+        memories = [(job.name, job.memory) for job in jobs]
+        return {name for name, memory in memories if memory and memory.now_s == clock.s}
+
+    assert len(written()) == 40
+    found = []
+    for _ in range(4):
+        clock.s += 15.0
+        for book in leader.evaluation._books.values():
+            book.memory = replace(book.memory, held_since_s=clock.s)
+        leader.evaluate()
+        found.append(written())
+    assert max(len(names) for names in found) <= 20
+    assert set.union(*found) == {job.name for job in jobs}
+
+
 def test_old_decisions_make_room() -> None:
     """A job keeps the newest ones, however long it lives."""
     cluster = Cluster()
