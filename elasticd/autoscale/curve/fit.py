@@ -63,20 +63,23 @@ def _least_squares(
     lengths[lengths == 0.0] = math.inf  # Only one node was measured: c says nothing of it.
     rows = rows / lengths
     products, sums = (rows.T @ rows).tolist(), (rows.T @ wanted).tolist()
-    found = []
+    solutions: list[list[float]] = []
     for columns in SETS:
         if len(columns) > len(wanted):
             continue
         numbers = _solved(products, sums, columns)
         if numbers is None or min(numbers) < -ROUNDING:
             continue
-        whole = np.zeros(3)
-        whole[list(columns)] = [max(0.0, number) for number in numbers]
-        away = rows @ whole - wanted
-        found.append((math.sqrt(float(away @ away)), whole))
-    limit = max(min(error for error, _ in found) + ROUNDING, noise)
-    whole = next(whole for error, whole in found if error <= limit)
-    return np.asarray(whole / lengths)
+        whole = [0.0, 0.0, 0.0]
+        for column, number in zip(columns, numbers, strict=True):
+            whole[column] = max(0.0, number)
+        solutions.append(whole)
+    # All at once: with a handful of sizes a call of numpy costs more than what it computes.
+    away = np.array(solutions) @ rows.T - wanted
+    errors = np.sqrt(np.sum(away**2, axis=1)).tolist()
+    limit = max(min(errors) + ROUNDING, noise)
+    at = next(at for at, error in enumerate(errors) if error <= limit)
+    return np.asarray(solutions[at] / lengths)
 
 
 def _solved(
