@@ -162,6 +162,7 @@ class _Handler(Handler):
     def _stream(self, job: str) -> None:
         """Tell what changes until the browser hangs up."""
         self.close_connection = True
+        self.server.is_kept()
         self._head(HTTPStatus.OK, "text/event-stream", {})
         self.end_headers()
         seen: Board | None = None

@@ -2,8 +2,10 @@
 
 It knows nothing of what it serves: a handler class does. A client that sends or takes nothing is
 cut off after a while. Where all places are taken, the connection that has asked for nothing for the
-longest gives way to a new one; where all are being served, the new one is hung up on. Who hangs up
-is no error. Nothing here asks DNS, and a server that nobody asks wakes up for nothing.
+longest gives way to a new one, or else one that takes its answer a few bytes at a time; where all
+are being served, the new one is hung up on. The head of a request has a limit, and a body that
+nobody asked for is refused. Who hangs up is no error. Nothing here asks DNS, and a server that
+nobody asks wakes up for nothing.
 """
 
 import socket
@@ -17,14 +19,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from elasticd.net.listener import address_of
+from elasticd.net.request_head import HeadTooLarge, RequestReader, body_refusal
 
 __all__ = ["BoundedServer", "Handler"]
 
 ACCEPT_PAUSE_S = 0.1
 """After an accept that failed: who wants to come in still does, and would wake it at once."""
 CLOSE_S = 1.0
+SENTENCE_LIMIT = 200
+"""Characters of a refusal, which may say back what was sent."""
 IDLE_LEAST_S = 1.0
 """A connection that has asked for nothing for so long gives way; a new one is about to ask."""
+SERVED_MOST_S = 60.0
+"""Whoever has been taking one answer for so long gives way, where all places are taken. An answer
+has a few MiB at most: who takes it so slowly wants the place, not the answer."""
 PLACE_S = 0.2
 """For a connection that was hung up on to make room."""
 
@@ -43,21 +51,53 @@ class Handler(BaseHTTPRequestHandler):
 
     server: "BoundedServer"
 
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: RequestReader = RequestReader(self.rfile)
+
     def handle_one_request(self) -> None:
         self.server.waits(self.connection)
-        super().handle_one_request()
+        self.rfile.begin()
+        try:
+            super().handle_one_request()
+        except HeadTooLarge as exc:
+            self.requestline = self.command = self.request_version = ""
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, str(exc))
 
     def parse_request(self) -> bool:
         """Called with the first line; returns when the head is there, and may be dripping in."""
         is_whole = super().parse_request()
         self.server.is_asked()
-        if is_whole:
-            try:
-                urlsplit(self.path)
-            except ValueError:
-                self.send_error(HTTPStatus.BAD_REQUEST)
-                return False
-        return is_whole
+        if not is_whole:
+            return False
+        if not hasattr(self, f"do_{self.command}"):
+            self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
+            return False
+        if refusal := body_refusal(self.command, self.headers):
+            self.send_error(HTTPStatus.BAD_REQUEST, refusal)
+            return False
+        try:
+            urlsplit(self.path)
+        except ValueError:
+            self.send_error(HTTPStatus.BAD_REQUEST, "The address cannot be read.")
+            return False
+        return True
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse in one sentence, as text, and end the connection: what follows is not read."""
+        status = HTTPStatus(code)
+        sentence = (message or status.description or status.phrase)[:SENTENCE_LIMIT]
+        body = f"{sentence}\n".encode("utf-8", "backslashreplace")
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            methods = sorted(name[3:] for name in dir(self) if name.startswith("do_"))
+            self.send_header("Allow", ", ".join(methods))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Write no line for each request."""
@@ -87,6 +127,8 @@ class BoundedServer(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[float, socket.socket]] = {}
         """By thread: since when its connection has asked for nothing. The longest comes first."""
+        self._served: dict[int, tuple[float, socket.socket]] = {}
+        """By thread: since when its connection is being answered. The longest comes first."""
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="http-server", daemon=True)
         self.where = address_of(listener)
@@ -111,14 +153,25 @@ class BoundedServer(ThreadingHTTPServer):
 
     def waits(self, connection: socket.socket) -> None:
         """Note that the connection of this thread asks for nothing, from now on."""
+        thread = threading.get_ident()
         with self._lock:
-            self._waiting.pop(threading.get_ident(), None)
-            self._waiting[threading.get_ident()] = (time.monotonic(), connection)
+            self._served.pop(thread, None)
+            self._waiting.pop(thread, None)
+            self._waiting[thread] = (time.monotonic(), connection)
 
     def is_asked(self) -> None:
-        """Note that it has asked for something, or is gone."""
+        """Note that it has asked for something, and is answered from now on."""
+        thread = threading.get_ident()
+        with self._lock:
+            _, connection = self._waiting.pop(thread, (0.0, None))
+            if connection is not None:
+                self._served[thread] = (time.monotonic(), connection)
+
+    def is_kept(self) -> None:
+        """Note that its answer has no end, and gives way to nobody; or that it is gone."""
         with self._lock:
             self._waiting.pop(threading.get_ident(), None)
+            self._served.pop(threading.get_ident(), None)
 
     def _serve(self) -> None:
         while not self._is_closing.is_set():
@@ -142,14 +195,23 @@ class BoundedServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def _make_place(self) -> bool:
-        with self._lock:
-            thread, (since_s, connection) = next(iter(self._waiting.items()), (0, (0.0, None)))
-            if connection is None or time.monotonic() < since_s + IDLE_LEAST_S:
-                return False
-            del self._waiting[thread]
+        connection = self._take_longest(self._waiting, IDLE_LEAST_S)
+        connection = connection or self._take_longest(self._served, SERVED_MOST_S)
+        if connection is None:
+            return False
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         return self._places.acquire(timeout=PLACE_S)
+
+    def _take_longest(
+        self, among: dict[int, tuple[float, socket.socket]], least_s: float
+    ) -> socket.socket | None:
+        with self._lock:
+            thread, (since_s, connection) = next(iter(among.items()), (0, (0.0, None)))
+            if connection is None or time.monotonic() < since_s + least_s:
+                return None
+            del among[thread]
+            return connection
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -167,7 +229,7 @@ class BoundedServer(ThreadingHTTPServer):
         except OSError:
             self.shutdown_request(request)
         finally:
-            self.is_asked()
+            self.is_kept()
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

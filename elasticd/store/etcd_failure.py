@@ -24,7 +24,7 @@ class Fate(StrEnum):
     """Surely not carried out; another try or another member may do it."""
     UNKNOWN = "unknown"
     """Perhaps carried out."""
-    TOKEN_STALE = "token stale"  # noqa: S105
+    TOKEN_STALE = "token stale"  # noqa: S105  # what etcd says, no token
     """Surely not carried out: authenticate again, then repeat."""
     FINAL = "final"
     """Surely not carried out, and it would fail again."""

@@ -6,10 +6,13 @@ this node stand, as JSON. Nothing else: no listing, no other file. A name is che
 a number before a path is made of them.
 """
 
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import parse_qs
 
 from elasticd.errors import CallError
@@ -39,7 +42,7 @@ class LogFiles:
             return None
         try:
             file_path, offset = self._log_of(path, query)
-            with file_path.open("rb") as file:
+            with _opened(file_path) as file:
                 size = file.seek(0, 2)
                 file.seek(min(offset, size))
                 body = file.read(ANSWER_LIMIT_BYTES)
@@ -65,6 +68,20 @@ class LogFiles:
                     if found.is_relative_to(run_folder.resolve()):
                         return found, int(numbers[2])
         raise CallError(f"{path} is not the path of a log.")
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file and nothing else: a pipe that a worker put there would be waited for, for ever.
+
+    Raises:
+        OSError: it cannot be opened.
+        CallError: it is no file.
+    """
+    line = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(line).st_mode):
+        os.close(line)
+        raise CallError(f"{path} is no file.")
+    return os.fdopen(line, "rb")
 
 
 class ProgressAnswers:

@@ -39,7 +39,7 @@ def has_room(env: Mapping[str, str]) -> bool:
 def exec_again_with_room() -> NoReturn:
     """Start this program anew, in the same process, with room for a name. Costs 20 ms, once."""
     env = {**os.environ, MARK: _ROOM}
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], env)  # noqa: S606
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], env)  # noqa: S606  # itself
 
 
 def take_room() -> int:

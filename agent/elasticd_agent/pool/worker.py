@@ -108,7 +108,7 @@ def _exec(start: Start) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(start.entry, [start.entry, *start.args], os.environ)  # noqa: S606
+        os.execvpe(start.entry, [start.entry, *start.args], os.environ)  # noqa: S606  # what the user gave
     except OSError as exc:
         raise OSError(exc.errno, f"{start.entry}: {exc.strerror}") from exc
 

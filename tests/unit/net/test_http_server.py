@@ -19,7 +19,7 @@ BIG = 4 << 20
 
 
 class Served(BoundedServer):
-    """Answers `/`, something big, and `/wait` once it may."""
+    """Answers `/`, something big, and `/wait` and `/stream`, which has no end, once it may."""
 
     def __init__(
         self, connections: int, silence_s: float, context: ssl.SSLContext | None = None
@@ -38,7 +38,9 @@ class Answers(Handler):
     server: Served
 
     def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
-        if self.path == "/wait":
+        if self.path == "/stream":
+            self.server.is_kept()
+        if self.path in ("/wait", "/stream"):
             self.server.is_served.set()
             assert self.server.may_answer.wait(PATIENCE_S)
         body = b"x" * (BIG if self.path == "/big" else 2)

@@ -1,6 +1,7 @@
 """The HTTP server and the logs: what it gives, and all that it does not."""
 
 import http.client
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -97,11 +98,19 @@ def test_a_link_out_of_the_run_folder_is_not_followed(server: HttpServer, run_fo
     assert get(server, "/v1/logs/job/3/5/out")[0] == 404
 
 
+def test_what_is_no_file_is_not_waited_for(server: HttpServer, run_folder: Path) -> None:
+    """A worker may have put it there: a pipe that nobody writes to would take a thread for ever."""
+    os.mkfifo(run_folder / "job" / "gen-3" / "rank-6.out")
+    (run_folder / "job" / "gen-3" / "rank-7.out").mkdir()
+    assert [get(server, f"/v1/logs/job/3/{rank}/out")[0] for rank in (6, 7)] == [404, 404]
+
+
 def test_only_get_is_answered(server: HttpServer) -> None:
     """There is nothing to write."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
     connection.request("POST", LOG, body=b"x")
-    assert connection.getresponse().status == 501
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET")
     connection.close()
 
 
