@@ -1,5 +1,6 @@
 """The file in which a job's events and effects stand, to replay them (`--event-log`)."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -57,7 +58,8 @@ class JournalFile:
     def _run(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("w", buffering=1) as file:
+            # Who reads it reads what jobs were given in their environment.
+            with open(path, "w", buffering=1, opener=_private) as file:
                 while (line := self._lines.get()) is not None:
                     file.write(line + "\n")
         except OSError as exc:
@@ -67,3 +69,7 @@ class JournalFile:
         """With a gap it would not replay."""
         self.is_open = False
         log.error("journal.not_written", job=self._job, why=why)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,5 +1,7 @@
 """The address at which a daemon serves its metrics and probes, as its flag has it."""
 
+import re
+
 from elasticd.errors import CallError
 
 __all__ = ["listen_address"]
@@ -15,7 +17,7 @@ def listen_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    is_port = port.isascii() and port.isdecimal() and int(port) <= LAST_PORT
+    is_port = re.fullmatch("[0-9]{1,5}", port) is not None and int(port) <= LAST_PORT
     if not (colon and host and is_port):
         raise CallError(
             f"--listen {text} is no address: write HOST:PORT, as in 0.0.0.0:9481, or [::]:9481."

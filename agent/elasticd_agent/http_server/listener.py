@@ -39,7 +39,9 @@ class HttpListener:
             self.context = _context(tls)
         except OSError as exc:
             raise EnvironmentProblem(
-                f"The certificates for etcd cannot serve the agent's own HTTP server: {exc}."
+                f"The certificates for etcd cannot serve the agent's own HTTP server ({exc}): give "
+                "PEM files with --etcd-cacert, --etcd-cert and --etcd-key, the last without a "
+                "password."
             ) from exc
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -29,7 +29,11 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 
     Raises:
         OSError: the folder cannot be written.
+        ValueError: a name leads out of it.
     """
+    for name in files:
+        if name.startswith("/") or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            raise ValueError(f"the file {name!r} would not lie in the job's folder")
     make_private(folder)
     for name, text in files.items():
         path = folder / name

@@ -35,6 +35,7 @@ def test_lines_stand_in_the_file_of_the_incarnation(tmp_path: Path) -> None:
     file.write(lambda: "two")
     file.close()
     assert path.read_text() == "one\ntwo\n"
+    assert path.stat().st_mode & 0o777 == 0o600, "a job's environment stands in it"
     file.write(never)
 
 

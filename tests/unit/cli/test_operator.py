@@ -47,6 +47,7 @@ def config(path: Path, url: str) -> tuple[str, ...]:
         ((), "needs etcd: give --etcd"),
         ((*ETCD, "--lease-ttl", "1s"), "--lease-ttl 1 is below 2 seconds"),
         ((*ETCD, "--listen", "here"), "--listen here is no address"),
+        ((*ETCD, "--listen", "a:" + "9" * 5000), "is no address"),
         (ETCD, "There is no kubeconfig"),
         ((*ETCD, "--kubeconfig", "/nowhere"), "There is no kubeconfig /nowhere"),
     ],
@@ -56,6 +57,15 @@ def test_a_wrong_call_is_one_sentence(
 ) -> None:
     """Before anything is asked of a server."""
     assert words in complaint(capsys, *argv)
+
+
+def test_a_file_that_is_no_kubeconfig_is_called_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Not by where the client's code broke."""
+    (tmp_path / "notes").write_text("root:x:0:0\n")
+    told = complaint(capsys, *ETCD, "--kubeconfig", str(tmp_path / "notes"))
+    assert "cannot be used (it is no kubeconfig): try it with `kubectl version`" in told
 
 
 def test_a_cluster_without_the_crd_is_one_sentence(

@@ -25,6 +25,14 @@ def test_what_stands_there_already_is_not_written_again(tmp_path: Path) -> None:
     assert (tmp_path / "b.py").read_text() == "2"
 
 
+@pytest.mark.parametrize("name", ["../a", "/tmp/a", "lib/../../a", "lib//a", "."])
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    """Whoever submits was told already; this is for a record that nobody looked at."""
+    with pytest.raises(ValueError, match="would not lie"):
+        write_files(tmp_path / "files", {"good.py": "", name: "x"})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_program_can_be_executed(tmp_path: Path) -> None:
     write_files(tmp_path, {"run.sh": "#!/bin/sh\n", "a.py": ""})
     assert os.access(tmp_path / "run.sh", os.X_OK) and not os.access(tmp_path / "a.py", os.X_OK)
