@@ -11,15 +11,17 @@ RUN_FOLDER ?= elasticd-runs
 # Files that share a cluster stay on one process, in their own order: by the number of their tests,
 # as xdist would have it, a long file comes last and keeps one process. Nothing measured is a test.
 TEST_PROCESSES ?= 2
-PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks --ignore tests/gpu -n $(TEST_PROCESSES) \
-  --dist loadfile --no-loadscope-reorder
+# What needs Kubernetes has a target of its own: it builds one, and with nodes it needs root.
+PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks --ignore tests/gpu --ignore tests/kube \
+  -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-torch check extras gpu bench soak mutants clean
+.PHONY: help venv demo test test-slow test-torch test-kube kube-up kube-down check extras gpu bench
+.PHONY: soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -40,6 +42,16 @@ test-torch: ## the same with another torch, in an environment of its own: TORCH=
 	sed '/^torch==/d' $(CONSTRAINTS) >.constraints-without-torch.txt
 	$(MAKE) test VENV=.venv-$(subst ==,-,$(TORCH)) CONSTRAINTS=.constraints-without-torch.txt \
 	  TORCH='$(TORCH)'
+
+test-kube: $(VENV)/.dev ## the tests against a real Kubernetes, which it builds once (Debian 12, root)
+	$(BIN)/python -m tests.kube.testbed build
+	$(BIN)/python -m pytest tests/kube $(PYTEST_ARGS)
+
+kube-up: $(VENV)/.dev ## a Kubernetes of three nodes on this machine, for you (Debian 12, root)
+	$(BIN)/python -m tests.kube.testbed up
+
+kube-down: $(VENV)/.dev ## end it, and remove every trace of it
+	$(BIN)/python -m tests.kube.testbed down
 
 extras: $(VENV)/.base ## see that pip can install every extra, in an environment with torch alone
 	$(BIN)/python .ci/extras.py
