@@ -16,7 +16,14 @@ from elasticd_agent.orphans import Children, adopt_orphans
 from elasticd_agent.pod.reaper import Reaper, reap
 from elasticd_agent.pool.process_table import children_of, look_up
 
-ORPHAN = "import os, sys; os.fork() and os._exit(0); os.setsid(); os._exit(3)"
+ORPHAN = '''
+import os
+if pid := os.fork():
+    os.write(1, str(pid).encode())
+    os._exit(0)
+os.setsid()
+os._exit(3)
+'''
 SLOW = "import sys; sys.stdin.read(); sys.exit(7)"
 LIMIT_S = float(sys.argv[1])
 
@@ -31,7 +38,9 @@ def zombies():
     return [each.pid for each in found if each is not None and each.state == "Z"]
 
 def orphan():
-    subprocess.run([sys.executable, "-S", "-c", ORPHAN], check=True)
+    # Returns when it has ended: while it runs, nobody counts it among the zombies yet.
+    ended = subprocess.run([sys.executable, "-S", "-c", ORPHAN], check=True, stdout=subprocess.PIPE)
+    until(lambda: (found := look_up(int(ended.stdout))) is None or found.state == "Z")
 
 adopt_orphans()
 children = Children()
