@@ -55,6 +55,9 @@ def _drawn(scenario: Scenario, rng: random.Random) -> list[Entry]:
         # Two in a row at most: a chain of overlaps may take the last copy of the state away.
         if entries and entries[-1].after is After.PREVIOUS:
             is_overlap = False
+        # The same exception twice without a step between is what the job rightly ends for.
+        if kind is Kind.WORKER_RAISE and entries and entries[-1].kind is kind:
+            is_overlap = False
         point = Point.ANYWHERE
         if kind in POINTED and rng.random() < POINT_SHARE:
             point = rng.choice([point for point in Point if point is not Point.ANYWHERE])

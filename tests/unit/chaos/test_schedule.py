@@ -64,6 +64,15 @@ def test_overlaps_are_declared_and_never_three_in_a_row() -> None:
     assert all(0.02 <= fault.wait_s <= 0.1 for fault in schedule if fault.is_overlap)
 
 
+@pytest.mark.parametrize("seed", range(40, 45))
+def test_no_exception_overlaps_another(seed: int) -> None:
+    """The same one twice without a step between is what a job ends for."""
+    raised = Kind.WORKER_RAISE
+    schedule = draw(soak(1000, has_network=True), seed)
+    pairs = [two for one, two in pairwise(schedule) if one.kind is two.kind is raised]
+    assert pairs and not any(fault.is_overlap for fault in pairs)
+
+
 def test_a_pace_waits_for_nothing() -> None:
     table = {"random": {"every_s": 5, "quota": {"worker-kill": 4}}}
     schedule = draw(parse(table, name="pace"), 1)
