@@ -9,7 +9,7 @@ from elasticd.checkpoint.location import open_untried
 from elasticd.tensorboard.message import Scalars, name_block
 from elasticd.tensorboard.writer.buffer import Buffer
 from elasticd.tensorboard.writer.file_writer import FileWriter
-from tests.fixtures.cluster import SCRIPTS
+from tests.fixtures.cluster import SCRIPTS, until
 from tests.fixtures.event_reader import shown
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.s3 import moto_server, new_bucket
@@ -34,8 +34,13 @@ def steps(local: LocalRun, run: str) -> list[int]:
 def test_each_step_shows_once_though_rank_zero_was_killed(local: LocalRun) -> None:
     """It was on another node then; the folder is whole when the call returns, and nothing runs."""
     flags = ("--job", "killed", "--local-agents", "2", "--tensorboard", "events")
-    trick = ("--trick", "kill", "--at-step", "9", "--step-s", "0.01")
-    ended = local.run(*flags, str(SCRIPTS / "tiny_elastic.py"), *trick)
+    trick = ("--trick", "kill", "--at-step", "9", "--gates", "9")
+    call = local.call(*flags, str(SCRIPTS / "tiny_elastic.py"), *trick)
+    # What a rank told dies with it, until its node's writer is there: that takes a second.
+    events = local.folder / "events" / "killed" / "1"
+    until(lambda: list(events.glob("events*.local-0")), lambda: call.err)
+    (local.folder / "gate-9").touch()
+    ended = call.wait()
     assert ended.code == 0, ended.err
     assert steps(local, "killed/1") == list(range(1, STEPS + 1))
     nodes = {path.name.split(".")[-1] for path in local.folder.glob("events/killed/1/events*")}
