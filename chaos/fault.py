@@ -69,6 +69,9 @@ class After(StrEnum):
 
     STEADY = "steady"
     """A commit at full size since the fault before it, whose effects are undone."""
+    RESTED = "rested"
+    """That, and then so many commits at full size that no slot counts as one whose processes fail
+    again and again: such a slot is given up."""
     PREVIOUS = "previous"
     """The fault before it, whatever came of it: a declared overlap."""
 

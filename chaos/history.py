@@ -81,6 +81,8 @@ class Applied:
     step: int
     digest: str
     pid: int
+    is_late: bool = False
+    """A change of world ended `commit()`: when the step was applied before that, nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

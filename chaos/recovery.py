@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import median
 
-from chaos.history import History, Struck
+from chaos.history import Applied, History, Struck, Took
 from chaos.lineage import Lineage, Round
 
 __all__ = ["Commit", "Figures", "Recovery", "commits", "figures", "goodput", "recoveries"]
@@ -62,13 +62,14 @@ def commits(rounds: Sequence[Round]) -> list[Commit]:
         for step, applied in each.applied.items():
             took = each.took.get(step, {})
             if each.is_committed(step) and len(took) == each.size:
-                at_s = max(one.at_s for one in applied.values())
+                ends_s = {one.pid: _applied_s(one, took[rank]) for rank, one in applied.items()}
+                at_s = max(ends_s.values())
                 found.append(
                     Commit(
                         taken_s=min(one.at_s for one in took.values()),
                         at_s=at_s,
                         kept_s=max(
-                            (o.at_s for o in applied.values() if o.pid in kept), default=at_s
+                            (end_s for pid, end_s in ends_s.items() if pid in kept), default=at_s
                         ),
                         step=step,
                         generation=each.generation,
@@ -76,6 +77,15 @@ def commits(rounds: Sequence[Round]) -> list[Commit]:
                     )
                 )
     return sorted(found, key=lambda commit: commit.taken_s)
+
+
+def _applied_s(applied: Applied, took: Took) -> float:
+    """Return when a rank had applied a step.
+
+    One that waited in `commit()` for a rank that was cut off, until the next generation called it
+    away, writes the step down only then; it made it soon after it had its share.
+    """
+    return took.at_s if applied.is_late else applied.at_s
 
 
 def recoveries(history: History, found: Sequence[Commit]) -> list[Recovery]:

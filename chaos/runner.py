@@ -52,6 +52,8 @@ END_IN_S = 1.5
 """The end is named so far ahead that every rank reads it before it comes there."""
 MARGIN = 3.0
 """A wait goes on so much longer than the bound: a late recovery is measured, not just missed."""
+REST_STEPS = 20
+"""Steps of a process with which the record of its slot begins anew."""
 
 
 class JobOver(Exception):
@@ -130,8 +132,10 @@ class Runner:
         self._began_s = boottime_s()
         last: Fault | None = None
         for fault in self._schedule:
-            if fault.after is After.STEADY:
+            if fault.after is not After.PREVIOUS:
                 self._wait_steady(last)
+            if fault.after is After.RESTED:
+                self._wait_rested()
             self._sleep(fault.wait_s)
             self._strike(fault)
             last = fault
@@ -150,6 +154,15 @@ class Runner:
             MARGIN * bound_s,
             f"no commit at full size {MARGIN * bound_s:g} s after fault "
             f"{last.number if last is not None else '-'} was over",
+        )
+
+    def _wait_rested(self) -> None:
+        """Wait until each process at full size has made the steps that clear its slot's record."""
+        wanted = self._tail.full_commits + REST_STEPS
+        self._wait(
+            lambda: self._tail.full_commits >= wanted,
+            MARGIN * self._scenario.verdict.full_s,
+            f"no {REST_STEPS} commits at full size without a fault",
         )
 
     def _strike(self, fault: Fault) -> None:

@@ -15,6 +15,8 @@ MOST_WAIT_S = 0.5
 """A step is some 30 ms: any phase of one, and of what still settles after a recovery, is hit."""
 OVERLAP_S = (0.02, 0.1)
 """Recovery takes 0.1 s at best: a second fault in this time falls into it."""
+REST_EVERY = 5
+"""Faults after which all slots rest: one that is struck eight times without a rest is given up."""
 POINTED = (Kind.WORKER_KILL, Kind.WORKER_RAISE)
 POINT_SHARE = 0.5
 """Of the kills in a random schedule, those at a named point of the step."""
@@ -50,6 +52,7 @@ def _drawn(scenario: Scenario, rng: random.Random) -> list[Entry]:
     kinds = [Kind(kind) for kind, count in scenario.random.quota.items() for _ in range(count)]
     rng.shuffle(kinds)
     entries: list[Entry] = []
+    restless = 0
     for number, kind in enumerate(kinds):
         is_overlap = number > 0 and rng.random() < scenario.random.overlap_share
         # Two in a row at most: a chain of overlaps may take the last copy of the state away.
@@ -62,6 +65,9 @@ def _drawn(scenario: Scenario, rng: random.Random) -> list[Entry]:
         if kind in POINTED and rng.random() < POINT_SHARE:
             point = rng.choice([point for point in Point if point is not Point.ANYWHERE])
         after = After.PREVIOUS if is_overlap else After.STEADY
+        if after is After.STEADY and restless >= REST_EVERY:
+            after, restless = After.RESTED, 0
+        restless += 1
         entries.append(Entry(kind=kind, after=after, point=point))
     return entries
 

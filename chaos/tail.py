@@ -34,6 +34,8 @@ class Tail:
         self.full_taken_s = 0.0
         """When the newest step began that was committed at full size."""
         self.commits = 0
+        self.full_commits = 0
+        """Those at full size."""
 
     def read(self) -> None:
         """Take in what is new."""
@@ -74,6 +76,7 @@ class Tail:
                     if found.applied == found.took == found.size:
                         self.commits += 1
                         if found.size == self._full_size:
+                            self.full_commits += 1
                             self.full_taken_s = max(self.full_taken_s, found.taken_s)
             case Acted() as acted:
                 self.acted[acted.number] = acted

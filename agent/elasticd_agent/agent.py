@@ -115,12 +115,15 @@ class Agent:
             self._courier,
             self._inbox.put,
             only=self._settings.job,
+            node=self._settings.node,
+            labels=self._settings.labels,
+            labelled=self._registration.set_labels,
             appeared=self._job_appeared,
             vanished=self._job_vanished,
             refused=self._fail,
         )
         drains = drain_listing(self._store, self._keys.drain(self._settings.node), self._drain_seen)
-        self._listings = (jobs.listing, drains)
+        self._listings = (*jobs.listings, drains)
         try:
             while not self._is_done():
                 self._turn()
@@ -325,6 +328,7 @@ class Agent:
             runner.state if runner is not None else None,
             kept=kept.slots if kept is not None else None,
             lacks_nodes=self._demands.lacks_nodes(spec.name),
+            is_stuck=self._demands.is_stuck(spec.name),
             generation=self._demands.generation(spec.name),
         )
 

@@ -22,7 +22,7 @@ class Claim:
 
     job: JobName
     order: int
-    """When it was submitted (revision); earlier ones are served first."""
+    """When it was submitted (revision); of equal priority earlier ones are served first."""
     wanted: int
     """Workers per node; 0: all slots."""
     held: tuple[Slot, ...] = ()
@@ -30,6 +30,9 @@ class Claim:
     """Its workers run here, or a world counts on them: it keeps what it holds."""
     lacks_nodes: bool | None = None
     """It would use this node at once, and not as a spare; None: not known yet."""
+    is_stuck: bool = False
+    """It had begun, and has too few nodes to go on: those that it has serve nobody."""
+    priority: int = 0
 
 
 def claim_of(
@@ -39,6 +42,7 @@ def claim_of(
     *,
     kept: tuple[Slot, ...] | None = None,
     lacks_nodes: bool | None,
+    is_stuck: bool = False,
     generation: Generation,
 ) -> Claim:
     """Say what a job would like here; `state`: of our part in it, None if we have none.
@@ -59,6 +63,8 @@ def claim_of(
         held=held,
         is_working=is_busy,
         lacks_nodes=lacks_nodes,
+        is_stuck=is_stuck,
+        priority=spec.priority,
     )
 
 
@@ -73,8 +79,9 @@ def allot(claims: Sequence[Claim], slot_count: int) -> dict[JobName, tuple[Slot,
     """Give each job its slots or none; a job never gets fewer than it asks for.
 
     Working jobs keep theirs, then jobs that lack nodes are served, then those that would only
-    keep a spare here; of equals the one that was submitted first. As long as it is not known how a
-    rival stands, all of them keep what they have.
+    keep a spare here. Of jobs that lack nodes those that had begun come first: two that each wait
+    for what the other has would do so for ever. Then decides the priority, and then which was
+    submitted first. As long as it is not known how a rival stands, all of them keep what they have.
     """
     free = [Slot(i) for i in range(slot_count)]
     given: dict[JobName, tuple[Slot, ...]] = {}
@@ -84,7 +91,7 @@ def allot(claims: Sequence[Claim], slot_count: int) -> dict[JobName, tuple[Slot,
         if claim.is_working or not is_open:
             given[claim.job] = claim.held
             free = [slot for slot in free if slot not in claim.held]
-    for claim in sorted(claims, key=lambda c: (c.lacks_nodes is False, c.order)):
+    for claim in sorted(claims, key=_turn):
         if claim.job in given:
             continue
         wanted = claim.wanted or slot_count
@@ -96,6 +103,10 @@ def allot(claims: Sequence[Claim], slot_count: int) -> dict[JobName, tuple[Slot,
         given[claim.job] = taken
         free = [slot for slot in free if slot not in taken]
     return given
+
+
+def _turn(claim: Claim) -> tuple[bool, bool, int, int]:
+    return claim.lacks_nodes is False, not claim.is_stuck, -claim.priority, claim.order
 
 
 def _by_preference(claim: Claim, claims: Sequence[Claim], free: Sequence[Slot]) -> list[Slot]:

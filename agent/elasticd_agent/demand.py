@@ -11,7 +11,7 @@ from functools import partial
 from elasticd.errors import NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName
-from elasticd.records.job import JobSpec, JobStatus, Want, lacks_nodes
+from elasticd.records.job import JobSpec, JobStatus, Want, is_stuck, lacks_nodes
 from elasticd.records.keys import Keys
 from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
 from elasticd.telemetry.log import get_logger
@@ -52,6 +52,11 @@ class Demands:
         demand = self._watched.get(job)
         return demand.lacks_nodes if demand is not None else None
 
+    def is_stuck(self, job: JobName) -> bool:
+        """Say whether the job had begun and has too few nodes now; False if it is not known."""
+        demand = self._watched.get(job)
+        return demand is not None and demand.is_stuck
+
     def generation(self, job: JobName) -> Generation:
         """Return for which generation the job's status was written that the answer is from."""
         demand = self._watched.get(job)
@@ -72,6 +77,7 @@ class _Demand:
     ) -> None:
         self.spec, self._post, self._changed = spec, post, changed
         self.lacks_nodes: bool | None = None
+        self.is_stuck = False
         self.generation = Generation(0)
         self._items: dict[str, KeyValue] = {}
         self._awaited = {keys.status(spec.name), keys.wants(spec.name)}
@@ -104,16 +110,16 @@ class _Demand:
                 self._items.pop(change.key, None)
                 if change.item is not None:
                     self._items[change.key] = change.item
-        before = self.lacks_nodes
+        before = self.lacks_nodes, self.is_stuck
         self.lacks_nodes = None if self._awaited else self._judged()
-        if self.lacks_nodes is not before:
+        if (self.lacks_nodes, self.is_stuck) != before:
             self._changed()
 
     def _judged(self) -> bool:
         try:
             item = self._items.get(self._status_key)
             status = decode(JobStatus, item.value) if item is not None else JobStatus()
-            self.generation = status.generation
+            self.generation, self.is_stuck = status.generation, is_stuck(status)
             found = [i for k, i in self._items.items() if k.startswith(self._wants_prefix)]
             wants = [decode(Want, item.value) for item in found]
         except NotSupported as exc:

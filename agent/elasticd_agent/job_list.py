@@ -1,18 +1,18 @@
 """Feeder: which jobs there are for this node, with their specs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from elasticd.errors import ElasticdError, NotSupported, Unavailable
 from elasticd.records.codec import decode
-from elasticd.records.ids import JobName
+from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import Active, JobSpec
 from elasticd.records.keys import Keys
 from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.courier import Courier, later
 from elasticd_agent.inbox import Item
-from elasticd_agent.listing import Listing
+from elasticd_agent.listing import Listing, label_listing
 
 __all__ = ["JobList"]
 
@@ -24,8 +24,10 @@ log = get_logger()
 class JobList:
     """Watches the small `active/` keys; reads a spec once, when its job appears.
 
-    `appeared` and `vanished` are called on the owner's thread; `refused` when the one job that
-    this agent is for cannot be read.
+    `appeared`, `vanished` and `labelled`, with the labels that this node has from now on, are
+    called on the owner's thread; `refused` when the one job that
+    this agent is for cannot be read, or asks for other nodes. Of a job that asks for labels which
+    this node has not nothing is told: it competes for no slot here.
     """
 
     def __init__(
@@ -36,18 +38,41 @@ class JobList:
         post: Callable[[Item], None],
         *,
         only: JobName | None,
+        node: NodeId,
+        labels: Mapping[str, str],
+        labelled: Callable[[Mapping[str, str]], None],
         appeared: Callable[[JobSpec, int], None],
         vanished: Callable[[JobName], None],
         refused: Callable[[str], None],
     ) -> None:
         self._store, self._keys, self._courier, self._post = store, keys, courier, post
         self._only, self._appeared, self._vanished = only, appeared, vanished
-        self._refused = refused
+        self._own_labels = self._labels = labels
+        self._labelled, self._refused = labelled, refused
+        self._left_out: dict[JobName, tuple[str, int]] = {}
+        """Uid and order of jobs that ask for other labels, which this node may get."""
         self._known: dict[JobName, str] = {}
         """The uid of each, as a name may be used again."""
-        self.listing = Listing(
-            lambda: store.watch(KeyRange(key=keys.active, is_prefix=True), self._seen)
+        self.listings = (
+            label_listing(store, keys.labels_of(node), self._take_labels),
+            Listing(lambda: store.watch(KeyRange(key=keys.active, is_prefix=True), self._seen)),
         )
+
+    def _take_labels(self, given: Mapping[str, str]) -> None:
+        """Called by the store's thread. A job that this node serves keeps it in any case."""
+        labels = {**given, **self._own_labels}
+        if labels == self._labels:
+            return
+        self._labels = labels
+        log.info("node.labelled", labels=labels)
+        self._post(partial(self._labelled, labels))
+        for job in list(self._left_out):
+            self._ask_again(job)
+
+    def _ask_again(self, job: JobName) -> None:
+        """Of several threads one takes it."""
+        if left_out := self._left_out.pop(job, None):
+            self._ask(job, *left_out)
 
     def _seen(self, seen: Snapshot | Changed) -> None:
         """Called by the store's thread."""
@@ -93,6 +118,7 @@ class JobList:
 
     def _gone(self, job: JobName) -> None:
         self._known.pop(job, None)
+        self._left_out.pop(job, None)
         if self._only in (None, job):
             self._post(partial(self._vanished, job))
 
@@ -105,6 +131,13 @@ class JobList:
             return
         if spec is None or spec.uid != uid:
             self._known.pop(job, None)  # It is over already; the watch tells of the next one.
+        elif not spec.may_run_on(labels := self._labels):
+            self._left_out[job] = uid, order
+            if labels is not self._labels:  # They came at this moment, when it was not listed yet.
+                self._ask_again(job)
+            log.info("job.left_out", job=job, why=f"it asks for nodes labelled {spec.label_text}")
+            if self._only == job:
+                self._post(partial(self._refused, _unsuited(spec)))
         elif not spec.is_local or self._only == job:
             self._post(partial(self._appeared, spec, order))
 
@@ -122,3 +155,8 @@ class JobList:
 
     def _job(self, key: str) -> JobName:
         return JobName(key.removeprefix(self._keys.active))
+
+
+def _unsuited(spec: JobSpec) -> str:
+    flags = " ".join(f"--label {key}={value}" for key, value in sorted(spec.node_labels.items()))
+    return f"The job {spec.name!r} takes nodes labelled {spec.label_text}: give this agent {flags}."

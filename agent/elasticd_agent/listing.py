@@ -5,13 +5,17 @@ records are re-read for, the core decides; this is for what the agent itself wat
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
+from elasticd.errors import NotSupported
+from elasticd.records.codec import decode
+from elasticd.records.member import NodeLabels
 from elasticd.rendezvous.decide import REREAD_S
-from elasticd.store.api import Changed, KeyRange, Snapshot, Store, Watch
+from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store, Watch
 from elasticd_agent.clock import now_s
 
-__all__ = ["Listing", "drain_listing"]
+__all__ = ["Listing", "drain_listing", "label_listing"]
 
 
 class Listing:
@@ -51,5 +55,20 @@ def drain_listing(store: Store, key: str, told: Callable[[bool], None]) -> Listi
             told(bool(seen.items))
         else:
             told(seen.changes[-1].item is not None)
+
+    return Listing(lambda: store.watch(KeyRange(key=key), see))
+
+
+def label_listing(store: Store, key: str, told: Callable[[Mapping[str, str]], None]) -> Listing:
+    """Watch labels that others give this node; `told` is called by the store's thread."""
+
+    def see(seen: Snapshot | Changed) -> None:
+        item: KeyValue | None
+        if isinstance(seen, Snapshot):
+            item = seen.items[0] if seen.items else None
+        else:
+            item = seen.changes[-1].item
+        with suppress(NotSupported):  # Of a newer version: what was known stays.
+            told(decode(NodeLabels, item.value).labels if item is not None else {})
 
     return Listing(lambda: store.watch(KeyRange(key=key), see))

@@ -10,7 +10,7 @@ answers that nobody listens there any more.
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import elasticd
@@ -70,7 +70,7 @@ class Registration:
         self._key = Keys(settings.cluster).node(settings.node)
         self._life, self._post, self._lost, self._found = life, post, lost, found
         self._ports = (0, 0)
-        self.is_draining = False
+        self.is_draining, self._labels = False, settings.labels
         self._may_renew = may_renew
         self._is_closing = False
         self._said = ""
@@ -121,6 +121,11 @@ class Registration:
     def set_draining(self, is_draining: bool) -> None:
         """Say in this node's record whether it takes no more work."""
         self.is_draining = is_draining
+        self._put_soon()
+
+    def set_labels(self, labels: Mapping[str, str]) -> None:
+        """Say in this node's record which labels it has."""
+        self._labels = labels
         self._put_soon()
 
     def close(self) -> None:
@@ -239,7 +244,7 @@ class Registration:
             port=self._ports[0],
             http_port=self._ports[1],
             slots=settings.slots,
-            labels=settings.labels,
+            labels=self._labels,
             version=elasticd.__version__,
             pid=os.getpid(),
             boot_id=_boot_id(),

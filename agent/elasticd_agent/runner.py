@@ -154,7 +154,7 @@ class Runner:
         if self.retired is not None:
             return
         before, at_s = self.state, now_s()
-        standing = before.stage, is_working(before), before.next_generation
+        standing = _standing(before)
         self.state, effects = decide(before, event, now_s=at_s)
         self.account.follow(event, self.state, at_s)
         self._journal.write(lambda: journal.line(at_s, event, effects))
@@ -164,7 +164,7 @@ class Runner:
         self._explain_hang(before)
         for effect in effects:
             self._perform(effect)
-        if standing != (self.state.stage, is_working(self.state), self.state.next_generation):
+        if standing != _standing(self.state):
             self._changed()
 
     def doubt(self) -> None:
@@ -355,3 +355,8 @@ class Runner:
             reason is Reason.COLLECTIVE_BROKEN and has_stalled
         ):
             self.workers.explain_hang(standing.generation, culprit)
+
+
+def _standing(state: JobState) -> tuple[object, ...]:
+    """What other jobs on this node wait for: a slot may be free where one of these changes."""
+    return state.stage, is_working(state), state.next_generation, state.slots

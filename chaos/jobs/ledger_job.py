@@ -71,12 +71,15 @@ def loop(state: elasticd.State, recorder: Recorder, args: argparse.Namespace) ->
             recorder.obey(Point.OPTIMIZER, step)
             state.optimizer.step()
             recorder.obey(Point.COMMIT, step)
+            is_late = True
             try:
                 state.commit()
+                is_late = False
             finally:
                 # A change of world may leave `train` from within commit(), which then has applied.
                 if state.step == step:
-                    recorder.applied(step=step, digest=digest_of(state.model, state.optimizer))
+                    digest = digest_of(state.model, state.optimizer)
+                    recorder.applied(step=step, digest=digest, is_late=is_late)
             recorder.obey(Point.COMMITTED, step)
             if recorder.is_over(step) or step == args.steps:
                 return

@@ -88,6 +88,9 @@ def decide(
         if found is not None and found.outcome is not Outcome.TAKEN_BACK:
             case = _closed(case, found)
         return _held(case, stop)
+    if case.open is not None and found is not None and _is_worth_it(case, case.open, found):
+        why = f"{found.why} No smaller size is worth more, so it is kept."
+        found = replace(found, outcome=Outcome.KEPT, why=why)
     is_broken = found is not None and found.outcome is Outcome.TAKEN_BACK
     learned = case.curve
     if case.open is not None and found is not None and is_broken:
@@ -191,6 +194,17 @@ def _awaited(case: _Case) -> Hold | None:
     return Held.PROBE, (
         f"Decision {opened.number}, for {counted(opened.to_nodes)}, is still being measured."
     )
+
+
+def _is_worth_it(case: _Case, broken: Decision, found: books.Verdict) -> bool:
+    """Return whether a size that did not keep its promise is still the best one that is known.
+
+    A promise may be too high, and the size worth as much as the ones before it all the same.
+    """
+    rule, is_growth = case.policy.goodput, broken.to_nodes > broken.from_nodes
+    if found.outcome is not Outcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT or rule is None:
+        return False
+    return is_growth and goodput.is_worth_as_much(rule, case.curve, broken, found.got_steps_per_s)
 
 
 def _goes_on(broken: Decision, wish: Wish) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from elasticd.cli.connect import Values, cluster_of, etcd_options, settings_from
+from elasticd.cli.labels import labels_of
 from elasticd.cli.number import not_empty
 from elasticd.cli.place import gpu_count, own_address
 from elasticd.cli.secrecy import hide_from_user
@@ -157,7 +158,9 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         http_port=http_port,
         probe_port=probe_port,
         keeper_wait_s=_number(values, environ, "keeper_wait", default_keeper_wait_s()),
-        labels=_labels(values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")),
+        labels=labels_of(
+            "--label", values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")
+        ),
         event_log=(
             make_folder(Path(event_log).absolute(), "event log", "--event-log")
             if event_log
@@ -227,17 +230,6 @@ def _is_log_json(values: Values, environ: Mapping[str, str]) -> bool | None:
     if text not in ("0", "1"):
         raise CallError(f"ELASTICD_LOG_JSON={text} is neither 1 (JSON) nor 0 (for a console).")
     return text == "1"
-
-
-def _labels(pairs: object) -> Mapping[str, str]:
-    labels = {}
-    assert isinstance(pairs, list | tuple)
-    for pair in filter(None, pairs):
-        key, sign, value = str(pair).partition("=")
-        if not sign or not key:
-            raise CallError(f"--label {pair!r} is not of the form KEY=VALUE.")
-        labels[key] = value
-    return labels
 
 
 def _text(values: Values, environ: Mapping[str, str], name: str) -> str:

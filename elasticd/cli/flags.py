@@ -65,6 +65,13 @@ FLAGS: tuple[Flag, ...] = (
     Flag(name="no-python", is_switch=True, help="SCRIPT is a program of its own."),
     Flag(name="run-path", is_switch=True, help="Same as without: the warm pool always does."),
     Flag(name="role", metavar="NAME", help="ROLE_NAME of the workers.  [default]"),
+    _own(
+        "node-label",
+        "Only nodes whose agents have this label; several: all of them.",
+        "K=V",
+        is_many=True,
+    ),
+    _own("priority", "Before waiting jobs of a lower one.  [0]", "N"),
     _own("env", "Variable for the workers; `K` alone copies it.", "K[=V]", is_many=True),
     _own("preload", "Modules to import once, before workers are forked.", "M,..."),
     _own("python", "Interpreter of the workers (also PYTHON_EXEC).", "FILE"),

@@ -96,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.UsageError as exc:
         command = exc.ctx.command_path if exc.ctx is not None else "elasticd"
         sentence = (_meant(exc) or exc).format_message().rstrip(".")
-        is_asked = sentence.endswith(("?", ")"))
-        complain(f"{sentence}{' See' if is_asked else ': see'} `{command} --help`.")
+        joint = " See" if sentence.endswith(("?", "?)")) else ": see"
+        complain(f"{sentence}{joint} `{command} --help`.")
         return 2
     except click.ClickException as exc:
         complain(exc.format_message())

@@ -16,6 +16,7 @@ from elasticd.cli.autoscale.run_flags import autoscale_flag, prometheus_flag
 from elasticd.cli.connect import cluster_of, log_dir_of
 from elasticd.cli.flags import layered, parse_known
 from elasticd.cli.hosts import RDZV_ETCD, Mode, nodes, rdzv_conf, where
+from elasticd.cli.placement import node_labels_of, priority_of
 from elasticd.cli.saving import checkpoint_of, owner_of, tensorboard_of
 from elasticd.control.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
@@ -44,6 +45,8 @@ class RunRequest:
     min_nodes: int = 1
     max_nodes: int = 1
     workers_per_node: int = 1
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
     store: StoreSettings | None = None
     """None in local mode."""
     cluster: str = "default"
@@ -100,6 +103,8 @@ class RunRequest:
             min_nodes=self.min_nodes,
             max_nodes=self.max_nodes,
             workers_per_node=self.workers_per_node,
+            node_labels=self.node_labels,
+            priority=self.priority,
             # With --join each host uses its own folders, as with torchrun.
             cwd=self.cwd or ("" if self.mode is Mode.JOIN else here),
             env=self.env,
@@ -176,6 +181,8 @@ def read_request(
         min_nodes=least,
         max_nodes=most,
         workers_per_node=workers,
+        node_labels=node_labels_of(values["node_label"], mode),
+        priority=priority_of(values["priority"], mode),
         store=store,
         cluster=cluster_of(given, environ) if mode is not Mode.LOCAL else "default",
         local_agents=local_agents,

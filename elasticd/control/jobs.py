@@ -307,6 +307,7 @@ def check_room(store: Store, keys: Keys, spec: JobSpec) -> None:
         CallError: every node offers fewer slots than the job wants on each.
     """
     nodes = [decode(Node, item.value) for item in store.list(keys.nodes).items]
+    nodes = [node for node in nodes if spec.may_run_on(node.labels)]
     if nodes and all(node.slots < spec.workers_per_node for node in nodes):
         offers = ", ".join(f"{node.node}: {node.slots}" for node in nodes[:8])
         raise CallError(

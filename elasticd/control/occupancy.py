@@ -158,7 +158,7 @@ def _has_state(member: Member) -> bool:
 def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: Cluster) -> str:
     """Say what becomes of the nodes that a waiting job does not have; begins with "; "."""
     here = {member.node for member in members}
-    nodes = {node.node: node for node in cluster.nodes}
+    nodes = {node.node: node for node in cluster.nodes if spec.may_run_on(node.labels)}
     drained = [n for n, node in nodes.items() if n in cluster.drained or node.is_draining]
     held: dict[tuple[JobName, ...], list[NodeId]] = {}
     by_node = _by_node(use for use in cluster.uses if use.job != spec.name)
@@ -175,9 +175,11 @@ def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: Cluster) -> str
         if jobs
     )
     text += f"; draining: {names(drained)}" if drained else ""
-    count = sum(node.slots >= spec.workers_per_node for node in cluster.nodes)
+    count = sum(node.slots >= spec.workers_per_node for node in nodes.values())
     if count < spec.min_nodes:
-        more = "call the same on the other hosts" if spec.is_local else "start `elasticd agent`"
+        flags = "".join(f" --label {key}={value}" for key, value in spec.node_labels.items())
+        agent = f"start `elasticd agent{flags}`"
+        more = "call the same on the other hosts" if spec.is_local else agent
         on = "" if spec.is_local else " on more machines"
         plural = "" if count == 1 else "s"
         text += (

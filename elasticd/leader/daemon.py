@@ -62,11 +62,18 @@ class Daemon:
         gap_s: float = 0.0,
         ttl_s: float = LEASE_TTL_S,
         told_lead: Callable[[bool], None] = _nobody,
+        source: str = "",
+        evaluates_unsure: bool = False,
     ) -> None:
         """`begin` is called with each term that this process is elected for.
 
+        `evaluates_unsure`: also while etcd does not say whether it still leads; such an evaluation
+        sees by its term that it may not write to etcd, and whatever else it does is harmless where
+        another one leads by now.
+
         `gap_s`: so long after an evaluation the next one begins at the earliest, however often
-        `wake` is called. `told_lead` hears in each round whether this process leads.
+        `wake` is called. `told_lead` hears in each round whether this process leads. `source`: as
+        `Leader` has it.
         """
         self._begin, self._period_s, self._gap_s = begin, period_s, gap_s
         self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
@@ -75,10 +82,15 @@ class Daemon:
         self._round_s = time.monotonic()
         self.trouble = ""
         """Why etcd does not let it work, as a sentence; empty: it does."""
-        self._told_lead = told_lead
+        self._told_lead, self._evaluates_unsure = told_lead, evaluates_unsure
         self.leads = False
         self._election = Election(
-            store, election_key, ttl_s=ttl_s, wake=self._news.set, may_renew=self.is_alive
+            store,
+            election_key,
+            ttl_s=ttl_s,
+            wake=self._news.set,
+            may_renew=self.is_alive,
+            source=source,
         )
 
     def run(self) -> None:
@@ -100,7 +112,10 @@ class Daemon:
                     if led is not None and evaluation is None:
                         term, evaluation = led, self._begin(led)
                         due_s = 0.0
-                    if led is not None and evaluation is not None and self._round_s >= due_s:
+                    may_act = led is not None or (
+                        self._evaluates_unsure and self._election.is_unsure
+                    )
+                    if may_act and evaluation is not None and self._round_s >= due_s:
                         due_s = self._round_s + self._period_s
                         self._is_woken = False  # Before it looks: what comes now is seen, or new.
                         try:

@@ -74,8 +74,9 @@ class Election:
         wake: Callable[[], None] = lambda: None,
         may_renew: Callable[[], bool] = always,
         now_s: Callable[[], float] = boottime_s,
+        source: str = "",
     ) -> None:
-        """`key` is what the candidates of one kind compete for.
+        """`key` is what the candidates of one kind compete for; `source`: as `Leader` has it.
 
         `wake` is called when there may be something new; `may_renew`: as `Store.grant` has it.
 
@@ -83,6 +84,7 @@ class Election:
         """
         self._store, self._key = store, key
         self._ttl_s, self._wake, self._may_renew, self._now_s = ttl_s, wake, may_renew, now_s
+        self._source = source
         self._token = secrets.token_hex(8)
         self._term: Term | None = None
         self._has_seen = False
@@ -142,6 +144,7 @@ class Election:
                 token=self._token,
                 version=__version__,
                 since_unix_s=round(time.time(), 3),
+                source=self._source,
             )
             put = Put(key=self._key, value=encode(mine), lease=lease.id)
             done = self._store.commit(

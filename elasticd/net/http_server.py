@@ -8,6 +8,7 @@ nobody asked for is refused. Who hangs up is no error. Nothing here asks DNS, an
 nobody asks wakes up for nothing.
 """
 
+import select
 import socket
 import ssl
 import threading
@@ -18,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from elasticd.net.cpu_share import CpuShare
 from elasticd.net.listener import address_of
 from elasticd.net.request_head import HeadTooLarge, RequestReader, body_refusal
 
@@ -35,6 +37,11 @@ SERVED_MOST_S = 60.0
 has a few MiB at most: who takes it so slowly wants the place, not the answer."""
 PLACE_S = 0.2
 """For a connection that was hung up on to make room."""
+HOLD_MOST_S = 60.0
+"""So long at most a client waits for its next answer, where all of them took too much time."""
+LINGER_S = 1.0
+"""For a client that was refused to end its connection, which most do as they read the refusal."""
+LINGER_BYTES = 1 << 20
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -50,12 +57,48 @@ class Handler(BaseHTTPRequestHandler):
     """
 
     server: "BoundedServer"
+    is_refused = False
 
     def setup(self) -> None:
         super().setup()
         self.rfile: RequestReader = RequestReader(self.rfile)
 
+    def finish(self) -> None:
+        super().finish()
+        if self.is_refused:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Drop what the client still sends, for a while.
+
+        The kernel resets a connection that is closed with something unread, and the client then
+        may never see the refusal.
+        """
+        self.server.waits(self.connection)
+        ends_s, left = time.monotonic() + LINGER_S, LINGER_BYTES
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while left > 0 and (left_s := ends_s - time.monotonic()) > 0:
+                self.connection.settimeout(left_s)
+                dropped = len(self.connection.recv(min(left, 1 << 16)))
+                left -= dropped
+                if not dropped:
+                    return
+
     def handle_one_request(self) -> None:
+        began_s = time.thread_time()
+        self._answer_one()
+        if wait_s := self.server.spend(time.thread_time() - began_s):
+            self.server.waits(self.connection)
+            self._hold(wait_s)
+
+    def _hold(self, wait_s: float) -> None:
+        """Keep the connection and its place; another client may be given the place meanwhile."""
+        poll = select.poll()
+        poll.register(self.connection, 0)  # Only that we hung up: a client that does keeps waiting.
+        poll.poll(min(wait_s, HOLD_MOST_S) * 1000)
+
+    def _answer_one(self) -> None:
         self.server.waits(self.connection)
         self.rfile.begin()
         try:
@@ -98,6 +141,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+        self.is_refused = True
 
     def log_message(self, format: str, *args: object) -> None:
         """Write no line for each request."""
@@ -117,11 +161,14 @@ class BoundedServer(ThreadingHTTPServer):
         connections: int,
         silence_s: float,
         context: ssl.SSLContext | None = None,
+        cpu_share: float | None = None,
     ) -> None:
         """Serve nobody yet; then at most `connections` at once.
 
         `silence_s`: so long may a client send or take nothing. `context`: serve TLS with it.
+        `cpu_share`: of one processor, that all answers together may take; None: any.
         """
+        self._cpu_share = CpuShare(cpu_share) if cpu_share is not None else None
         self._context, self._silence_s = context, silence_s
         self._places = threading.BoundedSemaphore(connections)
         self._lock = threading.Lock()
@@ -150,6 +197,10 @@ class BoundedServer(ThreadingHTTPServer):
                 socket.create_connection(self.where, timeout=CLOSE_S).close()
             self._thread.join(CLOSE_S)
         self.server_close()
+
+    def spend(self, cpu_s: float) -> float:
+        """Note what an answer cost; return for how long its client waits for the next one."""
+        return self._cpu_share.spend(cpu_s) if self._cpu_share is not None else 0.0
 
     def waits(self, connection: socket.socket) -> None:
         """Note that the connection of this thread asks for nothing, from now on."""

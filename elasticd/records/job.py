@@ -21,6 +21,7 @@ __all__ = [
     "Limits",
     "WRITERS",
     "Want",
+    "is_stuck",
     "lacks_nodes",
     "nodes_missing",
     "size_want",
@@ -66,6 +67,12 @@ class JobSpec:
     max_nodes: int = 1
     workers_per_node: int = 1
     """Slots that each node gives; 0 (`auto`): as many as it offers."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Only nodes whose agents have all of these labels take part; empty: any node. An agent of a
+    version that does not know this takes part whatever its labels are."""
+    priority: int = 0
+    """Of jobs that wait for the same slots the one with the highest gets them, of equals the one
+    that was submitted first. Nobody is sent away for it."""
     python: str = ""
     """Interpreter of the workers; empty: the agent's own."""
     cwd: str = ""
@@ -128,6 +135,15 @@ class JobSpec:
     def needs_no_torch(self) -> bool:
         """A program of its own (`--no-python`), and not a script under another interpreter."""
         return self.entry_kind is EntryKind.COMMAND and self.args[:1] != ("-u",)
+
+    def may_run_on(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels may take part."""
+        return self.node_labels.items() <= labels.items()
+
+    @property
+    def label_text(self) -> str:
+        """The labels as they are given to `--label` and `--node-label`."""
+        return ", ".join(f"{key}={value}" for key, value in sorted(self.node_labels.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,10 +254,17 @@ def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> 
     return 0 < status.nodes < target_nodes(spec, wants)
 
 
+def is_stuck(status: JobStatus) -> bool:
+    """True if the job had begun, and waits for nodes to go on with: it keeps those that it has."""
+    return status.phase is Phase.WAITING and status.generation > 0
+
+
 def nodes_missing(spec: JobSpec, ready: int) -> str:
     """Say how many nodes a job waits for, as the rest of a sentence: "waiting for ..."."""
     missing = max(0, spec.min_nodes - ready)
     per_node = spec.workers_per_node
     slots = f" with {per_node} free slots" if per_node > 1 else ""
-    what = f"{missing} more node{'' if missing == 1 else 's'}{slots}" if missing else "its start"
+    label = f" labelled {spec.label_text}" if spec.node_labels else ""
+    more = f"{missing} more node{'' if missing == 1 else 's'}"
+    what = f"{more}{label}{slots}" if missing else "its start"
     return f"{what}: {ready} of at least {spec.min_nodes} ready"

@@ -32,6 +32,13 @@ class Keys:
         return f"{self.drains}{node}"
 
     @property
+    def node_labels(self) -> str:
+        return f"{self.root}node-labels/"
+
+    def labels_of(self, node: NodeId) -> str:
+        return f"{self.node_labels}{node}"
+
+    @property
     def active(self) -> str:
         """The jobs that are not over: what every daemon watches, so that it need not watch all."""
         return f"{self.root}active/"

@@ -15,6 +15,7 @@ __all__ = [
     "Exit",
     "Member",
     "Node",
+    "NodeLabels",
     "Peer",
     "Result",
     "Saved",
@@ -57,6 +58,16 @@ class Drain:
     by: str = ""
     """Whoever takes it back when its cause is gone: of an operator on Kubernetes
     `kubernetes/<cluster>/`. Empty: a person, who does so by `elasticd undrain`."""
+    unknown: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLabels:
+    """Labels of a node that its agent cannot read itself; those of its own flags come first."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    by: str = ""
+    """Whoever wrote it and takes it back, as of a `Drain`."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

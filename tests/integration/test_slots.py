@@ -12,7 +12,7 @@ from tests.fixtures.cluster import Cluster, Job, cluster_on, until
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster_on(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.daemon("small", slots=1).wait_registered()
-        cluster.daemon("big", slots=3).wait_registered()
+        cluster.daemon("big", slots=3, size="big").wait_registered()
         yield cluster
 
 
@@ -67,6 +67,19 @@ def test_node_that_a_job_gives_up_goes_to_the_one_that_waits(cluster: Cluster) -
     assert len([line for line in joined if '"shrinks"' in line]) == 1, joined
     for job in (first, second):
         assert job.finish().phase is Phase.SUCCEEDED
+
+
+def test_job_takes_only_nodes_with_its_labels(cluster: Cluster) -> None:
+    """And says which it waits for."""
+    job = cluster.submit("labelled", "--nnodes", "1:2", "--node-label", "size=big")
+    job.wait_steady(1)
+    assert set(slots_of(job)) == {"big"}
+    assert job.finish().phase is Phase.SUCCEEDED
+    waits = cluster.submit("waits-for-label", "--node-label", "size=huge")
+    said = "there are 0 such nodes in all: start `elasticd agent --label size=huge`"
+    until(lambda: said in cluster.run("status", "waits-for-label").out, lambda: "it is not said")
+    assert not waits.members
+    assert cluster.run("stop", "waits-for-label").code == 0
 
 
 def test_more_workers_than_any_node_has_slots_is_refused(cluster: Cluster) -> None:

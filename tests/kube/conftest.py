@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd.store.embedded import free_port
+from elasticd.store.embedded import EmbeddedEtcd, free_port
+from tests.fixtures.manifests import KUSTOMIZE
+from tests.kube.operator_run import OPERATOR, OperatorRun
 from tests.kube.testbed.cluster import Cluster
 from tests.kube.testbed.control.api_server import ApiServer
 
@@ -16,6 +18,28 @@ def kube_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     Nothing runs beside it: no controller manager, no scheduler, no node.
     """
     yield from _started(_on_loopback(tmp_path_factory))
+
+
+@pytest.fixture(scope="session")
+def elasticd_api(kube_api: ApiServer) -> ApiServer:
+    """The API server with all that deploy/kustomize gives to a cluster; nothing of it runs."""
+    overlay = KUSTOMIZE / "overlays" / "kubernetes-1.20"
+    kube_api.kubectl("apply", "-k", str(overlay))
+    kube_api.kubectl("wait", "--for=condition=Established", "crd/elasticjobs.elasticd.dev")
+    return kube_api
+
+
+@pytest.fixture(scope="session")
+def operator(
+    elasticd_api: ApiServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorRun]:
+    """An operator with an etcd of its own, for many tests: each uses a namespace of its own."""
+    folder = tmp_path_factory.mktemp("operator")
+    with (
+        EmbeddedEtcd(folder / "etcd") as etcd,
+        OperatorRun(elasticd_api, etcd.url, folder) as operator,
+    ):
+        yield operator
 
 
 @pytest.fixture
@@ -68,6 +92,7 @@ def _on_loopback(folders: pytest.TempPathFactory) -> ApiServer:
         port=free_port(),
         etcd_port=free_port(),
         etcd_peer_port=free_port(),
+        users=(OPERATOR,),
         dies_with_us=True,
     )
 

@@ -1,6 +1,8 @@
 """A cluster that is taken down leaves nothing on the machine, whatever state it was in."""
 
+import ipaddress
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from tests.kube.testbed.cgroup import cgroups_left
 from tests.kube.testbed.cluster import Cluster
 from tests.kube.testbed.daemon import wait_until
+from tests.kube.testbed.network import RANGES
 from tests.kube.workload import daemon_set
 
 pytestmark = pytest.mark.timeout(300)
@@ -26,6 +29,18 @@ def _state() -> dict[str, list[str]]:
         "libraries": sorted(os.listdir("/var/lib")),
         "logs": sorted(os.listdir("/var/log")),
     }
+
+
+def _ways_out() -> list[str]:
+    """Return the addresses of a cluster for which this machine has a way; asks the kernel alone."""
+    found = []
+    for each in map(ipaddress.ip_network, RANGES):
+        for address in (each[1], each[-2]):
+            asked = ["ip", "route", "get", str(address)]
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                found.append(done.stdout)
+    return found
 
 
 def test_down_leaves_nothing(other_kube_cluster: Cluster) -> None:
@@ -47,6 +62,7 @@ def test_down_leaves_nothing(other_kube_cluster: Cluster) -> None:
     for kind in ("namespace", "link", "control group", "process", "folder"):
         assert kind in there
     other_kube_cluster.down()
+    assert _ways_out() == []
     assert other_kube_cluster.left() == []
     assert cgroups_left(other_kube_cluster.network.name) == []
     assert _state() == before
@@ -61,3 +77,17 @@ def test_down_of_what_is_half_up_leaves_nothing(other_kube_cluster: Cluster) -> 
         record.unlink()
     other_kube_cluster.down()
     assert other_kube_cluster.left() == []
+
+
+def test_what_speaks_to_a_cluster_that_is_gone_stays_on_this_machine(
+    other_kube_cluster: Cluster,
+) -> None:
+    """A kubectl that goes on gets an error; nothing of it takes the default route."""
+    network = other_kube_cluster.network
+    network.up()
+    asked = ["ip", "route", "get", network.control_address]
+    there = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert f"dev {network.name}-host" in there
+    network.down()
+    assert other_kube_cluster.left() == []
+    assert _ways_out() == []

@@ -8,7 +8,7 @@ from collections import deque
 from random import Random
 
 from elasticd.records.ids import Generation, JobName, NodeId
-from elasticd.records.job import JobSpec, JobStatus, Want, lacks_nodes
+from elasticd.records.job import JobSpec, JobStatus, Want, is_stuck, lacks_nodes
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
@@ -52,7 +52,7 @@ class Job(Simulation):
             clock=shared.clock,
         )
         self.shared, self.order = shared, order
-        self._known: dict[Agent, tuple[object, bool, int]] = {}
+        self._known: dict[Agent, tuple[object, ...]] = {}
         self.etcd.on_put = self._put
         for node in self.nodes.values():
             node.pool_delay_s = (0.1, 0.3)
@@ -66,7 +66,8 @@ class Job(Simulation):
     def decided(self, agent: Agent, event: ev.Event, effects: tuple[fx.Effect, ...]) -> None:
         super().decided(agent, event, effects)
         assert agent.state is not None
-        standing = agent.state.stage, is_working(agent.state), agent.state.next_generation
+        state = agent.state
+        standing = state.stage, is_working(state), state.next_generation, state.slots
         if self._known.get(agent) != standing:
             self._known[agent] = standing
             self.shared.wake(agent.node.name)
@@ -163,7 +164,14 @@ class Shared:
         lacks = demand.lacks_nodes if demand is not None else None
         generation = demand.generation if demand is not None else Generation(0)
         sim = self.jobs[job]
-        return claim_of(sim.spec, sim.order, state, lacks_nodes=lacks, generation=generation)
+        return claim_of(
+            sim.spec,
+            sim.order,
+            state,
+            lacks_nodes=lacks,
+            is_stuck=demand is not None and demand.is_stuck,
+            generation=generation,
+        )
 
     def _join(self, name: NodeId, job: JobName, agent: Agent, given: tuple[object, ...]) -> None:
         times = self.joins.setdefault((name, job), deque())
@@ -191,6 +199,7 @@ class _Demand:
 
     def __init__(self, shared: Shared, name: NodeId, sim: Job) -> None:
         self.lacks_nodes: bool | None = None
+        self.is_stuck = False
         self.generation = Generation(0)
         self._shared, self._name, self._sim = shared, name, sim
         self._status: JobStatus | None = None
@@ -223,8 +232,8 @@ class _Demand:
     def _judge(self) -> None:
         if self._status is None or self._wants is None:
             return
-        before = self.lacks_nodes
-        self.generation = self._status.generation
+        before = self.lacks_nodes, self.is_stuck
+        self.generation, self.is_stuck = self._status.generation, is_stuck(self._status)
         self.lacks_nodes = lacks_nodes(self._sim.spec, self._wants, self._status)
-        if before is not self.lacks_nodes:
+        if before != (self.lacks_nodes, self.is_stuck):
             self._shared.wake(self._name)

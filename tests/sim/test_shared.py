@@ -9,6 +9,8 @@ from tests.sim.in_process import Script
 from tests.sim.shared import Shared
 
 SCHEDULES = int(os.environ.get("ELASTICD_SCHEDULES", "2000")) // 20
+BROKE = (312,)
+"""Two jobs waited for ever for slots of a node that a third one had given back."""
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -68,7 +70,7 @@ def test_prepared_processes_of_a_spare_give_way_too() -> None:
     assert len(shared.nodes_of("B")) == 1
 
 
-@pytest.mark.parametrize("seed", range(SCHEDULES))
+@pytest.mark.parametrize("seed", sorted({*range(SCHEDULES), *BROKE}))
 def test_any_jobs_on_any_nodes_settle(seed: int) -> None:
     """Jobs come, change their size and end; whoever can be served is, and nobody oscillates."""
     shared = Shared([1, 1, 1], seed)
@@ -84,6 +86,7 @@ def test_any_jobs_on_any_nodes_settle(seed: int) -> None:
             max_nodes=rng.randint(least, count),
             workers_per_node=rng.choice((0, 1, wide)),
             work_s=rng.choice((0.5, 2.0, 5.0)),
+            priority=(seed + number) % 3,
         )
         shared.run(rng.uniform(0.0, 3.0))
         if rng.random() < 0.5:

@@ -18,6 +18,8 @@ __all__ = ["HttpServer"]
 REQUEST_TIMEOUT_S = 30.0
 """A reader that sends or takes nothing for this long is cut off: no thread waits for ever."""
 CONNECTIONS_LIMIT = 64
+CPU_SHARE = 0.2
+"""Of one processor: the threads that answer share the interpreter with the one that decides."""
 NOTHING = "There is no such thing here: docs/metrics.md says what an agent of elasticd answers."
 
 log = get_logger()
@@ -33,6 +35,7 @@ class HttpServer:
             connections=CONNECTIONS_LIMIT,
             silence_s=REQUEST_TIMEOUT_S,
             context=listener.context,
+            cpu_share=CPU_SHARE,
         )
         self._server.routes = tuple(routes)
         self._server.start()

@@ -1,8 +1,9 @@
 """The metrics of a job's keeper on this node, and of its event writer, from the files they write.
 
 The file is in the job's run folder, which may be on a file system that hangs. So one thread of its
-own reads it, for which a scrape waits a moment: the rest of the metrics come all the same, and
-while it hangs it is asked for nothing more. It begins while the scrape waits for the agent: on a
+own reads them all, for which a scrape waits a moment: the rest of the metrics come all the same. A
+file at which it hangs is left to that thread until it is read, and another thread reads the others.
+It begins while the scrape waits for the agent: on a
 machine that is busy each wait for another thread takes milliseconds.
 """
 
@@ -30,6 +31,8 @@ class Reading:
     def __init__(self, files: Sequence[tuple[JobName, Path]]) -> None:
         self.files = tuple(files)
         self.found: tuple[Sample, ...] = ()
+        self.at: Path | None = None
+        """What is being read."""
         self.until_s = time.monotonic() + READ_TIMEOUT_S
         self.is_done = Event()
 
@@ -42,11 +45,13 @@ class KeeperFiles:
     """Reads the files of all jobs that have a keeper here; for any thread."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[Reading] = SimpleQueue()
-        self._reader: Thread | None = None
+        self._asked: SimpleQueue[Reading | None] | None = None
+        """By the thread that reads; None: there is none."""
         self._last: Reading | None = None
         self._lock = Lock()
         self._known: dict[Path, tuple[str, tuple[Sample, ...]]] = {}
+        self._hung: dict[Path, Reading] = {}
+        """A file that was not read in time, and by what: its thread is still at it."""
 
     def begin(self) -> Reading | None:
         """Read the files of last time already: who asks is about to wait for something else."""
@@ -57,36 +62,74 @@ class KeeperFiles:
     def samples(
         self, files: Sequence[tuple[JobName, Path]], begun: Reading | None = None
     ) -> tuple[Sample, ...]:
-        """Return what stands in them; nothing where reading hangs."""
-        if begun is None or begun.files != tuple(files):
-            with self._lock:
-                if not files or (self._last is not None and not self._last.wait()):
-                    return ()
-                begun = self._read(files)
-        return begun.found if begun.wait() else ()
+        """Return what stands in them, but for those that hang."""
+        with self._lock:
+            before = self._last
+        if before is not None and not before.wait() and not self._give_up(before):
+            return ()
+        for _ in files:
+            wanted = self._without_hung(files)
+            if not wanted:
+                return ()
+            if begun is None or begun.files != wanted:
+                with self._lock:
+                    begun = self._read(wanted)
+            if begun.wait():
+                return begun.found
+            if not self._give_up(begun):
+                return ()
+        return ()
+
+    def _without_hung(
+        self, files: Sequence[tuple[JobName, Path]]
+    ) -> tuple[tuple[JobName, Path], ...]:
+        with self._lock:
+            self._hung = {p: each for p, each in self._hung.items() if not each.is_done.is_set()}
+            return tuple(each for each in files if each[1] not in self._hung)
+
+    def _give_up(self, reading: Reading) -> bool:
+        """Leave the file at which it hangs to its thread; another one reads the others.
+
+        False: the thread has not even begun, and it is the machine that has no time.
+        """
+        with self._lock:
+            if reading.is_done.is_set() or reading is not self._last:
+                return True
+            if reading.at is None:
+                return False
+            self._hung[reading.at] = reading
+            self._last, asked, self._asked = None, self._asked, None
+            if asked is not None:
+                asked.put(None)
+            return True
 
     def _read(self, files: Sequence[tuple[JobName, Path]]) -> Reading:
         reading = self._last = Reading(files)
-        if self._reader is None:
-            self._reader = Thread(target=self._run, name="keeper-metrics", daemon=True)
-            self._reader.start()
+        if self._asked is None:
+            self._asked = SimpleQueue()
+            Thread(
+                target=self._run, args=(self._asked,), name="keeper-metrics", daemon=True
+            ).start()
         self._asked.put(reading)
         return reading
 
-    def _run(self) -> None:
-        while True:
-            reading = self._asked.get()
+    def _run(self, asked: "SimpleQueue[Reading | None]") -> None:
+        while (reading := asked.get()) is not None:
             found: list[Sample] = []
             lines: dict[Path, tuple[str, tuple[Sample, ...]]] = {}
             for job, path in reading.files:
+                reading.at = path
                 text = _text(path)
                 known = self._known.get(path)
                 if known is None or known[0] != text:
                     known = (text, tuple(keeper_samples(job, text)))
                 lines[path] = known
                 found += known[1]
-            self._known = lines
-            reading.found = tuple(found)
+                if path in self._hung:
+                    break  # Another thread has read the others since.
+            else:
+                self._known = lines
+                reading.found = tuple(found)
             reading.is_done.set()
 
 

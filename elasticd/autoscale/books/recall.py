@@ -5,9 +5,11 @@ to, of the proposals what the stabilization windows can still ask for.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from elasticd.autoscale.rules.behavior import rates_reach_s
+from elasticd.autoscale.rules.query import reach_s
 from elasticd.autoscale.seen import Reading, Seen
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory, Resized
@@ -53,8 +55,9 @@ def recalled(policy: Policy, memory: Memory, seen: Seen) -> Memory:
 def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
     """Return what was seen without the metrics that were missing within the last window.
 
-    After an outage, or after Prometheus began anew, an average is one over too little. `memory` is
-    that of now (`recalled`).
+    After an outage, or after Prometheus began anew, an average is one over too little. Nor does a
+    query count whose own range is longer than this generation. `memory` is that of now
+    (`recalled`).
     """
     readings = dict(seen.readings)
     for name, since_s in memory.whole_since_s.items():
@@ -62,7 +65,24 @@ def with_gaps(policy: Policy, memory: Memory, seen: Seen) -> Seen:
         if there_s < policy.window_s:
             detail = f"it has been there for {there_s:.0f} s of a window of {policy.window_s:g} s"
             readings[name] = Reading(value=None, why=Held.GAP, detail=detail)
+    for name, detail in _of_before(policy, memory, seen):
+        if name in readings and readings[name].value is not None:
+            readings[name] = Reading(value=None, why=Held.GAP, detail=detail)
     return replace(seen, readings=readings)
+
+
+def _of_before(policy: Policy, memory: Memory, seen: Seen) -> Iterator[tuple[str, str]]:
+    """Name the metrics that look back to before this generation, and say so.
+
+    They tell of another size too; and where the job itself is younger, a rate is one over too
+    little, since Prometheus divides by the whole range.
+    """
+    there_s = seen.now_s - memory.generation_since_s
+    for metric in policy.target.metrics if policy.target is not None else ():
+        back_s = reach_s(metric.query, policy.window_s)
+        if back_s > policy.window_s and there_s < back_s:
+            back = f"its query looks back {back_s:.0f} s"
+            yield metric.name, f"{back}, and generation {seen.generation} is {there_s:.0f} s old"
 
 
 def _resized(policy: Policy, memory: Memory, now_s: float) -> tuple[Resized, ...]:

@@ -7,6 +7,8 @@ to what they tell each other. With a constant global batch this is what AdaptDL'
 Each solution of non-negative least squares is the plain least-squares solution of the columns
 that are not 0 in it. There are seven such sets of columns: all are solved, those with a negative
 number are dropped, and the least error wins. It is exact, and needs no iteration that could fail.
+It is plain Python: at the handful of sizes that a job has, a call of numpy takes longer than what
+it computes, and the windows of many jobs may end at once.
 
 What was never seen is taken to be as good as it can be, as AdaptDL does, so that unknown sizes get
 tried: no more columns than sizes are used, and of sets that explain the sizes equally well, within
@@ -18,9 +20,7 @@ its best size between them.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
+from operator import mul
 
 from elasticd.autoscale.curve.estimate import measured_sizes
 from elasticd.autoscale.curve.spread import EFFECTIVE_WINDOWS
@@ -43,43 +43,54 @@ def fitted(curve: Curve) -> Curve:
     """Return the curve with a, b and c of its sizes; one without sizes has them all 0."""
     if not measured_sizes(curve):
         return replace(curve, a=0.0, b=0.0, c=0.0)
-    nodes = np.array([size.nodes for size in curve.sizes], dtype=np.float64)
     # The unit is the longest step, so that neither microseconds nor days meet the limits of floats.
     unit_s = max(size.step_s for size in curve.sizes)
-    seconds = np.array([size.step_s / unit_s for size in curve.sizes], dtype=np.float64)
-    weights = np.sqrt(np.array([min(size.steps, STEPS_ENOUGH) for size in curve.sizes]))
-    weights /= np.sqrt(np.sum(weights**2))
-    columns = np.stack([np.ones_like(nodes), 1.0 / nodes, nodes - 1.0], axis=1)
-    rows = columns * (weights / seconds)[:, None]
-    numbers = _least_squares(rows, weights, noise=_noise(curve)) * unit_s
-    return replace(curve, a=float(numbers[A]), b=float(numbers[B]), c=float(numbers[C]))
+    roots = [math.sqrt(min(size.steps, STEPS_ENOUGH)) for size in curve.sizes]
+    length = math.hypot(*roots)
+    weights = [root / length for root in roots]
+    scales = [
+        weight * unit_s / size.step_s for weight, size in zip(weights, curve.sizes, strict=True)
+    ]
+    columns = (
+        scales,
+        [scale / size.nodes for scale, size in zip(scales, curve.sizes, strict=True)],
+        [scale * (size.nodes - 1) for scale, size in zip(scales, curve.sizes, strict=True)],
+    )
+    a, b, c = _least_squares(columns, weights, noise=_noise(curve))
+    return replace(curve, a=a * unit_s, b=b * unit_s, c=c * unit_s)
 
 
 def _least_squares(
-    rows: NDArray[np.float64], wanted: NDArray[np.float64], *, noise: float
-) -> NDArray[np.float64]:
+    columns: Sequence[Sequence[float]], wanted: Sequence[float], *, noise: float
+) -> Sequence[float]:
     """Return the most optimistic (a, b, c) among those whose error is the least or noise."""
-    lengths = np.sqrt(np.sum(rows**2, axis=0))
-    lengths[lengths == 0.0] = math.inf  # Only one node was measured: c says nothing of it.
-    rows = rows / lengths
-    products, sums = (rows.T @ rows).tolist(), (rows.T @ wanted).tolist()
-    solutions: list[list[float]] = []
-    for columns in SETS:
-        if len(columns) > len(wanted):
+    # Only one node was measured: c says nothing of it, and its column is 0.
+    lengths = [math.hypot(*column) or math.inf for column in columns]
+    units = [
+        [value / length for value in column]
+        for column, length in zip(columns, lengths, strict=True)
+    ]
+    products = [[sum(map(mul, one, other)) for other in units] for one in units]
+    sums = [sum(map(mul, unit, wanted)) for unit in units]
+    found: list[tuple[list[float], float]] = []
+    for chosen in SETS:
+        if len(chosen) > len(wanted):
             continue
-        numbers = _solved(products, sums, columns)
+        numbers = _solved(products, sums, chosen)
         if numbers is None or min(numbers) < -ROUNDING:
             continue
         whole = [0.0, 0.0, 0.0]
-        for column, number in zip(columns, numbers, strict=True):
+        for column, number in zip(chosen, numbers, strict=True):
             whole[column] = max(0.0, number)
-        solutions.append(whole)
-    # All at once: with a handful of sizes a call of numpy costs more than what it computes.
-    away = np.array(solutions) @ rows.T - wanted
-    errors = np.sqrt(np.sum(away**2, axis=1)).tolist()
-    limit = max(min(errors) + ROUNDING, noise)
-    at = next(at for at, error in enumerate(errors) if error <= limit)
-    return np.asarray(solutions[at] / lengths)
+        a, b, c = whole
+        away = (
+            a * one + b * two + c * three - value
+            for one, two, three, value in zip(*units, wanted, strict=True)
+        )
+        found.append((whole, math.hypot(*away)))
+    limit = max(min(error for _, error in found) + ROUNDING, noise)
+    best = next(whole for whole, error in found if error <= limit)
+    return [number / length for number, length in zip(best, lengths, strict=True)]
 
 
 def _solved(

@@ -31,6 +31,7 @@ class Nodes:
     """Nodes of which all slots are left."""
     held: Mapping[JobName, Mapping[NodeId, int]] = field(default_factory=dict)
     """Slots that a job will not leave to another one."""
+    labels: Mapping[NodeId, Mapping[str, str]] = field(default_factory=dict)
 
 
 def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[JobFacts]) -> Nodes:
@@ -41,7 +42,8 @@ def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[J
         for use in uses_of(facts.spec, facts.status, facts.world, facts.members):
             if use.is_training or is_short:
                 held.setdefault(use.job, {})[use.node] = use.slots
-    slots = {n.node: n.slots for n in nodes if not n.is_draining and n.node not in drained}
+    taking = [n for n in nodes if not n.is_draining and n.node not in drained]
+    slots = {n.node: n.slots for n in taking}
     left = dict(slots)
     for of_job in held.values():
         for node, count in of_job.items():
@@ -53,6 +55,7 @@ def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[J
         in_order=tuple(sorted(left.values())),
         idle=sum(count == slots[node] for node, count in left.items()),
         held=held,
+        labels={n.node: n.labels for n in taking},
     )
 
 
@@ -70,7 +73,11 @@ def available(facts: JobFacts, cluster: Nodes) -> int:
         wanted = spec.workers_per_node or cluster.slots[node]
         return cluster.left[node] + given_back >= max(1, wanted)
 
-    if spec.workers_per_node:
+    if spec.node_labels:
+        free = sum(
+            has_room(node, 0) for node, labels in cluster.labels.items() if spec.may_run_on(labels)
+        )
+    elif spec.workers_per_node:
         free = len(cluster.in_order) - bisect_left(cluster.in_order, spec.workers_per_node)
     else:
         free = cluster.idle

@@ -45,12 +45,12 @@ from elasticd.autoscale.rules.size_trial import (
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Rule
+from elasticd.records.autoscale.decision import Decision, Rule
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import GoodputRule, Policy
 
-__all__ = ["propose"]
+__all__ = ["is_worth_as_much", "propose"]
 
 ALIKE_SHARE = 0.01
 """Sizes whose worth differs by less are worth the same; the largest of them trains soonest."""
@@ -91,6 +91,21 @@ def propose(
         why=why_not(scene, sizes),
         was_steps_per_s=scene.now.per_s,
         promised_steps_per_s=scene.now.per_s,
+    )
+
+
+def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s: float) -> bool:
+    """Return whether a larger size is worth what the one before it was, and all smaller ones.
+
+    Noise is left out: the job was smaller, so the doubt is against the larger size.
+    """
+    rates = {size.nodes: 1.0 / size.step_s for size in measured_sizes(curve)}
+    rates[tried.from_nodes] = tried.was_steps_per_s
+    worth = got_per_s / tried.to_nodes**rule.least_share
+    return all(
+        worth >= (1.0 - ALIKE_SHARE) * rate / nodes**rule.least_share
+        for nodes, rate in rates.items()
+        if nodes < tried.to_nodes
     )
 
 

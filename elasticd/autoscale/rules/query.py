@@ -9,8 +9,17 @@ dollar is left alone: `label_replace` has references of its own ($1, ${name}).
 
 import math
 import re
+from functools import lru_cache
 
-__all__ = ["VARIABLES", "filled", "is_closed", "unquoted", "variables", "window_text"]
+__all__ = [
+    "VARIABLES",
+    "filled",
+    "is_closed",
+    "reach_s",
+    "unquoted",
+    "variables",
+    "window_text",
+]
 
 VARIABLES = ("job", "window")
 """What a query may name by a dollar."""
@@ -28,6 +37,10 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_RANGE = re.compile(r"\[([^\]:]*)(:?)[^\]]*\]")
+_OFFSET = re.compile(r"\boffset\s+(-?[0-9a-z.]+)", re.IGNORECASE)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdwy]?)")
+_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000, "": 1}
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
 
 
@@ -54,6 +67,30 @@ def filled(query: str, *, job: str, window_s: float) -> str:
             is_regex = found.lastgroup == "regex"
         parts.append(text)
     return "".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def reach_s(query: str, window_s: float) -> float:
+    """Return how far back the query's ranges look at most, with the offsets; 0: it has none.
+
+    A subquery looks back from each of its moments, so its range and the one in it count together.
+    """
+    found = filled(query, job="", window_s=window_s)
+    text = "".join(
+        each.group()
+        for each in _TOKEN.finditer(found)
+        if each.lastgroup not in ("string", "comment")
+    )
+    ranges = [(_span_s(each[1]), bool(each[2])) for each in _RANGE.finditer(text)]
+    within_s = max((span_s for span_s, is_subquery in ranges if not is_subquery), default=0.0)
+    around_s = sum(span_s for span_s, is_subquery in ranges if is_subquery)
+    offset_s = max((_span_s(each[1]) for each in _OFFSET.finditer(text)), default=0.0)
+    return within_s + around_s + offset_s
+
+
+def _span_s(text: str) -> float:
+    """Read a PromQL duration, 1h30m or a number of seconds; what is none is as long as nothing."""
+    return sum(float(each[1]) * _UNIT_S[each[2]] for each in _SPAN.finditer(text))
 
 
 def variables(query: str) -> tuple[str, ...]:

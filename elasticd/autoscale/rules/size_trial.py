@@ -37,6 +37,8 @@ to the nodes."""
 SMOOTH_SIZES = 4
 """A fit that is right at so many sizes is believed: three numbers pass through any three."""
 SMOOTH_SHARE = 0.05
+EXACT_SHARE = 0.02
+"""A fit that is off by less everywhere is that of a smooth curve, whatever the noise."""
 MIDDLING = (0.2, 0.6)
 """How the rate grows with the nodes where it is not clear that fewer are better, or more."""
 PARTS = 8
@@ -47,13 +49,13 @@ def behind_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
     """Return the size to try next from one that is much worse than was promised; None: none."""
     known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
     at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), 0)
-    if at == 0 or _is_too_long(scene) or _is_smooth(curve, known):
+    if at == 0 or _is_too_long(scene) or _is_exact(curve, known):
         return None
     # What was measured counts: the fit through both sides of a cliff is wrong everywhere.
     share = scene.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
     top = max(worths) / worths[at]
-    if at == len(known) - 1:
+    if at == len(known) - 1 and not _is_smooth(curve, known):
         beyond = _beyond(scene, curve, known, high, top)
         if beyond is not None:
             return beyond
@@ -99,7 +101,8 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
     others = sorted(other for other in wished if low <= other <= high)
     sizes = [size_worth(scene, curve, step) for step in steps(curve, others)]
     allowed = [size for size in sizes if not size.is_refused]
-    return max(allowed, key=lambda size: (size.worth, size.nodes), default=None)
+    # Larger ones first: to see that they are no better costs fewer steps than with smaller ones.
+    return max(allowed, key=lambda size: size.nodes, default=None)
 
 
 def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
@@ -134,6 +137,12 @@ def _is_too_long(scene: Scene) -> bool:
 
 def _is_smooth(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
     return len(known) >= SMOOTH_SIZES and is_fit_right(curve, known)
+
+
+def _is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
+    """Return whether the fit is so near that there is no room for a cliff between two sizes."""
+    offs = (abs(off_share(curve, size) - 1.0) for size in known)
+    return len(known) >= SMOOTH_SIZES and max(offs) <= EXACT_SHARE
 
 
 def _beyond(

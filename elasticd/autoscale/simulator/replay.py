@@ -27,6 +27,9 @@ __all__ = ["EVERY_S", "MOST_S", "History", "Size", "replay", "simulated_policy"]
 LEAST_S, MOST_S = 900.0, 86_400.0
 """How much is simulated at least, and at most: a day takes some seconds."""
 EVERY_S = 15.0
+MOST_NODES = 64
+"""A MAX up to this is taken as it is; larger ones only as far as there were nodes: each size is
+looked at in each evaluation, and people write a million for "all that there are"."""
 COST_S = 1.0
 """Of a change, where none was measured."""
 NOISE_SHARE = 0.01
@@ -93,6 +96,12 @@ def replay(history: History, policy: Policy, past: JobPast | None = None) -> Tra
             "policy (with dry_run = true, if nothing is to be done) and wait for two windows."
         )
     notes = []
+    nodes, told = _nodes(history)
+    if (most := _most(history, nodes)) < history.max_nodes:
+        notes.append(
+            f"MAX is {history.max_nodes}, and taken for {most}, since there were far fewer nodes"
+        )
+        history = replace(history, max_nodes=most)
     cost_s = curve.change_cost_s
     if not curve.changes:
         cost_s = COST_S
@@ -103,7 +112,6 @@ def replay(history: History, policy: Policy, past: JobPast | None = None) -> Tra
         notes.append(f"sizes never measured, and taken from the fit: {_span(guessed)}")
     if len(found) < history.max_nodes:
         notes.append("sizes that were not measured are taken to be as fast as the nearest one")
-    nodes, told = _nodes(history)
     notes.append(told)
     least_s = LEAST_S if past is None else 2.0 * EVERY_S
     lasted_s = min(MOST_S, max(least_s, history.lasted_s))
@@ -228,10 +236,21 @@ def _shape(curve: Curve, most: int) -> Shape:
     known = {each.nodes: each.seconds for each in steps(curve, range(1, most + 1))}
     nearest = sorted(known)
     table = {
-        nodes: known.get(nodes, known[min(nearest, key=lambda each: abs(each - nodes))])
+        nodes: known[min(nearest, key=lambda each: abs(each - nodes))]
         for nodes in range(1, most + 1)
+        if nodes not in known
     }
-    return Shape(table=table)
+    return Shape(table=known | table)
+
+
+def _most(history: History, nodes: Sequence[Nodes]) -> int:
+    """Return the largest size that is looked at: a MAX far beyond what was there changes nothing.
+
+    Twice as many are, for a wish that stands because nodes are missing.
+    """
+    had = [each.nodes for each in history.sizes] + [each.nodes for each in history.curve.sizes]
+    there = max([0, *had, *(each.available for each in nodes)])
+    return max(history.min_nodes, min(history.max_nodes, max(MOST_NODES, 2 * there)))
 
 
 def _nodes(history: History) -> tuple[tuple[Nodes, ...], str]:

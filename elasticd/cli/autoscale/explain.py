@@ -17,7 +17,7 @@ from elasticd.errors import NotSupported
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode, to_plain
 
-__all__ = ["explain", "tell_explanation"]
+__all__ = ["explain", "leader_of", "tell_explanation"]
 
 DECISIONS_SHOWN = 5
 
@@ -40,7 +40,7 @@ def explain(job: str | None, last: int, is_json: bool, **values: Any) -> int:
     """
     with job_source(values, job) as (source, name):
         report = report_of(source, name)
-        leader = _leader(source)
+        leader = leader_of(source)
     if is_json:
         plain = explain_plain(report, last=last, now_unix_s=time.time())
         plain["leader"] = to_plain(leader)
@@ -60,7 +60,7 @@ def tell_explanation(report: JobReport, leader: str, *, last: int) -> None:
             show_table(CURVE_HEADS, section.rows)
 
 
-def _leader(source: Source) -> Leader | None:
+def leader_of(source: Source) -> Leader | None:
     """Read who leads; None: nobody does, or a newer version that this one cannot read."""
     item = source.store.get(source.keys.autoscaler_election) if not source.is_archive else None
     try:

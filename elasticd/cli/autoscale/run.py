@@ -102,7 +102,7 @@ def run(
     if settings.password:
         hide_from_user()
     with ExitStack() as stack:
-        # Only now what costs: grpc, urllib3, numpy.
+        # Only now what costs: grpc, urllib3.
         from elasticd.autoscale.loop.evaluation import JobEvaluation
         from elasticd.autoscale.metrics.counts import AutoscalerCounts
         from elasticd.leader.daemon import Daemon
@@ -118,6 +118,7 @@ def run(
             period_s=period_s,
             ttl_s=ttl_s,
             told_lead=counts.leads,
+            source="agents" if prometheus is None else "prometheus",
         )
         server = MetricsServer(host, port, counts, is_alive=daemon.is_alive)
         stack.callback(server.close)

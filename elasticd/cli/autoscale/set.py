@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from elasticd.autoscale.direct.wanted import wanted
 from elasticd.autoscale.explain.policy_text import policy_rules
 from elasticd.autoscale.explain.standing import size_sentence
 from elasticd.autoscale.loop.queries import queries_of
@@ -13,6 +14,7 @@ from elasticd.autoscale.policy_file.document import document
 from elasticd.autoscale.policy_file.job_check import checked, rules_by_steps
 from elasticd.autoscale.policy_file.parser import parsed
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
+from elasticd.cli.autoscale.explain import leader_of
 from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.autoscale.running_job import running_report
 from elasticd.cli.change import Said, change_options
@@ -20,7 +22,8 @@ from elasticd.cli.place import submitter
 from elasticd.cli.source import job_source
 from elasticd.control.job_policy import set_policy
 from elasticd.control.report import JobReport
-from elasticd.errors import Refused
+from elasticd.errors import CallError, Refused
+from elasticd.records.autoscale.leader import Leader
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import to_plain
 from elasticd.records.reason import Phase
@@ -37,7 +40,8 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
     """Give a job a policy, or another one; it counts from the next evaluation on.
 
     With --prometheus each of its queries is asked once, and what Prometheus refuses is said in
-    Prometheus' words; nothing is set then.
+    Prometheus' words; nothing is set then. Nor is it where the autoscaler that leads has no
+    Prometheus, and a query is no metric of the agents.
     Jobs in restart mode are resized only where the policy says allow_restarts = true.
     """
     said = Said(is_dry_run=is_dry_run, is_json=is_json)
@@ -50,6 +54,7 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
         found = replace(
             read, uid=report.spec.uid, set_by=submitter(), set_at_unix_s=round(now_unix_s, 3)
         )
+        _answerable(found, name, leader_of(source))
         notes = [*_asked(found, name, prometheus), *_notes(found, report)]
         if not is_dry_run:
             set_policy(source.store, source.keys, report.spec, found)
@@ -59,6 +64,24 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
         for note in notes:
             click.echo(f"note: {note}", err=True)
     return 0
+
+
+def _answerable(policy: Policy, job: str, leader: Leader | None) -> None:
+    """See that whoever leads can ask what the policy asks.
+
+    Raises:
+        Refused: it has no Prometheus, and a query needs one.
+    """
+    if leader is None or leader.source != "agents":
+        return
+    for query in queries_of(policy, job):
+        try:
+            wanted(query)
+        except CallError as exc:
+            raise Refused(
+                f"{exc} Nothing was set: the autoscaler that leads, {leader.name}, was started "
+                "without --prometheus."
+            ) from exc
 
 
 def _asked(policy: Policy, job: str, settings: PrometheusSettings | None) -> list[str]:

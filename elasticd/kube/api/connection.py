@@ -15,6 +15,7 @@ import urllib3
 
 from elasticd import __version__
 from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
+from elasticd.kube.api.document import document
 from elasticd.kube.api.failure import failure
 
 __all__ = ["Connection", "open_connection"]
@@ -61,7 +62,7 @@ class Connection:
         """
         with self._open(method, path, query, body, what, content_type, READ_S) as answer:
             try:
-                found = json.loads(answer.data)
+                found = document(answer.data)
             except ValueError as exc:
                 raise Unavailable(
                     f"The API server at {self.host} did not answer with JSON when it was to "

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.errors import ElasticdError, Unavailable
+from elasticd.kube.api.document import document, levelled
 from elasticd.kube.api.failure import failure
-from elasticd.kube.api.port import Changed, Kind, Object, name_of
+from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Kind, Object, name_of
 
 __all__ = ["Progress", "WatchLines", "trimmed"]
 
@@ -54,7 +55,7 @@ class WatchLines:
 
     def _event(self, line: bytes) -> Progress:
         try:
-            event = json.loads(line)
+            event = document(line)
             kind, found = event["type"], event["object"]
             if kind == "ERROR":
                 raise _error(found, self._host, self._kind)
@@ -66,7 +67,7 @@ class WatchLines:
                 kind=self._kind, name=name_of(item), item=None if kind == "DELETED" else item
             )
             return Progress(version, change)
-        except (ValueError, KeyError, TypeError) as exc:
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise Unavailable(
                 f"The API server at {self._host} sent a line that is no event: {line[:80]!r}."
             ) from exc
@@ -79,6 +80,8 @@ def trimmed(kind: Kind, found: dict[str, Any]) -> Object:
         metadata.pop("managedFields", None)
     if kind.kind == "Node" and isinstance(status := found.get("status"), dict):
         status.pop("images", None)
+    if kind == ELASTIC_JOBS:
+        levelled(found)  # The one kind in which somebody may nest what he likes.
     return found
 
 

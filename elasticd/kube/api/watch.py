@@ -23,11 +23,14 @@ from elasticd.kube.api.failure import Busy, Gone
 from elasticd.kube.api.port import Changed, Kind, Listed, WatchSink
 from elasticd.kube.api.stream import WatchLines
 from elasticd.store.sink import has_taken
+from elasticd.telemetry.log import get_logger
 
 __all__ = ["KubernetesWatch", "WatchTimes"]
 
 CHUNK_BYTES = 1 << 16
 CLOSE_S = 2.0
+
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,13 @@ class KubernetesWatch:
             except ElasticdError as exc:
                 self.trouble = str(exc)
                 pause_s = self._backoff.next_s(exc.retry_after_s if isinstance(exc, Busy) else 0.0)
+            except Exception:  # A bug of ours: a thread that ends would be a silence for ever.
+                log.exception("watch.failed", kind=self._kind.resource)
+                self._version = None
+                self.trouble = (
+                    f"What the API server said of {self._kind.resource} was not understood."
+                )
+                pause_s = self._backoff.next_s()
             self._is_closed.wait(pause_s)
 
     def _follow(self, version: str) -> None:

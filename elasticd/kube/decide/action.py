@@ -5,6 +5,7 @@ only for the job of that uid. A write that fails is not tried again by itself: w
 changed is still as it was, so the next decision asks for it again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.kube.resource.elastic_job import JobKey
@@ -20,6 +21,7 @@ __all__ = [
     "ApplyStatus",
     "DeleteObject",
     "DrainNode",
+    "LabelNode",
     "RemoveFinalizer",
     "RemovePolicy",
     "StopJob",
@@ -160,6 +162,15 @@ class UndrainNode:
     by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelNode:
+    """Tell a node's agent which labels its node has in Kubernetes; with none, take that back."""
+
+    node: NodeId
+    labels: Mapping[str, str]
+    by: str
+
+
 Action = (
     AddFinalizer
     | RemoveFinalizer
@@ -174,4 +185,5 @@ Action = (
     | StopJob
     | DrainNode
     | UndrainNode
+    | LabelNode
 )

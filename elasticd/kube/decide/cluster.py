@@ -9,7 +9,7 @@ from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
 from elasticd.records.ids import JobName, NodeId
-from elasticd.records.member import Drain, Node
+from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.records.node_name import node_id_of
 
 __all__ = [
@@ -40,6 +40,7 @@ class KubeNode:
     """Its kubelet says so; False also where nothing was heard of it for a while."""
     is_deleted: bool = False
     """Somebody asked for its deletion."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def node(self) -> NodeId:
@@ -76,6 +77,8 @@ class Records:
     """Names under which somebody submits a job at this moment: there is no spec yet."""
     drains: Mapping[NodeId, Drain] = field(default_factory=dict)
     agents: Mapping[NodeId, Node] = field(default_factory=dict)
+    labels: Mapping[NodeId, NodeLabels] = field(default_factory=dict)
+    """What operators wrote for agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,7 @@ def kube_node(plain: Mapping[str, Any]) -> KubeNode:
         taints=taints,
         is_ready=not ready or ready[0] == "True",
         is_deleted=bool(meta.get("deletionTimestamp")),
+        labels={str(key): str(item) for key, item in (meta.get("labels") or {}).items()},
     )
 
 

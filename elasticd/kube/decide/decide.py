@@ -21,6 +21,7 @@ from elasticd.kube.decide.cluster import Cluster
 from elasticd.kube.decide.deletion import delete
 from elasticd.kube.decide.drain import decide_drains
 from elasticd.kube.decide.event import events
+from elasticd.kube.decide.label import decide_labels
 from elasticd.kube.decide.memory import ObjectMemory
 from elasticd.kube.decide.size import decide_policy, decide_size, fill_replicas
 from elasticd.kube.resource.elastic_job import ElasticJob
@@ -87,6 +88,7 @@ def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, .
         actions.extend(_decide_object(look, seen))
     actions.extend(_stop_orphans(seen))
     actions.extend(decide_drains(seen))
+    actions.extend(decide_labels(seen))
     return tuple(actions)
 
 
@@ -165,6 +167,9 @@ def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
     if FINALIZER not in job.finalizers:
         yield AddFinalizer(job=job.key)
     if found.is_stop_wanted:
+        if found.is_unserved:  # Nobody is there to read it: see `needs_stop`.
+            why = next(want.why for want in found.wants.values() if want.is_stop)
+            yield StopJob(job=look.name, uid=job.uid, why=why)
         return
     spec = job.spec
     if spec is not None and spec.active_deadline_seconds is not None:
@@ -229,8 +234,6 @@ def _stop_orphans(seen: Cluster) -> Iterator[Action]:
         return
     for name, found in sorted(seen.records.jobs.items()):
         is_ours = found.spec.owner.startswith(owner_prefix(seen.identity))
-        if not is_ours or found.spec.uid in seen.jobs or not found.is_active:
-            continue
-        if found.own_want is None or not found.own_want.is_stop:
+        if is_ours and found.spec.uid not in seen.jobs and found.needs_stop:
             gone = job_of_owner(found.spec, seen.identity)
             yield StopJob(job=name, uid=found.spec.uid, why="its ElasticJob is gone", gone=gone)

@@ -19,8 +19,7 @@ def delete(
     if FINALIZER not in job.finalizers:
         return
     is_forced = job.annotations.get(FORCE_DELETE, "false").lower() != "false"
-    is_stopping = found is not None and (own := found.own_want) is not None and own.is_stop
-    if found is not None and found.is_active and not is_stopping:
+    if found is not None and found.needs_stop:
         yield StopJob(job=name, uid=job.uid, why="its ElasticJob was deleted")
     is_known_over = seen.records is None and job.status.is_final
     if is_forced or is_known_over:

@@ -18,7 +18,7 @@ from elasticd.kube.decide.memory import Memory, ObjectMemory
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.records.codec import from_plain, to_plain
-from elasticd.records.member import Drain, Node
+from elasticd.records.member import Drain, Node, NodeLabels
 
 __all__ = ["line", "opening", "replay"]
 
@@ -31,6 +31,7 @@ _KINDS: Mapping[str, type] = {
     "records.jobs": JobRecords,
     "records.drains": Drain,
     "records.agents": Node,
+    "records.labels": NodeLabels,
 }
 """The parts of what is seen that are written by their keys."""
 _ACTIONS = {kind.__name__ for kind in get_args(Action)}
@@ -113,6 +114,7 @@ def _parts(seen: Cluster) -> dict[str, Mapping[Any, Any]]:
         "records.jobs": records.jobs,
         "records.drains": records.drains,
         "records.agents": records.agents,
+        "records.labels": records.labels,
     }
 
 
@@ -132,6 +134,7 @@ def _changed(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
         reserved=frozenset(row["reserved"]),
         drains=parts["records.drains"],
         agents=parts["records.agents"],
+        labels=parts["records.labels"],
     )
     return replace(
         seen,

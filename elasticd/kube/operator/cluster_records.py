@@ -1,5 +1,6 @@
 """What stands in etcd, as the operator decides by it."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import Active
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain, Node
+from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.store.api import KeyValue, Store
 from elasticd.store.mirror import Mirror
 from elasticd.telemetry.log import get_logger
@@ -26,13 +27,22 @@ log = get_logger()
 class ClusterRecords:
     """Watches them until it is closed; `read` is called by one thread."""
 
-    def __init__(self, store: Store, keys: Keys, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        wake: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`wake` is called by the store's thread after something that matters has changed."""
-        self._keys = keys
+        self._keys, self._now_s = keys, now_s
+        self._unserved: dict[JobName, float] = {}
+        """Since when no node serves an active job."""
         self._jobs = JobItems(store, keys, wake)
         self._active = Mirror(store, keys.active, wake=wake)
         self._drains = Mirror(store, keys.drains, wake=wake)
         self._nodes = Mirror(store, keys.nodes, wake=wake)
+        self._labels = Mirror(store, keys.node_labels, wake=wake)
         self._reports: dict[JobName, tuple[Items, JobReport | None]] = {}
         self._unreadable: set[JobName] = set()
         self._unread: dict[str, str] = {}
@@ -55,7 +65,7 @@ class ClusterRecords:
 
     def read(self, measured: Mapping[JobName, Measured]) -> Records | None:
         """Put together what stands now; None: something was not read yet."""
-        is_ready = all(each.wait_ready(0.0) for each in (self._active, self._drains, self._nodes))
+        is_ready = all(each.wait_ready(0.0) for each in self._mirrors)
         if not is_ready or self._jobs.read() is None:
             return None
         reports = self.reports()
@@ -68,11 +78,20 @@ class ClusterRecords:
         }
         # One that cannot be read is somebody's, and it is not for us to say that it is gone.
         reserved |= self._unreadable
+        now_s, before = self._now_s(), self._unserved
+        self._unserved = {
+            name: before.get(name, now_s)
+            for name, report in reports.items()
+            if name in ready and not report.members
+        }
         jobs: dict[JobName, JobRecords] = {}
         for name, report in reports.items():
             if name not in reserved:
                 jobs[name] = job_records(
-                    report, is_active=name in ready, measured=measured.get(name)
+                    report,
+                    is_active=name in ready,
+                    measured=measured.get(name),
+                    unserved_s=now_s - self._unserved.get(name, now_s),
                 )
         drains = self._decoded(self._drains.items, Drain)
         return Records(
@@ -82,6 +101,10 @@ class ClusterRecords:
             agents={
                 NodeId(k.removeprefix(self._keys.nodes)): one for k, one in self.agents().items()
             },
+            labels={
+                NodeId(k.removeprefix(self._keys.node_labels)): one
+                for k, one in self._decoded(self._labels.items, NodeLabels).items()
+            },
         )
 
     def agents(self) -> Mapping[str, Node]:
@@ -90,10 +113,14 @@ class ClusterRecords:
 
     def close(self) -> None:
         self._jobs.close()
-        for mirror in (self._active, self._drains, self._nodes):
+        for mirror in self._mirrors:
             mirror.close()
 
     # --- private ------------------------------------------------------------------------------
+
+    @property
+    def _mirrors(self) -> tuple[Mirror, ...]:
+        return self._active, self._drains, self._nodes, self._labels
 
     def _report(self, name: JobName, items: Items, before: JobReport | None) -> JobReport | None:
         try:

@@ -18,6 +18,7 @@ from elasticd.kube.decide.action import (
     ApplyStatus,
     DeleteObject,
     DrainNode,
+    LabelNode,
     RemoveFinalizer,
     RemovePolicy,
     StopJob,
@@ -27,7 +28,13 @@ from elasticd.kube.decide.action import (
     WritePolicy,
     WriteWant,
 )
-from elasticd.kube.operator.etcd_write import drain_node, stop_job, undrain_node, write_want
+from elasticd.kube.operator.etcd_write import (
+    drain_node,
+    label_node,
+    stop_job,
+    undrain_node,
+    write_want,
+)
 from elasticd.kube.resource.elastic_job import JobKey
 from elasticd.kube.resource.name import FINALIZER
 from elasticd.kube.resource.status import status_json
@@ -42,7 +49,16 @@ __all__ = ["Effects", "group_of", "is_to_etcd", "word_of"]
 APPLIED = ("name", "namespace", "uid", "resourceVersion")
 """What is applied is for this object as it was seen. A server may take a uid that is another one,
 and a status of before must not stand on an object of the same name."""
-ToEtcd = WriteJob | WritePolicy | RemovePolicy | WriteWant | StopJob | DrainNode | UndrainNode
+ToEtcd = (
+    WriteJob
+    | WritePolicy
+    | RemovePolicy
+    | WriteWant
+    | StopJob
+    | DrainNode
+    | UndrainNode
+    | LabelNode
+)
 ToApi = AddFinalizer | RemoveFinalizer | ApplyReplicas | ApplyStatus | DeleteObject | TellEvent
 
 
@@ -135,6 +151,8 @@ class Effects:
                 drain_node(store, keys, action.node, why=action.why, by=action.by)
             case UndrainNode():
                 undrain_node(store, keys, action.node, by=action.by)
+            case LabelNode():
+                label_node(store, keys, action.node, labels=action.labels, by=action.by)
             case _:
                 assert_never(action)
 
@@ -180,7 +198,7 @@ def is_to_etcd(action: Action) -> bool:
 def group_of(action: Action) -> str:
     """Return what the action is about: those about one thing are done one after the other."""
     match action:
-        case DrainNode() | UndrainNode():
+        case DrainNode() | UndrainNode() | LabelNode():
             return f"node {action.node}"
         case WritePolicy() | RemovePolicy() | WriteWant() | StopJob():
             return f"job {action.job}"

@@ -4,7 +4,7 @@ The store is one that writes only while this process leads. A want is written on
 job is active: one that ends meanwhile, or another that has its name by then, is left as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,10 +15,10 @@ from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import Active, Want
 from elasticd.records.keys import Keys
-from elasticd.records.member import Drain
+from elasticd.records.member import Drain, NodeLabels
 from elasticd.store.api import Delete, KeyValue, ModifiedAt, Op, Put, Store, Txn
 
-__all__ = ["drain_node", "stop_job", "undrain_node", "write_want"]
+__all__ = ["drain_node", "label_node", "stop_job", "undrain_node", "write_want"]
 
 
 def write_want(
@@ -79,6 +79,24 @@ def undrain_node(store: Store, keys: Keys, node: NodeId, *, by: str) -> None:
     key = keys.drain(node)
     item = store.get(key)
     if item is not None and decode(Drain, item.value).by == by:
+        _commit(store, key, item, Delete(key=key))
+
+
+def label_node(
+    store: Store, keys: Keys, node: NodeId, *, labels: Mapping[str, str], by: str
+) -> None:
+    """Write a node's labels for its agent, or take them back where there are none.
+
+    Raises:
+        Fenced: somebody else wrote them meanwhile.
+    """
+    key = keys.labels_of(node)
+    item = store.get(key)
+    if item is not None and decode(NodeLabels, item.value).by != by:
+        return
+    if labels:
+        _commit(store, key, item, Put(key=key, value=encode(NodeLabels(labels=labels, by=by))))
+    elif item is not None:
         _commit(store, key, item, Delete(key=key))
 
 

@@ -58,6 +58,8 @@ class OperatorProcess:
             gap_s=GAP_S,
             ttl_s=ttl_s,
             told_lead=counts.leads,
+            # Somebody may want to delete an object by force while etcd is away.
+            evaluates_unsure=True,
         )
         self._server = MetricsServer(
             *listen,

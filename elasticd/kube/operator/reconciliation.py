@@ -25,7 +25,7 @@ from elasticd.kube.operator.effect import Effects, group_of, is_to_etcd, word_of
 from elasticd.kube.operator.hold import Holds
 from elasticd.kube.operator.journal_file import JournalFile
 from elasticd.kube.operator.measurement import Measurements
-from elasticd.leader.election import Term
+from elasticd.leader.election import Term, boottime_s
 from elasticd.leader.fenced_store import FencedStore
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Phase
@@ -78,6 +78,7 @@ class Reconciliation:
     ) -> None:
         """`wake`: call `evaluate` soon. `namespace`: of the ElasticJobs; empty: of all."""
         self._store, self._keys, self._api = FencedStore(store, term), keys, api
+        self._term = term
         self._counts, self._measurements = counts, measurements
         self._decide, self._now_s, self._journal = decide, now_s, journal
         self._memory, self._holds = Memory(), Holds(now_s)
@@ -86,7 +87,7 @@ class Reconciliation:
         self._namespace, self._identity = namespace, ""
         self._trouble = ""
         self._objects = ClusterObjects(api, wake, namespace=namespace)
-        self._records = ClusterRecords(store, keys, wake)
+        self._records = ClusterRecords(store, keys, wake, now_s)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="effect")
 
     @property
@@ -107,10 +108,11 @@ class Reconciliation:
         unreadable = self._records.unreadable
         jobs = {uid: job for uid, (job, _) in found.items() if job.status.job not in unreadable}
         cluster = replace(cluster, jobs=jobs)
-        self._counts.sees(
-            (job.status.phase for job, _ in found.values()),
-            is_following=not self._objects.trouble,
-        )
+        if not cluster.is_etcd_away:  # Then others may lead, and show these numbers.
+            self._counts.sees(
+                (job.status.phase for job, _ in found.values()),
+                is_following=not self._objects.trouble,
+            )
         now_unix_s = time.time()
         found_actions = self._decide(cluster, now_s=began_s, now_unix_s=now_unix_s)
         if self._journal is not None:
@@ -146,6 +148,15 @@ class Reconciliation:
     # --- seeing -------------------------------------------------------------------------------
 
     def _look(self) -> Cluster:
+        if not self._term.leads(boottime_s()):
+            # What was last read of etcd may be old by now, and nothing can be written there.
+            return Cluster(
+                identity=self._identity,
+                nodes=self._objects.nodes(),
+                pods=self._objects.pods(),
+                is_etcd_away=True,
+                memory=self._memory,
+            )
         reports = self._records.reports()
         worlds = {
             name: report.world

@@ -14,6 +14,8 @@ OPERATOR = "operator"
 """The writer of the operator's wants."""
 CHANGES_KEPT = 32
 """Newest changes of world: an operator that was away tells of so many."""
+UNSERVED_LIMIT_S = 10.0
+"""After an etcd that was away agents need a lease's time to come back, with workers that save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class JobRecords:
     wants: Mapping[str, Want] = field(default_factory=dict)
     members: tuple[NodeId, ...] = ()
     """Nodes that serve it."""
+    unserved_s: float = 0.0
+    """For how long the operator has seen none."""
     policy: Policy | None = None
     changes: tuple[Change, ...] = ()
     """The newest changes of world, in the order of their generations."""
@@ -48,6 +52,8 @@ class JobRecords:
     """None: not known."""
     step: int = 0
     """0: none, or not known."""
+    ended_at: int | None = None
+    """Applied steps at its end, as its nodes said goodbye; None: not known, or it is not over."""
     measured: Measured = field(default_factory=Measured)
 
     @property
@@ -64,12 +70,31 @@ class JobRecords:
         return any(want.is_stop for want in self.wants.values())
 
     @property
+    def needs_stop(self) -> bool:
+        """Whether the operator has to do more so that it ends.
+
+        It wished so, and then the last node that served it was lost: nobody is left who would read
+        the wish, so the operator ends the job itself, as it does where there never was one.
+        """
+        has_wished = self.own_want is not None and self.own_want.is_stop
+        return self.is_active and (self.is_unserved or not has_wished)
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether no node serves it, for longer than nodes need that lost their lease and live."""
+        return self.unserved_s >= UNSERVED_LIMIT_S
+
+    @property
     def wanted_nodes(self) -> int:
         return target_nodes(self.spec, self.wants)
 
 
 def job_records(
-    report: JobReport, *, is_active: bool, measured: Measured | None = None
+    report: JobReport,
+    *,
+    is_active: bool,
+    measured: Measured | None = None,
+    unserved_s: float = 0.0,
 ) -> JobRecords:
     """Take what is needed of a report."""
     found = report.autoscaling
@@ -83,6 +108,7 @@ def job_records(
         is_active=is_active,
         wants=report.wants,
         members=tuple(member.node for member in report.members),
+        unserved_s=unserved_s,
         policy=found.policy if found is not None else None,
         changes=report.changes[-CHANGES_KEPT:],
         losses_by_reason=losses,
@@ -91,5 +117,15 @@ def job_records(
             report.time.goodput if report.time is not None and report.time.has_steps else None
         ),
         step=report.step,
+        ended_at=_ended_at(report),
         measured=measured or Measured(),
     )
+
+
+def _ended_at(report: JobReport) -> int | None:
+    """Return the last step: what is measured now and then may be some steps behind."""
+    if not report.status.phase.is_final:
+        return None
+    trained = [each.training.steps for each in report.results if each.training is not None]
+    saved = [each.saved.at_step for each in report.results if each.saved is not None]
+    return max(trained + saved, default=None)

@@ -43,6 +43,8 @@ def job_spec(
         min_nodes=spec.min_nodes,
         max_nodes=spec.max_nodes,
         workers_per_node=spec.slots_per_node,
+        node_labels=spec.node_selector,
+        priority=spec.priority or 0,
         cwd=spec.working_dir,
         env={
             variable.name: variable.value or "" for variable in spec.env if not variable.is_secret
@@ -112,6 +114,8 @@ _FIELDS: Mapping[str, str] = {
     "min_nodes": "spec.nodes",
     "max_nodes": "spec.nodes",
     "workers_per_node": "spec.slotsPerNode",
+    "node_labels": "spec.nodeSelector",
+    "priority": "spec.priority",
     "cwd": "spec.workingDir",
     "env": "spec.env",
     "env_files": "spec.env",

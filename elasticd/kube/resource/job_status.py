@@ -160,6 +160,8 @@ def _message(phase: ElasticPhase, found: JobRecords) -> str:
 
 
 def _step(before: ElasticJobStatus, found: JobRecords) -> int | None:
+    if found.ended_at is not None:
+        return found.ended_at
     if found.measured.step is not None:
         return found.measured.step
     return found.step or before.step

@@ -18,4 +18,7 @@ class Leader:
     """Of elasticd."""
     since_unix_s: float = 0.0
     """By its own clock."""
+    source: str = ""
+    """What answers the queries of policies: `prometheus` or `agents`; empty: nothing does, or an
+    older version leads, which does not tell."""
     unknown: Mapping[str, object] = field(default_factory=dict)

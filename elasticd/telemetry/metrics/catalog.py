@@ -100,6 +100,7 @@ _ACTION = Label(
         "stop_job",
         "drain_node",
         "undrain_node",
+        "label_node",
     ),
 )
 _OUTCOME = Label(

@@ -3,6 +3,10 @@
 Nothing of it is reached from outside this machine, and no node reaches anything outside: there is
 no default route. The machine itself has one end of a veth, so that a person's kubectl and the tests
 reach the API server.
+
+The machine has routes that lead nowhere for all these addresses, from before a cluster is there
+until the machine is booted again. When a cluster goes, a kubectl or an operator may still want to
+speak to it: that is to be an error, and no traffic of ours in the network around this machine.
 """
 
 import contextlib
@@ -13,10 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Network"]
+__all__ = ["RANGES", "Network"]
+
+RANGES = ("10.77.0.0/20", "10.78.0.0/16", "10.79.0.0/24")
+"""Of the nodes, the pods and the services of all clusters that may be on one machine."""
 
 _BRIDGE = "bridge"
 _UPLINK = "eth0"
+# The least preferred of all: a route of the machine's own for the very same range goes first.
+_LAST_METRIC = "4294967295"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +69,7 @@ class Network:
 
     def up(self) -> None:
         """Make what is not there yet."""
+        _close_way_out()
         if self.name not in _namespaces():
             self._make_control()
         for node in self.nodes:
@@ -69,6 +79,8 @@ class Network:
     def down(self) -> None:
         """Remove all of it; what still runs in it loses its network."""
         there = _namespaces()
+        if self.left():
+            _close_way_out()
         for name in (*map(self.namespace, self.nodes), self.name):
             if name in there:
                 _ip("netns", "del", name)
@@ -142,6 +154,12 @@ class Network:
     def _route(self, namespace: str, node: str) -> None:
         route = (self.pod_range(node), "via", self.address(node))
         _ip("-n", namespace, "route", "add", *route)
+
+
+def _close_way_out() -> None:
+    """Have this machine send nothing to a cluster's addresses but by the cluster's own link."""
+    for each in RANGES:
+        _ip("route", "replace", "unreachable", each, "metric", _LAST_METRIC)
 
 
 def _namespaces() -> list[str]:

@@ -28,6 +28,22 @@ def test_earlier_job_is_served_first() -> None:
     assert allot([claim(B, 2), claim(A, 1)], 1) == {A: slots(0), B: ()}
 
 
+def test_job_of_a_higher_priority_is_served_before_an_earlier_one() -> None:
+    """But not before one that would use the node at once, and nobody who works is sent away."""
+    urgent = claim(B, 2, priority=1)
+    assert allot([claim(A, 1), urgent], 1) == {A: (), B: slots(0)}
+    spare = claim(B, 2, priority=1, lacks_nodes=False)
+    assert allot([claim(A, 1), spare], 1) == {A: slots(0), B: ()}
+    works = claim(A, 1, held=slots(0), is_working=True)
+    assert allot([works, urgent], 1) == {A: slots(0), B: ()}
+
+
+def test_job_that_had_begun_gets_what_it_needs_to_go_on_before_a_new_one() -> None:
+    """Of whatever priority: it keeps its other nodes, for which the new one might wait in turn."""
+    stuck = claim(A, 2, is_stuck=True)
+    assert allot([stuck, claim(B, 1, priority=9)], 1) == {A: slots(0), B: ()}
+
+
 @pytest.mark.parametrize("held", [slots(0), ()], ids=["is a spare here", "has left"])
 def test_complete_job_gets_no_slot_that_another_lacks(held: tuple[Slot, ...]) -> None:
     """Whether this node serves it as a spare or not makes no difference: it would oscillate."""

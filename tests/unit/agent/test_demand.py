@@ -2,7 +2,7 @@
 
 from elasticd.control import jobs
 from elasticd.records.codec import encode
-from elasticd.records.ids import JobName
+from elasticd.records.ids import Generation, JobName
 from elasticd.records.job import EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Phase
@@ -60,6 +60,19 @@ def test_answer_follows_the_world_and_the_wishes() -> None:
     answers.append(scene.demands.lacks_nodes(A))
     assert answers == [True, False, True, False]
     assert scene.changes == 4
+
+
+def test_job_that_had_begun_and_waits_for_nodes_is_stuck() -> None:
+    """A new one waits too, and keeps no node elsewhere that others wait for."""
+    scene = Scene()
+    scene.demands.watch({A: SPEC})
+    answers = []
+    for phase, generation in ((Phase.WAITING, 0), (Phase.RUNNING, 1), (Phase.WAITING, 1)):
+        status = JobStatus(phase=phase, generation=Generation(generation))
+        scene.put(KEYS.status(A), status)
+        answers.append(scene.demands.is_stuck(A))
+    assert answers == [False, False, True]
+    assert scene.changes == 3
 
 
 def test_job_that_is_watched_no_more_is_not_known() -> None:

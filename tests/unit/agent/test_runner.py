@@ -4,6 +4,7 @@ import json
 import queue
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,10 @@ class Scene:
         spec = spec_of(name=JOB)
         slots = (Slot(0),)
         none = Generation(0)
-        self.runner = Runner(host, spec, 1, incarnation(0), slots, lambda: None, none)
+        self.changes: list[str] = []
+        """One for each time that the agent is told to look at its jobs."""
+        told = partial(self.changes.append, "told")
+        self.runner = Runner(host, spec, 1, incarnation(0), slots, told, none)
         self.runners[JOB] = self.runner
 
     def writes(self, value: Member) -> None:
@@ -128,6 +132,16 @@ def test_an_event_that_breaks_the_core_ends_the_job_here_and_nothing_else(
     scene = Scene(monkeypatch)
     scene.crashes(monkeypatch)
     assert scene.runner.retired is not None and "KeyError" in scene.runner.retired.error
+
+
+def test_slots_that_a_job_gives_back_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for them is given them then: nothing else might happen on this node for hours."""
+    scene = Scene(monkeypatch)
+    scene.runner.feed(ev.SlotsGranted(slots=(Slot(0), Slot(1))))
+    before = len(scene.changes)
+    scene.runner.feed(ev.SlotsGranted(slots=(Slot(1),)))
+    assert scene.runner.state.slots == (Slot(1),)
+    assert len(scene.changes) > before
 
 
 @pytest.mark.parametrize("life", [1, 2])

@@ -118,6 +118,23 @@ def test_after_a_gap_one_whole_window_comes_first() -> None:
     assert whole.wanted == 6 and whole.held == ""
 
 
+@pytest.mark.parametrize("words", ["rate(x[10m])", "rate(x[5m] offset 5m)", "f(rate(x[5m])[5m:])"])
+def test_query_that_looks_back_to_before_the_generation_does_not_count(words: str) -> None:
+    """It tells of another size, or of a job that was not there yet; after that it counts."""
+    queue = replace(QUEUE, query=words)
+    policy = replace(POLICY, target=TargetRule(metrics=(queue,), up=Behavior(), down=Behavior()))
+    young = replace(MEMORY, generation_since_s=SEEN.now_s - 599.0)
+    for load in (1.0, 15.0):
+        found = once(replace(SEEN, readings=reading(load)), policy, young)
+        assert found.wanted is None and found.held == Held.GAP
+        assert "looks back 600 s, and generation 3 is 599 s old" in found.held_detail
+    old = replace(MEMORY, generation_since_s=SEEN.now_s - 600.0)
+    assert once(replace(SEEN, readings=reading(15.0)), policy, old).wanted == 6
+    within = replace(queue, query="rate(x[$window])")
+    policy = replace(policy, target=TargetRule(metrics=(within,), up=Behavior(), down=Behavior()))
+    assert once(replace(SEEN, readings=reading(15.0)), policy, young).wanted == 6
+
+
 def test_new_policy_waits_for_one_whole_window_and_begins_afresh() -> None:
     """It knows of no window before; the numbers of decisions go on."""
     memory = replace(MEMORY, decisions=7, wanted=4)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from elasticd.autoscale.rules.query import (
     filled,
     is_closed,
+    reach_s,
     unquoted,
     variables,
     window_text,
@@ -106,3 +107,20 @@ def test_prometheus_takes_what_is_filled_in(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert f"{len(rules)} rules found" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        ("x", 0.0),
+        ("sum(rate(x[$window]))", 60.0),
+        ("rate(x[1h30m])", 5_400.0),
+        ("rate(x[600])", 600.0),
+        ('rate(x{a="[9h]"}[1m]) # [9h]', 60.0),
+        ("rate(x[1m]) / rate(y[5m])", 300.0),
+        ("max_over_time(rate(x[5m])[1h:1m])", 3_900.0),
+        ("rate(x[5m] offset 1w)", 605_100.0),
+    ],
+)
+def test_how_far_back_a_query_looks(query: str, seconds: float) -> None:
+    assert reach_s(query, 60.0) == seconds

@@ -46,6 +46,21 @@ def test_a_rank_that_was_stopped_and_writes_its_step_down_later_holds_nobody_up(
     assert found == pytest.approx(4 * STEP_S * 2 + STEP_S)
 
 
+def test_a_rank_that_waited_in_commit_for_one_that_was_cut_off_stood_still() -> None:
+    """Both had applied the step; the one that went on wrote it down as it was called away."""
+    play = Play()
+    play.generation(1, [11, 12], base=0, steps=5)
+    took_s = play.now_s
+    play.now_s += 2.0
+    late: dict[str, object] = {"at_s": play.now_s - 0.01, "is_late": True}
+    play.change(Applied, late, generation=1, step=5, rank=0)
+    play.generation(2, [11], base=5, steps=2)
+    lineage = trace(play.history())
+    found = commits(lineage.rounds)
+    assert seen_stalls(found) == {2: pytest.approx(play.now_s - STEP_S + 0.01 - took_s)}
+    assert trained_s(lineage, found) == pytest.approx((4 * STEP_S - 0.01) * 2 + STEP_S)
+
+
 def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:
     """The other one tells of its survivor alone; what came before a commit is never training."""
     told = [

@@ -8,9 +8,12 @@ import pytest
 
 import chaos
 from chaos.fault import TRAITS, After, Kind
+from chaos.runner import REST_STEPS
 from chaos.scenario import load, parse
 from chaos.schedule import draw
 from chaos.soak import SHARES, quota, soak
+from elasticd.records.failure import SLOT_LIMIT
+from elasticd.rendezvous.mishap import STEADY_STEPS
 
 PINNED = [(1, 0, 0.017, ""), (1, 0, 0.333, ""), (0, 0, 0.146, "")]
 SCENARIOS = sorted((Path(chaos.__file__).parent / "scenarios").glob("*.toml"))
@@ -71,6 +74,17 @@ def test_no_exception_overlaps_another(seed: int) -> None:
     schedule = draw(soak(1000, has_network=True), seed)
     pairs = [two for one, two in pairwise(schedule) if one.kind is two.kind is raised]
     assert pairs and not any(fault.is_overlap for fault in pairs)
+
+
+@pytest.mark.parametrize("seed", range(40, 45))
+def test_no_slot_is_struck_so_often_without_a_rest_that_it_is_given_up(seed: int) -> None:
+    """Each fault between two rests may strike the same one."""
+    in_a_row, most = 0, 0
+    for fault in draw(soak(1000, has_network=True), seed):
+        in_a_row = 1 if fault.after is After.RESTED else in_a_row + 1
+        most = max(most, in_a_row)
+    assert 1 < most < SLOT_LIMIT
+    assert REST_STEPS >= STEADY_STEPS
 
 
 def test_a_pace_waits_for_nothing() -> None:

@@ -41,6 +41,9 @@ BAD_CALLS = [
     (["run", "--log-dir", "/proc/nope", "train.py"], "--log-dir"),
     (["run", "--nproc", "2", "train.py"], "Did you mean '--nproc-per-node'? See `"),
     (["run", "--no-such-flag", "train.py"], "elasticd run --help"),
+    (["statis"], "No such command 'statis'. Did you mean 'status'? See `elasticd --help`."),
+    (["frobnicate"], "No such command 'frobnicate': see `elasticd --help`."),
+    (["status", "a", "b", "c"], "arguments (b c): see `elasticd status --help`."),
     (["run", "--etcd", "http://127.0.0.1:1", "train.py"], "http://127.0.0.1:1"),
     (["run", "--etcd", "https://a:1", "--etcd-cacert", "/nope", "train.py"], "/nope"),
     (

@@ -243,12 +243,33 @@ def test_the_shutdown_timeout_has_torchruns_variable() -> None:
         ["--etcd", "http://a:1", "--local-agents", "2"],
         ["--etcd", "https://a:1", "--etcd-cert", "c"],
         ["--etcd", "http://a:1", "--etcd-user", "u"],
+        ["--node-label", "gpu=h100"],
+        ["--node-label", "gpu=h100", *ETCD, "--join", "--job", "j"],
+        ["--node-label", "h100", *ETCD],
+        ["--node-label", "gpu=a100", "--node-label", "gpu=h100", *ETCD],
+        ["--priority", "3"],
+        ["--priority", "3", *ETCD, "--join", "--job", "j"],
+        ["--priority", "high", *ETCD],
+        ["--priority", "2147483648", *ETCD],
+        ["--priority", "9" * 5000, *ETCD],
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(flags: list[str]) -> None:
     """Each names the flag."""
     with pytest.raises(CallError, match=flags[0].replace("--signals-to-handle", "--signals")):
         parse([*flags, "t.py"], {})
+
+
+def test_labels_of_nodes_go_into_the_job() -> None:
+    flags = ["--node-label", "gpu=h100", "--node-label", "zone=", *ETCD, "t.py"]
+    spec = parse(flags, {}).spec(name=JobName("j"), uid="u", here="/")
+    assert spec.node_labels == {"gpu": "h100", "zone": ""}
+
+
+def test_a_priority_goes_into_the_job() -> None:
+    for given, priority in (([], 0), (["--priority", "-7"], -7), (["--priority=10"], 10)):
+        spec = parse([*given, *ETCD, "t.py"], {}).spec(name=JobName("j"), uid="u", here="/")
+        assert spec.priority == priority
 
 
 def test_a_spec_says_local_unless_daemons_run_it() -> None:

@@ -175,6 +175,16 @@ def test_it_is_said_where_waiting_does_not_help() -> None:
     assert elsewhere(own, [], cluster).endswith("in all: call the same on the other hosts")
 
 
+def test_nodes_without_the_labels_of_a_job_are_not_told_of() -> None:
+    """They would not help, whoever uses them; what would is said."""
+    nodes = (node_of("a", labels={"gpu": "a100"}), node_of("b", labels={"gpu": "h100"}))
+    cluster = Cluster(nodes=nodes, drained=frozenset({NodeId("a")}), uses=(use(A, "a"),))
+    spec = spec_of(B, node_labels={"gpu": "h100"})
+    more = "start `elasticd agent --label gpu=h100` on more machines"
+    assert elsewhere(spec, [], cluster) == f"; there is 1 such node in all: {more}"
+    assert waiting_for(spec, []).startswith("waiting for 2 more nodes labelled gpu=h100: 0 of")
+
+
 def test_slots_that_were_given_up_are_named_with_what_to_do() -> None:
     """In `status`, whatever else it says."""
     members = [member_of("a"), replace(member_of("b", ready=2), given_up=(Slot(0), Slot(1)))]

@@ -22,7 +22,11 @@ class Served(BoundedServer):
     """Answers `/`, something big, and `/wait` and `/stream`, which has no end, once it may."""
 
     def __init__(
-        self, connections: int, silence_s: float, context: ssl.SSLContext | None = None
+        self,
+        connections: int,
+        silence_s: float,
+        context: ssl.SSLContext | None = None,
+        cpu_share: float | None = None,
     ) -> None:
         self.is_served, self.may_answer = threading.Event(), threading.Event()
         super().__init__(
@@ -31,6 +35,7 @@ class Served(BoundedServer):
             connections=connections,
             silence_s=silence_s,
             context=context,
+            cpu_share=cpu_share,
         )
 
 
@@ -56,8 +61,9 @@ def served(
     connections: int = 4,
     silence_s: float = PATIENCE_S,
     context: ssl.SSLContext | None = None,
+    cpu_share: float | None = None,
 ) -> Iterator[Served]:
-    server = Served(connections, silence_s, context)
+    server = Served(connections, silence_s, context, cpu_share)
     server.start()
     try:
         yield server

@@ -78,6 +78,17 @@ def test_length_of_nothing_is_no_body() -> None:
         assert answer.count(b"HTTP/1.1 200") == 2
 
 
+def test_refusal_is_read_by_who_still_sends() -> None:
+    """A connection closed with something unread is reset, and the client never sees why."""
+    with served() as server, socket.create_connection(server.where, timeout=PATIENCE_S) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n")
+        assert client.recv(1, socket.MSG_PEEK)
+        for _ in range(40):
+            client.sendall(b"y" * 10_000)
+        client.shutdown(socket.SHUT_WR)
+        assert status(client.recv(1 << 16)) == 405
+
+
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "x" * 5000])
 def test_method_that_is_not_there_is_refused_with_those_that_are(method: str) -> None:
     """And what was sent is not said back: TRACE would show a script what its browser sends."""

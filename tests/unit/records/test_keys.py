@@ -12,6 +12,7 @@ def test_every_key_is_spelled_as_the_architecture_says() -> None:
     root = "/elasticd/v1/lab/"
     assert KEYS.node(NODE) == root + "nodes/gpu-1"
     assert KEYS.drain(NODE) == root + "drains/gpu-1"
+    assert KEYS.labels_of(NODE) == root + "node-labels/gpu-1"
     assert KEYS.active_job(JOB) == root + "active/digits"
     assert KEYS.spec(JOB) == root + "jobs/digits/spec"
     assert KEYS.want(JOB, "user") == root + "jobs/digits/wants/user"

@@ -4,6 +4,7 @@ import random
 from types import SimpleNamespace
 
 import numpy as np
+import numpy.random  # Since numpy 2 imported at its first use: what is not there is not seeded.
 import pytest
 import torch
 

@@ -24,6 +24,7 @@ SHOWN = 60
 """Characters of a wrong value that a sentence repeats."""
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 FILE_NAME_LIMIT = 253
+FREE_DEPTH_LIMIT = 8
 
 
 def wrong(given: Mapping[str, Any], spec: ElasticJobSpec | None) -> str:
@@ -62,7 +63,7 @@ def _form(path: str, field: Field, value: Any) -> str:
                 return f"{path} {_shown(value)} is not a map of names and values."
             parts = [(f"{path}[{_shown(key)}]", item) for key, item in value.items()]
         case Form.FREE:
-            return "" if isinstance(value, Mapping) else f"{path} {_shown(value)} is not an object."
+            return _free(path, value)
         case Form.OBJECT:
             return _object(path, field, value)
     if field.least is not None and len(parts) < field.least:
@@ -88,6 +89,22 @@ def _object(path: str, field: Field, value: Any) -> str:
     return ""
 
 
+def _free(path: str, value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"{path} {_shown(value)} is not an object."
+    if _is_deeper(value, FREE_DEPTH_LIMIT):
+        return f"{path} is nested more than {FREE_DEPTH_LIMIT} levels deep, as no options are."
+    return ""
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whatever is nested thousands of levels deep breaks who goes through it by recursion."""
+    if not isinstance(value, Mapping | list | tuple):
+        return False
+    items = value.values() if isinstance(value, Mapping) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in items)
+
+
 def _text(path: str, field: Field, value: Any) -> str:
     if not isinstance(value, str):
         return f"{path} {_shown(value)} is not a text: put it in quotes."
@@ -111,9 +128,9 @@ def _number(path: str, field: Field, value: Any) -> str:
     if not is_whole and not (isinstance(value, float) and math.isfinite(value)):
         return f"{path} {_shown(value)} is not a number of seconds."
     if field.least is not None and value < field.least:
-        return f"{path} {value:g} is below {field.least:g}, the least that makes sense."
+        return f"{path} {value:.10g} is below {field.least:.10g}, the least that makes sense."
     if field.most is not None and value > field.most:
-        return f"{path} {value:g} is above {field.most:g}, the most that makes sense."
+        return f"{path} {value:.10g} is above {field.most:.10g}, the most that makes sense."
     return ""
 
 

@@ -239,7 +239,7 @@ SPEC = _object(
             name="options",
             form=Form.FREE,
             meaning="Options of the URL's fsspec file system; a secret as `env:NAME` or "
-            "`file:PATH` of the agents' pods.",
+            "`file:PATH` of the agents' pods. At most 8 levels deep.",
         ),
     ),
     _object(
@@ -300,13 +300,16 @@ SPEC = _object(
     Field(
         name="nodeSelector",
         form=Form.MAP,
-        meaning="Not supported yet: every agent takes part in every job.",
+        meaning="Only nodes that have all of these labels take part: in Kubernetes, or by "
+        "`--label` or `ELASTICD_LABELS` of their agents, which come first.",
         most=64,
         items=_text("", "The label's value.", most=63),
     ),
     _whole(
         "priority",
-        "Not supported yet: jobs get nodes in the order in which they were submitted.",
+        "Of jobs that wait for the same slots the highest is served first, of equals the one "
+        "submitted first; none that runs is sent away.",
+        "0",
         least=-2_147_483_648,
         most=2_147_483_647,
     ),

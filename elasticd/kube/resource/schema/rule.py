@@ -18,7 +18,6 @@ __all__ = [
     "OneOf",
     "Ordered",
     "Rule",
-    "Unsupported",
     "WithinNodes",
     "ZeroOrAtLeast",
 ]
@@ -147,25 +146,6 @@ class NotWith:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsupported:
-    """It does not stand there, since nobody would follow it."""
-
-    path: str
-    why: str
-
-    @property
-    def cel(self) -> str:
-        return f"!({has(self.path)})"
-
-    @property
-    def sentence(self) -> str:
-        return f"spec.{self.path} is not supported yet: {self.why}."
-
-    def wrong(self, spec: Given) -> str:
-        return "" if at(spec, self.path) is None else self.sentence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroOrAtLeast:
     """A duration that is switched off by 0, and has a least value else."""
 
@@ -226,8 +206,6 @@ RULES: tuple[Rule, ...] = (
     Ordered(low="nodes.min", high="nodes.max"),
     WithinNodes(path="replicas"),
     ZeroOrAtLeast(path="timeouts.outputSeconds", least=5, why="files are looked at once a second"),
-    Unsupported(path="nodeSelector", why="every agent takes part in every job, so leave it out"),
-    Unsupported(path="priority", why="jobs get nodes in the order of submission, so leave it out"),
     *(Fixed(path=path) for field in SPEC.fields if field.is_fixed for path in _bounded(field)),
 )
 """In the order in which they are checked."""

@@ -148,7 +148,15 @@ class ApiServer:
         Raises:
             OSError: the API server could not be reached, or refused it.
         """
-        self._request(path, json.dumps(change).encode())
+        self._request(path, json.dumps(change).encode(), method="PATCH")
+
+    def delete(self, path: str) -> None:
+        """Delete an object, as the administrator.
+
+        Raises:
+            OSError: the API server could not be reached, or refused it.
+        """
+        self._request(path, method="DELETE")
 
     def kubectl(self, *words: str, stdin: str = "", is_checked: bool = True) -> str:
         """Return what kubectl printed as the administrator.
@@ -170,13 +178,11 @@ class ApiServer:
             return done.stdout
         return done.stdout + done.stderr
 
-    def _request(self, path: str, patch: bytes | None = None) -> bytes:
+    def _request(self, path: str, patch: bytes | None = None, *, method: str = "GET") -> bytes:
         headers = {"Authorization": f"Bearer {self.token()}"}
         if patch is not None:
             headers["Content-Type"] = "application/merge-patch+json"
-        request = urllib.request.Request(
-            self.url + path, patch, headers, method="GET" if patch is None else "PATCH"
-        )
+        request = urllib.request.Request(self.url + path, patch, headers, method=method)
         trust = ssl.create_default_context(cafile=str(self.ca_file))
         with urllib.request.urlopen(request, timeout=5, context=trust) as answer:
             return bytes(answer.read())

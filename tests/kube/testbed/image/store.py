@@ -91,7 +91,10 @@ class ImageStore:
                 pack_layer(Path(work) / "project.tar", project_files()),
             )
             path = folder / "project-image.tar"
-            write_archive(path, [Image(names=IMAGES, layers=layers, environment=ENVIRONMENT)])
+            image = Image(
+                names=IMAGES, layers=layers, environment=ENVIRONMENT, entrypoint=("elasticd",)
+            )
+            write_archive(path, [image])
         return path
 
     def _base(self) -> Path:

@@ -1,6 +1,7 @@
 """A keeper's metrics through its agent: those of our list, and never for the price of a hang."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from elasticd.records.ids import JobName
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter
 from elasticd_agent.metrics import keeper_file as module
-from elasticd_agent.metrics.keeper_file import KeeperFiles, keeper_samples
+from elasticd_agent.metrics.keeper_file import KeeperFiles, Reading, keeper_samples
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
@@ -23,6 +24,10 @@ def pipe(tmp_path: Path) -> Path:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     return path
+
+
+def readers() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name == "keeper-metrics"}
 
 
 def test_what_a_keeper_wrote_is_read(tmp_path: Path) -> None:
@@ -51,21 +56,52 @@ def test_nothing_else_comes_out_of_such_a_file() -> None:
 def test_file_system_that_hangs_costs_a_moment_and_one_thread(
     pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other metrics come meanwhile; and these again once it goes on."""
+    """The other metrics come meanwhile, other jobs' too; and these again once it goes on."""
+    file, other = tmp_path / "file", JobName("other")
+    file.write_text("elasticd_checkpoint_saved_total 4\n")
+    wanted = [(JOB, pipe), (other, file)]
+    before, files = readers(), KeeperFiles()
     monkeypatch.setattr(module, "READ_TIMEOUT_S", 0.01)
-    files = KeeperFiles()
-    assert files.samples([(JOB, pipe)]) == ()
-    assert files.begin() is None
-    assert files.samples([(JOB, pipe)]) == ()
-    reading = files._last
-    assert reading is not None and files._asked.empty(), "it is asked for nothing more"
+    until(lambda: files.samples([(JOB, pipe)]) == () and pipe in files._hung, lambda: files._hung)
+    monkeypatch.setattr(module, "READ_TIMEOUT_S", patience_s(30.0))
+    assert len(readers() - before) == 1
+    for _ in range(3):
+        found = files.samples(wanted, files.begin())
+        assert [(each.labels, each.value) for each in found] == [(("other",), 4.0)]
+    assert len(readers() - before) == 2, "it is asked for nothing more"
     with pipe.open("w") as writer:
         writer.write("elasticd_checkpoint_saved_total 3\n")
-    assert reading.is_done.wait(patience_s(30.0))
+    pipe.unlink()
+    pipe.write_text("elasticd_checkpoint_saved_total 5\n")
+
+    def values() -> list[float]:
+        return [float(str(each.value)) for each in files.samples(wanted, files.begin())]
+
+    until(lambda: values() == [5.0, 4.0], values)
+    until(lambda: len(readers() - before) == 1, readers)
+
+
+def test_a_file_that_begins_to_hang_hides_no_other(
+    pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the very scrape in which it does."""
     file = tmp_path / "file"
     file.write_text("elasticd_checkpoint_saved_total 4\n")
-    monkeypatch.setattr(module, "READ_TIMEOUT_S", patience_s(30.0))
-    assert [each.value for each in files.samples([(JOB, file)])] == [4.0]
+    files = KeeperFiles()
+    wait = Reading.wait
+    # Whoever is at the pipe has hung for long enough; all else is waited for.
+    monkeypatch.setattr(
+        Reading, "wait", lambda self: wait(self) if (JOB, pipe) not in self.files else hung(self)
+    )
+
+    def hung(reading: Reading) -> bool:
+        until(lambda: reading.at == pipe, lambda: reading.at)
+        return False
+
+    found = files.samples([(JOB, pipe), (JobName("other"), file)])
+    assert [each.value for each in found] == [4.0]
+    with pipe.open("w"):
+        pass
 
 
 def test_files_of_last_time_are_read_ahead_and_others_all_the_same(tmp_path: Path) -> None:

@@ -213,3 +213,15 @@ def test_smaller_size_that_was_tried_is_kept_where_none_is_worth_more() -> None:
     assert found.closed is not None and found.closed.outcome is Outcome.KEPT
     assert "No size that was measured is worth more" in found.closed.outcome_why
     assert found.curve.refused == ()
+
+
+@pytest.mark.parametrize(("rate", "outcome"), [(1.42, Outcome.KEPT), (1.38, Outcome.TAKEN_BACK)])
+def test_size_that_is_worth_as_much_as_before_is_kept_whatever_it_promised(
+    rate: float, outcome: Outcome
+) -> None:
+    """Twice the nodes for 1.41 times the steps: that is what `least_share` is ready to pay."""
+    found = judged(window(rate), window(rate), decision=replace(DECISION, promised_steps_per_s=2.0))
+    assert found.closed is not None and found.closed.outcome is outcome
+    is_kept = outcome is Outcome.KEPT
+    assert ("No smaller size is worth more, so it is kept" in found.closed.outcome_why) == is_kept
+    assert found.curve.refused == (() if is_kept else (8,))

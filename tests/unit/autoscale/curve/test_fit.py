@@ -1,17 +1,19 @@
 """t(n) = a + b/n + c(n-1): recovered where it is known, optimistic where it is not, never NaN."""
 
 import math
+import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.autoscale.curve.estimate import error_share, fit_s, step_s, steps
-from elasticd.autoscale.curve.fit import fitted
+from elasticd.autoscale.curve.fit import SETS, STEPS_ENOUGH, fitted
 from elasticd.autoscale.curve.size import with_windows
-from elasticd.records.autoscale.curve import Curve
+from elasticd.records.autoscale.curve import Curve, SizeMeasured
 from tests.unit.autoscale.curve.curve_scene import curve_of, measured, window
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e6)
@@ -122,9 +124,49 @@ def test_the_error_grows_away_from_what_was_measured() -> None:
     assert error_share(curve, 8) < error_share(curve, 16)
 
 
-def test_reading_a_curve_does_not_import_numpy() -> None:
-    code = (
-        "import sys, elasticd.autoscale.curve.estimate, elasticd.autoscale.curve.window,"
-        "elasticd.autoscale.curve.cost; sys.exit('numpy' in sys.modules)"
+@pytest.mark.parametrize("seed", range(60))
+def test_fit_is_what_a_general_solver_finds(seed: int) -> None:
+    """Of 1 to 16 sizes with noise, some with a cliff: all sets of columns by numpy's solver."""
+    drawn = random.Random(seed)
+    a, b, c = drawn.choice((0.0, drawn.random())), drawn.random(), drawn.choice((0.0, 0.02))
+    cliff = drawn.choice((99, 8))
+    curve = Curve(
+        sizes=tuple(
+            SizeMeasured(
+                nodes=nodes,
+                step_s=(a + b / nodes + c * (nodes - 1))
+                * (1.6 if nodes > cliff else 1.0)
+                * drawn.gauss(1.0, 0.02),
+                steps=drawn.uniform(1.0, 2.0 * STEPS_ENOUGH),
+            )
+            for nodes in sorted(drawn.sample(range(1, 33), drawn.randint(1, 16)))
+        )
     )
+    found = fitted(curve)
+    assert [found.a, found.b, found.c] == pytest.approx(_by_numpy(curve), rel=1e-6, abs=1e-9)
+
+
+def _by_numpy(curve: Curve) -> list[float]:
+    """Without noise that is known of: the first set whose error is the least."""
+    nodes = np.array([size.nodes for size in curve.sizes], dtype=float)
+    weights = np.sqrt([min(size.steps, STEPS_ENOUGH) for size in curve.sizes])
+    weights /= np.linalg.norm(weights)
+    seconds = np.array([size.step_s for size in curve.sizes])
+    columns = np.stack([np.ones_like(nodes), 1.0 / nodes, nodes - 1.0], axis=1)
+    rows = columns * (weights / seconds)[:, None]
+    found = []
+    for chosen in SETS:
+        if len(chosen) > len(nodes) or not np.all(np.any(rows[:, list(chosen)], axis=0)):
+            continue
+        numbers = np.linalg.lstsq(rows[:, list(chosen)], weights, rcond=None)[0]
+        if numbers.min() >= 0.0:
+            whole = np.zeros(3)
+            whole[list(chosen)] = numbers
+            found.append((whole, float(np.linalg.norm(rows @ whole - weights))))
+    least = min(error for _, error in found)
+    return next(whole for whole, error in found if error <= least + 1e-7).tolist()
+
+
+def test_deciding_does_not_import_numpy() -> None:
+    code = "import sys, elasticd.autoscale.decide; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

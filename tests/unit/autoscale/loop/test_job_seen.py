@@ -140,6 +140,25 @@ def test_a_local_job_has_its_own_agents_only(cluster: Cluster) -> None:
     assert seen(cluster).available == 1
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nodes_without_the_labels_of_a_job_are_not_available(
+    cluster: Cluster, workers: int
+) -> None:
+    """No agent there takes part in it, however free it is."""
+    cluster.node("a", "b", gpu="h100")
+    cluster.node("c", "d", gpu="a100")
+    cluster.node("e", slots=2, gpu="h100")
+    job = job_on(cluster, "a", max_nodes=5)
+    assert seen(cluster).available == 5
+    spec = cluster.store.get(cluster.keys.spec(job.name))
+    assert spec is not None
+    labelled = replace(
+        decode(JobSpec, spec.value), node_labels={"gpu": "h100"}, workers_per_node=workers
+    )
+    job.put(cluster.keys.spec(job.name), labelled)
+    assert seen(cluster).available == 3
+
+
 def test_a_pause_is_seen(cluster: Cluster) -> None:
     """One worker that pauses makes all wait."""
     job = job_on(cluster, "a", "b")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from elasticd.autoscale.curve.estimate import measured_sizes
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import with_windows
 from elasticd.autoscale.rules.goodput import propose
@@ -77,3 +78,22 @@ def test_what_lies_beyond_a_small_fall_is_tried_as_well() -> None:
     a job that stopped here would make half of the steps that it could."""
     assert tried({3: 1.25, 6: 1.7}, 6, high=12) == (12, True)
     assert tried({3: 1.25, 6: 2.4}, 6, high=6)[0] == 6
+
+
+def test_cliff_that_a_smooth_curve_nearly_passes_through_is_searched_on_the_way_down() -> None:
+    """Eight nodes are worth more than fourteen, and eleven more than either."""
+    rates = {n: 1.0 / (0.268 + 3.392 / n) for n in (1, 2, 4, 8, 14)}
+    assert tried({**rates, 14: rates[14] / 1.36}, 14) == (13, True)
+
+
+def test_after_the_job_changed_a_larger_size_is_tried_before_a_smaller_one() -> None:
+    """What lay behind a cliff may not any more, and to see that it does costs fewer steps."""
+    windows = [
+        MeasuredWindow(generation=Generation(1), nodes=nodes, steps=100, seconds=100.0 * step_s)
+        for nodes, step_s in ((1, 1.0), (3, 0.9), *[(2, 0.5)] * 4, *[(2, 0.2)] * 3)
+    ]
+    curve = fitted(with_windows(Curve(uid="u"), windows))
+    assert [size.nodes for size in measured_sizes(curve)] == [2]
+    policy = Policy(goodput=RULE)
+    assert propose(RULE, policy, curve, seen(2, high=4), Memory()).nodes == 3
+    assert propose(RULE, policy, curve, seen(2, high=2), Memory()).nodes == 1

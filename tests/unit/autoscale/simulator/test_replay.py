@@ -1,5 +1,6 @@
 """Another policy on what a real job has measured."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -97,6 +98,20 @@ load = 1
     only = "[target]\n[[target.metrics]]\nname = 'q'\nquery = 'q'\nload = 1\n"
     with pytest.raises(Refused, match="Nothing of this policy can be simulated"):
         simulated_policy(policy(only))
+
+
+@pytest.mark.parametrize(
+    "text", ["[goodput]\n", "[goodput]\n[budget]\nsteps = 90000\nnode_hours = 9\n"]
+)
+def test_max_of_a_million_is_answered_as_soon_as_a_small_one(text: str) -> None:
+    """And with the same decisions: there were never that many nodes."""
+    many = replace(HISTORY, max_nodes=1_000_000)
+    began_s = time.thread_time()
+    trace = replay(many, policy(text))
+    assert time.thread_time() - began_s < 5.0, "where each size is looked at it takes minutes"
+    known = replay(replace(HISTORY, max_nodes=64), policy(text))
+    assert trace.points == known.points and trace.decisions == known.decisions
+    assert "MAX is 1000000, and taken for 64, since there were far fewer nodes" in trace.notes
 
 
 def test_job_that_measured_nothing_cannot_be_simulated() -> None:

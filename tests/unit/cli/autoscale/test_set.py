@@ -1,6 +1,7 @@
 """`elasticd autoscale set`: what is written, what is only noted, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from elasticd.cli.main import main
 from elasticd.control.job_policy import set_policy
 from elasticd.errors import NotFound
+from elasticd.records.autoscale.leader import Leader
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation
@@ -166,6 +168,29 @@ def test_queries_are_asked_and_what_they_say_is_told(
         assert "note: queue has no number now (empty)" in capfd.readouterr().err
         assert main(called[:4]) == 0
         assert "note: nobody was asked whether its queries are right" in capfd.readouterr().err
+
+
+def test_query_that_needs_a_prometheus_is_refused_where_the_leader_has_none(
+    store: MemoryStore, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on a local run; what its agents have themselves is set, and so is all if nobody tells."""
+    before, leader = store.get(KEYS.policy(JOB)), Leader(name="h:7", token="t", source="agents")
+    put(store, KEYS.autoscaler_election, leader)
+    for query, said in (
+        ("queue_length", "queue: queue_length is no metric of the agents"),
+        ("sum(queue_length)", "queue: sum(queue_length) is PromQL"),
+    ):
+        file.write_text(LOAD.replace('queue_length{job_name="$job"}', query))
+        assert main(["autoscale", "set", JOB, str(file)]) == 2
+        told = capfd.readouterr()
+        assert told.out == "" and told.err.count("\n") == 1 and said in told.err, told.err
+        assert "Nothing was set: the autoscaler that leads, h:7, was started without" in told.err
+    assert store.get(KEYS.policy(JOB)) == before
+    put(store, KEYS.autoscaler_election, replace(leader, source=""))
+    assert main(["autoscale", "set", JOB, str(file)]) == 0
+    put(store, KEYS.autoscaler_election, leader)
+    file.write_text(LOAD.replace('queue_length{job_name="$job"}', "elasticd_steps_total"))
+    assert main(["autoscale", "set", JOB, str(file)]) == 0
 
 
 def test_query_that_prometheus_refuses_is_refused_in_its_words(

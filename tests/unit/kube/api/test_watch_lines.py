@@ -59,7 +59,16 @@ def test_an_error_is_raised_as_the_answer_of_a_request_is(code: int, kind: type[
         list(WatchLines(NODES, "h").feed(json.dumps(event).encode() + b"\n"))
 
 
-@pytest.mark.parametrize("text", [b"<html>\n", b"[]\n", b'{"type":"ADDED","object":{}}\n', b"7\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"<html>\n",
+        b"[]\n",
+        b'{"type":"ADDED","object":{}}\n',
+        b"7\n",
+        b'{"type":"ERROR","object":"no"}\n',
+    ],
+)
 def test_what_is_no_event_is_a_trouble_of_the_server(text: bytes) -> None:
     """A proxy's page in the middle of a watch ends that watch, and not the thread."""
     with pytest.raises(Unavailable, match="no event"):

@@ -14,6 +14,7 @@ from elasticd.kube.decide.action import (
     ApplyStatus,
     DeleteObject,
     DrainNode,
+    LabelNode,
     RemoveFinalizer,
     RemovePolicy,
     StopJob,
@@ -33,7 +34,7 @@ from elasticd.kube.resource.status import status_json
 from elasticd.kube.resource.timestamp import timestamp
 from elasticd.records.ids import Generation, Incarnation, NodeId
 from elasticd.records.job import JobStatus, Want
-from elasticd.records.member import Drain, Node
+from elasticd.records.member import Drain, Node, NodeLabels
 from elasticd.records.reason import Phase, Reason
 
 IDENTITY = "cluster-1"
@@ -49,6 +50,7 @@ class Twin:
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     jobs: dict[Any, JobRecords] = field(default_factory=dict)
     drains: dict[Any, Drain] = field(default_factory=dict)
+    labels: dict[Any, NodeLabels] = field(default_factory=dict)
     agents: dict[Any, Node] = field(default_factory=dict)
     nodes: dict[str, KubeNode] = field(default_factory=dict)
     pods: dict[str, AgentPod] = field(default_factory=dict)
@@ -178,7 +180,12 @@ class Twin:
     def see(self) -> Cluster:
         jobs = {uid: elastic_job(plain) for uid, plain in self.objects.items()}
         self.memory = without(self.memory, jobs)
-        records = Records(jobs=dict(self.jobs), drains=dict(self.drains), agents=dict(self.agents))
+        records = Records(
+            jobs=dict(self.jobs),
+            drains=dict(self.drains),
+            agents=dict(self.agents),
+            labels=dict(self.labels),
+        )
         return Cluster(
             identity=IDENTITY,
             jobs=jobs,
@@ -249,6 +256,10 @@ class Twin:
                 self.drains[action.node] = Drain(why=action.why, by=action.by)
             case UndrainNode():
                 assert self.drains.pop(action.node).by == action.by
+            case LabelNode() if action.labels:
+                self.labels[action.node] = NodeLabels(labels=action.labels, by=action.by)
+            case LabelNode():
+                assert self.labels.pop(action.node).by == action.by
 
     # --- private ------------------------------------------------------------------------------
 

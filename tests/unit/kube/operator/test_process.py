@@ -5,11 +5,14 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from typing import Any
 
 import pytest
 
+from elasticd.kube.api.event import EVENTS
 from elasticd.kube.operator.counts import OperatorCounts, Outcome
 from elasticd.kube.operator.process import OperatorProcess
+from elasticd.kube.resource.name import FORCE_DELETE
 from elasticd.leader import daemon
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter
@@ -30,8 +33,8 @@ def scene() -> Iterator[OperatorScene]:
 
 
 @contextmanager
-def running(scene: OperatorScene) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(scene.store, scene.keys, scene.api, None, OperatorCounts())
+def running(scene: OperatorScene, **more: Any) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(scene.store, scene.keys, scene.api, None, OperatorCounts(), **more)
     with ExitStack() as stack:
         stack.callback(process.close)
         thread = threading.Thread(target=process.run)
@@ -111,6 +114,28 @@ def test_an_etcd_that_is_away_makes_it_unready(scene: OperatorScene) -> None:
         scene.store.come_back()
         wait_until(lambda: process.leads)
         wait_until(lambda: asked(process, "/readyz")[0] == 200)
+
+
+def test_while_etcd_is_away_objects_are_told_so_and_go_by_force(scene: OperatorScene) -> None:
+    """Else whoever deletes a namespace in that time waits for a finalizer that nobody takes."""
+    with running(scene, ttl_s=0.3) as process:
+        scene.create("a")
+        scene.create("b")
+        wait_until(lambda: len(scene.jobs) == 2 and bool(scene.status("b").get("job")))
+        scene.store.go_away()
+        wait_until(lambda: not process.leads)
+        scene.create("c")
+        scene.edit({"metadata": {"annotations": {FORCE_DELETE: "true"}}}, "a")
+        scene.delete("a")
+        scene.delete("b")
+        wait_until(lambda: scene.get("a") is None)
+        events = scene.objects.items
+        wait_until(lambda: any(one["reason"] == "DeletionWaits" for one in events(EVENTS)))
+        wait_until(lambda: "etcd does not answer" in scene.status("c").get("message", ""))
+        assert scene.get("b") is not None
+        assert value(process, "elasticd_operator_leader") == 0
+        scene.store.come_back()
+        wait_until(lambda: scene.get("b") is None and scene.jobs == ["team.c"])
 
 
 def test_an_operator_that_ends_gives_its_watches_back(scene: OperatorScene) -> None:

@@ -12,9 +12,9 @@ from elasticd.kube.api.port import NODES, Name
 from elasticd.kube.resource.name import FINALIZER
 from elasticd.leader.election import boottime_s
 from elasticd.records.codec import decode, encode
-from elasticd.records.ids import Incarnation, JobName, NodeId
+from elasticd.records.ids import Generation, Incarnation, JobName, NodeId
 from elasticd.records.job import JobSpec, Want
-from elasticd.records.member import Drain, Member
+from elasticd.records.member import Drain, Member, Result, Saved, Training
 from elasticd.records.reason import Phase
 from elasticd.store.api import Delete, Put, Txn
 from tests.fixtures.operator_scene import NAME, OperatorScene
@@ -88,6 +88,36 @@ def test_a_change_of_phase_is_told_at_once_and_the_rest_after_ten_seconds(
     scene.now_s += 5.0
     operator.evaluate()
     assert scene.status()["nodes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("ended", "phase"),
+    [
+        (
+            {"training": Training(steps=300, epochs=3, samples=9, repeated=0, skipped=0)},
+            Phase.SUCCEEDED,
+        ),
+        ({"saved": Saved(at_step=300, durable_step=300)}, Phase.STOPPED),
+    ],
+)
+def test_a_job_that_is_over_shows_its_last_step(
+    scene: OperatorScene, ended: dict[str, Any], phase: Phase
+) -> None:
+    """Not the one that its nodes told when they were last asked, some steps before that."""
+    scene.create()
+    operator = scene.begin()
+    scene.settle(operator)
+    job = the_job(scene)
+    scene.run(job)
+    result = Result(
+        node=NodeId("n"), incarnation=Incarnation("i.1"), generation=Generation(1), **ended
+    )
+    scene.put(scene.keys.result(job, NodeId("n")), result)
+    operator.evaluate()
+    assert "step" not in scene.status()
+    scene.end(job, phase)
+    operator.evaluate()
+    assert scene.status()["step"] == 300
 
 
 def test_a_scaled_object_scales_the_job(scene: OperatorScene) -> None:

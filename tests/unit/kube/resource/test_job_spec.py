@@ -30,6 +30,7 @@ FULL: dict[str, Any] = {
     "preload": ["numpy"],
     "nodes": {"min": 2, "max": 4},
     "slotsPerNode": 8,
+    "nodeSelector": {"gpu": "h100"},
     "limits": {"maxRestarts": 1},
     "env": [
         {"name": "A", "value": "1"},
@@ -59,6 +60,7 @@ def test_every_field_goes_into_the_job() -> None:
         ("--lr", "0.1"),
     )
     assert (found.min_nodes, found.max_nodes, found.workers_per_node) == (2, 4, 8)
+    assert found.node_labels == {"gpu": "h100"}
     assert (found.preload, found.files) == (("numpy",), {"train.py": "pass\n"})
     assert job_spec(made(script="a.py", workingDir="/w"), NAME).cwd == "/w"
     assert found.env == {"A": "1", "E": ""}

@@ -1,0 +1,61 @@
+"""JSON of the API server, however deep somebody has nested it.
+
+The API server takes objects of ten thousand levels where a schema lets any object stand, and
+Python's parser gives up at a thousand. One such object would make every listing unreadable, for all
+jobs of all teams. So what lies deeper than anything that we read is put aside, and the check of the
+field says what is wrong with that one object.
+"""
+
+import json
+import re
+from typing import Any
+
+__all__ = ["DEPTH_LIMIT", "document", "levelled"]
+
+DEPTH_LIMIT = 64
+"""No object that makes sense to us has a quarter of it."""
+CUT = "(too deep)"
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
+def document(data: bytes) -> Any:
+    """Parse a document; in one that Python cannot parse, texts stand for what is too deep.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        return json.loads(_cut(data))
+
+
+def levelled(value: Any, depth: int = DEPTH_LIMIT) -> Any:
+    """Return a value in which texts stand for what lies deeper; what is not deep is not copied."""
+    if not isinstance(value, dict | list):
+        return value
+    if depth == 0:
+        return CUT
+    pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+    for key, item in pairs:
+        if (found := levelled(item, depth - 1)) is not item:
+            value[key] = found
+    return value
+
+
+def _cut(data: bytes) -> bytes:
+    """Do the same to the text, without recursion."""
+    # A list of objects is two levels more than an object, a watch's event one.
+    limit = DEPTH_LIMIT + 2
+    parts: list[bytes] = []
+    depth = kept = 0
+    for token in _TOKEN.finditer(data):
+        if token[0] in b"{[":
+            depth += 1
+            if depth == limit + 1:
+                parts += data[kept : token.start()], json.dumps(CUT).encode()
+        elif token[0] in b"}]":
+            if depth == limit + 1:
+                kept = token.end()
+            depth -= 1
+    return b"".join([*parts, data[kept:]])

@@ -1,0 +1,38 @@
+"""Labels of Kubernetes' nodes, handed to their agents, which may not ask the API server.
+
+Of a node's many labels those are written that some ElasticJob's `nodeSelector` asks for: what
+nobody asks for would only make every agent's record larger. As with a pod's `nodeSelector`, a label
+that changes takes no node away from a job that it serves.
+"""
+
+from collections.abc import Iterator
+
+from elasticd.kube.decide.action import Action, LabelNode
+from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.resource.name import owner_prefix
+from elasticd.records.member import NodeLabels
+
+__all__ = ["decide_labels"]
+
+
+def decide_labels(seen: Cluster) -> Iterator[Action]:
+    """Have what stands for each node with an agent be what its Node object says."""
+    if seen.records is None or not seen.identity:
+        return
+    by = owner_prefix(seen.identity)
+    specs = (job.spec for job in seen.jobs.values() if job.spec is not None)
+    asked = {key for spec in specs for key in spec.node_selector}
+    serving = {pod.node for pod in seen.pods.values() if pod.is_ours and pod.node_name}
+    serving |= seen.records.agents.keys()
+    labels = {
+        node.node: {key: node.labels[key] for key in sorted(asked & node.labels.keys())}
+        for node in seen.nodes.values()
+        if node.node in serving
+    }
+    nothing = NodeLabels(by=by)
+    for name in sorted(labels.keys() | seen.records.labels.keys()):
+        if name not in labels and name in seen.records.agents:
+            continue  # Its node is gone from Kubernetes, and its agent trains: it stays what it is.
+        standing, wanted = seen.records.labels.get(name, nothing), labels.get(name, {})
+        if standing.by == by and standing.labels != wanted:
+            yield LabelNode(node=name, labels=wanted, by=by)

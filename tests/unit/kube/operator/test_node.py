@@ -1,0 +1,70 @@
+"""One operator on a Kubernetes and an etcd in memory: nodes that are lost, and their labels."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from elasticd.kube.api.port import NODES, Name
+from elasticd.records.codec import decode
+from elasticd.records.ids import Incarnation, JobName, NodeId
+from elasticd.records.job import Want
+from elasticd.records.member import Member, NodeLabels
+from elasticd.store.api import Delete, Txn
+from tests.fixtures.operator_scene import OperatorScene
+
+
+@pytest.fixture
+def scene() -> Iterator[OperatorScene]:
+    scene = OperatorScene()
+    yield scene
+    scene.close()
+
+
+def the_job(scene: OperatorScene) -> JobName:
+    (job,) = scene.jobs
+    return job
+
+
+@pytest.mark.parametrize("writer", ["operator", "user"])
+def test_a_job_whose_last_node_is_lost_while_it_is_stopped_is_ended(
+    scene: OperatorScene, writer: str
+) -> None:
+    """Nobody is left who would read the wish: else the deleted object stayed for ever."""
+    scene.create()
+    operator = scene.begin()
+    scene.settle(operator)
+    job = the_job(scene)
+    member = Member(
+        node=NodeId("n"), incarnation=Incarnation("i.1"), host="n", address="a", port=1, slots=()
+    )
+    scene.put(scene.keys.member(job, NodeId("n")), member)
+    scene.run(job)
+    if writer == "user":  # `elasticd stop` saw a node that served it, too.
+        scene.put(scene.keys.want(job, writer), Want(writer=writer, is_stop=True))
+    else:
+        scene.delete()
+    scene.settle(operator)
+    scene.store.commit(Txn(then=(Delete(key=scene.keys.member(job, NodeId("n"))),)))
+    for _ in range(4):
+        operator.evaluate()
+        scene.now_s += 2.0
+    assert scene.jobs == [job], "a node whose lease was lost comes back, with workers that save"
+    scene.now_s += 3.0
+    scene.settle(operator)
+    assert not scene.jobs and (scene.get() is None) == (writer == "operator")
+
+
+def test_a_node_is_told_its_labels_and_that_they_are_gone(scene: OperatorScene) -> None:
+    """Its agent has no right to ask the API server."""
+    scene.node("n0")
+    scene.objects.patch(NODES, Name("", "n0"), {"metadata": {"labels": {"zone": "a", "b": "c"}}})
+    scene.api.hand_out()
+    scene.create(nodeSelector={"zone": "a"})
+    operator = scene.begin()
+    scene.settle(operator)
+    key = scene.keys.labels_of(NodeId("n0"))
+    item = scene.store.get(key)
+    assert item is not None and decode(NodeLabels, item.value).labels == {"zone": "a"}
+    scene.delete()
+    scene.settle(operator)
+    assert scene.store.get(key) is None
