@@ -3,10 +3,10 @@
 elasticd counts slots, and a slot whose worker was lost costs time although the others train on.
 What can be compared is for how long the *job* stood still. By the account that is, of each change,
 what a node tells of it for each of its slots, if it lost and gained none: where something broke the
-most (a slot that was lost tells later), where nodes joined the least (those that joined bring
-along what they lost before). Where every node lost a slot, what each tells is of those that it
-has left. By the history it is the time from the last commit before the change to the first one
-after it.
+most (a slot that was lost tells later), where nodes joined the least of those that were there
+before with as many slots (one that joined tells of its start, or of what it lost before). Where
+every node lost a slot, what each tells is of those that it has left. By the history it is the time
+from the last commit before the change to the first one after it.
 """
 
 import json
@@ -89,9 +89,19 @@ def told_stalls(
             stood_s = sum(spent_s.get(cause, 0.0) for cause in STOOD_STILL) / telling
             stood[incident["node"]] = stood.get(incident["node"], 0.0) + stood_s
         is_planned = all(incident["reason"] in PLANNED for incident in chain(*parts))
-        if stood:
-            found[generation] = (min if is_planned else max)(stood.values())
+        if stood and is_planned:
+            stayed = stood.keys() & _stayed(trained, generation)
+            found[generation] = min(stood[node] for node in stayed or stood)
+        elif stood:
+            found[generation] = max(stood.values())
     return found
+
+
+def _stayed(trained: Mapping[int, Mapping[str, int]], generation: int) -> set[str]:
+    """Name the nodes that had as many slots in the world before as in this one."""
+    now = trained.get(generation, {})
+    before = trained.get(max((each for each in trained if each < generation), default=0), {})
+    return {node for node, count in now.items() if before.get(node) == count}
 
 
 def _trained(lineage: Lineage) -> dict[int, Counter[str]]:

@@ -81,8 +81,9 @@ class Applied:
     step: int
     digest: str
     pid: int
-    is_late: bool = False
-    """A change of world ended `commit()`: when the step was applied before that, nobody knows."""
+    called_s: float | None = None
+    """Where a change of world ended `commit()`: when it was called. It applies a step at once, and
+    may then wait for ranks that are cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

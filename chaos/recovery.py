@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import median
 
-from chaos.history import Applied, History, Struck, Took
+from chaos.history import Applied, History, Struck
 from chaos.lineage import Lineage, Round
 
 __all__ = ["Commit", "Figures", "Recovery", "commits", "figures", "goodput", "recoveries"]
@@ -62,7 +62,7 @@ def commits(rounds: Sequence[Round]) -> list[Commit]:
         for step, applied in each.applied.items():
             took = each.took.get(step, {})
             if each.is_committed(step) and len(took) == each.size:
-                ends_s = {one.pid: _applied_s(one, took[rank]) for rank, one in applied.items()}
+                ends_s = {one.pid: _applied_s(one) for one in applied.values()}
                 at_s = max(ends_s.values())
                 found.append(
                     Commit(
@@ -79,13 +79,13 @@ def commits(rounds: Sequence[Round]) -> list[Commit]:
     return sorted(found, key=lambda commit: commit.taken_s)
 
 
-def _applied_s(applied: Applied, took: Took) -> float:
+def _applied_s(applied: Applied) -> float:
     """Return when a rank had applied a step.
 
     One that waited in `commit()` for a rank that was cut off, until the next generation called it
-    away, writes the step down only then; it made it soon after it had its share.
+    away, writes the step down only then.
     """
-    return took.at_s if applied.is_late else applied.at_s
+    return applied.at_s if applied.called_s is None else applied.called_s
 
 
 def recoveries(history: History, found: Sequence[Commit]) -> list[Recovery]:

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import elasticd
 from chaos.fault import Point
 from chaos.jobs.call import parse_args
-from chaos.jobs.recorder import Ordered, Recorder, digest_of
+from chaos.jobs.recorder import Ordered, Recorder, digest_of, now_s
 from chaos.jobs.task import Noisy, make_model, make_optimizer
 
 EPOCHS = 1_000_000
@@ -71,15 +71,15 @@ def loop(state: elasticd.State, recorder: Recorder, args: argparse.Namespace) ->
             recorder.obey(Point.OPTIMIZER, step)
             state.optimizer.step()
             recorder.obey(Point.COMMIT, step)
-            is_late = True
+            called_s: float | None = now_s()
             try:
                 state.commit()
-                is_late = False
+                called_s = None
             finally:
                 # A change of world may leave `train` from within commit(), which then has applied.
                 if state.step == step:
                     digest = digest_of(state.model, state.optimizer)
-                    recorder.applied(step=step, digest=digest, is_late=is_late)
+                    recorder.applied(step=step, digest=digest, called_s=called_s)
             recorder.obey(Point.COMMITTED, step)
             if recorder.is_over(step) or step == args.steps:
                 return

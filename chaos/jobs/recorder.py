@@ -75,7 +75,7 @@ class Recorder:
             )
         )
 
-    def applied(self, *, step: int, digest: str, is_late: bool = False) -> None:
+    def applied(self, *, step: int, digest: str, called_s: float | None = None) -> None:
         self._write(
             Applied(
                 at_s=now_s(),
@@ -84,7 +84,7 @@ class Recorder:
                 step=step,
                 digest=digest,
                 pid=os.getpid(),
-                is_late=is_late,
+                called_s=called_s,
             )
         )
 

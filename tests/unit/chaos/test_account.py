@@ -50,15 +50,15 @@ def test_a_rank_that_waited_in_commit_for_one_that_was_cut_off_stood_still() -> 
     """Both had applied the step; the one that went on wrote it down as it was called away."""
     play = Play()
     play.generation(1, [11, 12], base=0, steps=5)
-    took_s = play.now_s
+    called_s = play.now_s + 0.01
     play.now_s += 2.0
-    late: dict[str, object] = {"at_s": play.now_s - 0.01, "is_late": True}
+    late: dict[str, object] = {"at_s": play.now_s - 0.01, "called_s": called_s}
     play.change(Applied, late, generation=1, step=5, rank=0)
     play.generation(2, [11], base=5, steps=2)
     lineage = trace(play.history())
     found = commits(lineage.rounds)
-    assert seen_stalls(found) == {2: pytest.approx(play.now_s - STEP_S + 0.01 - took_s)}
-    assert trained_s(lineage, found) == pytest.approx((4 * STEP_S - 0.01) * 2 + STEP_S)
+    assert seen_stalls(found) == {2: pytest.approx(play.now_s - STEP_S + 0.01 - called_s)}
+    assert trained_s(lineage, found) == pytest.approx(4 * STEP_S * 2 + STEP_S)
 
 
 def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:
@@ -77,6 +77,18 @@ def test_of_a_join_the_node_counts_that_gained_nothing() -> None:
         incident(2, "joined", node="n1", resize=0.2, recover=9.0),
     ]
     assert told_stalls(told, SLOTS, [2], {}) == {2: 0.2}
+
+
+def test_a_node_that_joined_with_one_slot_and_then_the_other_tells_of_neither_change() -> None:
+    """Its slots were starting until they trained: it stood still for next to nothing."""
+    told = [
+        incident(2, "joined", resize=0.4),
+        incident(2, "joined", node="n1", start=8.0, resize=0.02),
+        incident(3, "joined", resize=0.6),
+        incident(3, "joined", node="n1", start=3.0, resize=0.5),
+    ]
+    trained = {1: {"n0": 2}, 2: {"n0": 2, "n1": 1}, 3: {"n0": 2, "n1": 2}}
+    assert told_stalls(told, SLOTS, [2, 3], trained) == {2: 0.2, 3: 0.3}
 
 
 def test_what_a_generation_without_a_step_cost_counts_with_the_next() -> None:
