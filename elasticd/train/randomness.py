@@ -7,6 +7,11 @@ of one step differ, as dropout needs it.
 
 import random
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 
@@ -52,8 +57,51 @@ def reseed(prefix: int, step: int) -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed(seed & 0xFFFFFFFF)
+    else:
+        _numpy_import.expect(seed)
     if _has_cuda() and (own := device()).type == "cuda":
         torch.cuda.default_generators[own.index].manual_seed(seed)
+
+
+class _NumpyImport(MetaPathFinder):
+    """Seeds numpy's generator when numpy imports it, which numpy 2 does at its first use.
+
+    Without it a process that uses it for the first time in the middle of a step would draw from a
+    generator of its own, and one that repeats the step would draw something else. To import it for
+    everybody would cost each commit a seeding for which most scripts have no use.
+    """
+
+    def __init__(self) -> None:
+        self._seed: int | None = None
+
+    def expect(self, seed: int) -> None:
+        """Have it seeded with this, if it is imported before the next call."""
+        if self._seed is None:
+            sys.meta_path.insert(0, self)
+        self._seed = seed
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find `numpy.random` as everybody else does, and have its loader seed it."""
+        if name != "numpy.random" or self._seed is None:
+            return None
+        sys.meta_path.remove(self)
+        seed, self._seed = self._seed, None
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_seed(module: ModuleType) -> None:
+            execute(module)
+            module.seed(seed & 0xFFFFFFFF)
+
+        spec.loader.exec_module = execute_and_seed  # type: ignore[method-assign]
+        return spec
+
+
+_numpy_import = _NumpyImport()
 
 
 def _stirred(state: int, word: int) -> int:

@@ -1,10 +1,11 @@
 """The same step of the same rank draws the same; any other draws something else."""
 
 import random
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
-import numpy.random  # Since numpy 2 imported at its first use: what is not there is not seeded.
 import pytest
 import torch
 
@@ -61,3 +62,26 @@ def test_generator_of_the_workers_own_gpu_is_seeded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(randomness, "device", lambda: torch.device("cuda", 0))
     reseed(mix(0, 1), 2)
     assert [gpu for gpu, _ in seeds] == [1, 0] and seeds[0][1] == seeds[1][1]
+
+
+@pytest.mark.parametrize("early", ["", "import numpy.random"])
+def test_generator_that_numpy_imports_in_the_middle_of_a_step_draws_what_the_step_draws(
+    early: str,
+) -> None:
+    """A process that repeats the step may have imported it long before."""
+    script = f"""if True:
+        import sys
+        import numpy as np
+        {early}
+        from elasticd.train.randomness import mix, reseed
+        for step in range(4):
+            reseed(mix(0, 1), step)
+            assert step < 3 or ("numpy.random" in sys.modules) == bool({early!r})
+        print(np.random.rand())
+        assert not any("elasticd" in type(each).__module__ for each in sys.meta_path)
+    """
+    process = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    reseed(mix(0, 1), 3)
+    assert float(process.stdout) == float(np.random.rand())
