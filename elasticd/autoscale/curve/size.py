@@ -44,7 +44,7 @@ FAR_SHARE = 0.1
 it, and some more are waited for."""
 ANCHOR_WINDOWS = 8
 """So many windows make a mean sure enough to tell a drift from it."""
-DRIFT_ERRORS = 6.0
+DRIFT_ERRORS = 9.0
 """A mean has drifted when it is off by so many of its standard errors, and by `CHANGE_SHARE`."""
 
 

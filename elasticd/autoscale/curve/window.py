@@ -12,6 +12,13 @@ moment. The causes `train`, `redone`, `save` and `data` do: what a step needs ea
 data too, since a job that waits for its data gains nothing by more nodes. `unexplained` does, as
 nobody knows better. All others do not: a pause, a checkpoint that is read, a recovery.
 
+A job also stands still for reasons that are nobody's: a disk, a neighbour. A few seconds of that in
+the one window of a size that is tried make the size look worse than it is, for good. So a window in
+which the rate jumps begins anew, once: what happens in each window is part of what a step takes.
+
+Rejected: the median of the rates within a window. Between two readings there are a few steps of a
+slow job, and a median of whole numbers is wrong by a tenth where the mean is not.
+
 Rejected: the mean of the step times that agents export. It needs a Prometheus, and leaves out what
 lies between two steps.
 """
@@ -38,6 +45,10 @@ FIRST_STEPS = 20
 """Of a generation, which are not measured."""
 WINDOW_STEPS = 10
 """A window has at least so many: it may be wrong by the part of a step at either end."""
+JUMP_SHARE, JUMP_STEPS = 0.7, 3
+"""The rate jumps where less than this part of the steps was made that the other part of the window
+lets one expect, or the other way round, and by so many steps: whole numbers differ by one or two.
+"""
 OF_STEPS = frozenset(
     {TimeCause.TRAIN, TimeCause.REDONE, TimeCause.SAVE, TimeCause.DATA, TimeCause.UNEXPLAINED}
 )
@@ -75,6 +86,8 @@ class Measuring:
     newest: ProgressReading | None = None
     windows: int = 0
     """Of this generation."""
+    is_anew: bool = False
+    """This window was begun anew."""
 
 
 def reading_of(
@@ -110,7 +123,7 @@ def measured(
     """Take a reading; return what to remember, and a window of at least `window_s` if one ended."""
     first, begin, newest = before.first, before.begin, before.newest
     if first is None or newest is None or not _follows(newest, reading):
-        before, first, begin = Measuring(first=reading), reading, None
+        before, first, begin, newest = Measuring(first=reading), reading, None, reading
     now = replace(before, newest=reading)
     if reading.without_steps_s is None:
         return now, None
@@ -118,6 +131,8 @@ def measured(
         known = reading.first_step if reading.first_step is not None else first.step
         is_begun = reading.step >= known + FIRST_STEPS
         return (replace(now, begin=reading) if is_begun else now), None
+    if not before.is_anew and _has_jumped(begin, newest, reading):
+        return replace(now, begin=reading, is_anew=True), None
     if reading.generation_s - begin.generation_s < window_s:
         return now, None
     window = window_between(begin, reading)
@@ -125,7 +140,8 @@ def measured(
         return replace(now, begin=reading), None
     if window.seconds < window_s or window.steps < WINDOW_STEPS:
         return now, None
-    return replace(now, begin=reading, windows=before.windows + 1), window
+    windows = before.windows + 1
+    return replace(now, begin=reading, windows=windows, is_anew=False), window
 
 
 def window_between(begin: ProgressReading, end: ProgressReading) -> MeasuredWindow | None:
@@ -142,6 +158,16 @@ def window_between(begin: ProgressReading, end: ProgressReading) -> MeasuredWind
     return MeasuredWindow(
         generation=end.generation, nodes=end.nodes, steps=end.step - begin.step, seconds=seconds
     )
+
+
+def _has_jumped(begin: ProgressReading, middle: ProgressReading, end: ProgressReading) -> bool:
+    """Return whether the steps of two parts of a window were made at different rates."""
+    first, last = window_between(begin, middle), window_between(middle, end)
+    if first is None or last is None:
+        return False
+    expected = first.steps / first.seconds * last.seconds
+    low, high = sorted((expected, float(last.steps)))
+    return low < JUMP_SHARE * high and high - low >= JUMP_STEPS
 
 
 def _follows(before: ProgressReading, after: ProgressReading) -> bool:

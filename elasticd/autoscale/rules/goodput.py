@@ -37,6 +37,7 @@ from elasticd.autoscale.rules.size_range import size_range
 from elasticd.autoscale.rules.size_trial import (
     before_cliff,
     behind_cliff,
+    far_side,
     further,
     is_fit_right,
     lower,
@@ -70,7 +71,7 @@ def propose(
         for step in steps(curve, _within_reach(curve, low, high))
         if step.nodes != seen.nodes
     ]
-    best = _best(sizes)
+    best = _best(sizes, seen.nodes)
     trial = lower(scene, curve, low)
     if trial is not None and trial.nodes <= high:
         return _proposal(scene, trial, why_lower(scene, trial), sizes)
@@ -79,7 +80,11 @@ def propose(
         return _proposal(scene, trial, why_cliff(scene, trial), sizes)
     if best is not None:
         return _proposal(scene, best, why(scene, best), sizes)
-    trial = before_cliff(scene, curve, low, high) or further(scene, curve, high)
+    trial = (
+        before_cliff(scene, curve, low, high)
+        or further(scene, curve, high)
+        or far_side(scene, curve, high)
+    )
     if trial is not None and low <= trial.nodes <= high:
         return _proposal(scene, trial, why_cliff(scene, trial), sizes)
     trial = only_known(scene, curve, low, high)
@@ -109,11 +114,23 @@ def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s
     )
 
 
-def _best(sizes: list[SizeWorth]) -> SizeWorth | None:
-    """Return the largest of those that are worth the most, or nearly; None: none is better."""
+def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
+    """Return the largest of those that are worth the most, or nearly; None: none is better.
+
+    A larger one is better than that of now already if it is worth as much, but for `ALIKE_SHARE`,
+    as the best of all: where the worth is flat, the rate is not.
+    """
+    most = max((size.worth for size in sizes if not size.is_refused), default=0.0)
+    least = max(1.0, most) * (1.0 - ALIKE_SHARE)
     better = [size for size in sizes if size.is_better]
-    most = max((size.worth for size in better), default=0.0)
-    alike = [size for size in better if size.worth >= most * (1.0 - ALIKE_SHARE)]
+    best = max((size.worth for size in better), default=0.0)
+    alike = [size for size in better if size.worth >= best * (1.0 - ALIKE_SHARE)]
+    alike += [
+        size
+        for size in sizes
+        if size.nodes > now and size.worth >= least and size.gain_steps > 0.0
+        if not size.is_refused
+    ]
     return max(alike, key=lambda size: size.nodes, default=None)
 
 

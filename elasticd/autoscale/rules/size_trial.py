@@ -5,7 +5,8 @@ others bring. So where a size is much worse than the ones below it said, the nex
 once, for what lies behind a cliff may still be better than what lies before it; then the sizes
 below are tried downwards, one after the other, until one is as good as those before the cliff said,
 or until the rates fall as a smooth curve lets them. Upwards once and downwards once: a job does not
-go to and fro.
+go to and fro. Where it has settled before the cliff, and what was measured behind it grows with the
+nodes so that more of them would be better than all that is known, the next doubling is tried.
 """
 
 import math
@@ -16,7 +17,15 @@ from elasticd.autoscale.curve.spread import spread_share, spread_shares
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
-__all__ = ["before_cliff", "behind_cliff", "further", "is_fit_right", "lower", "only_known"]
+__all__ = [
+    "before_cliff",
+    "behind_cliff",
+    "far_side",
+    "further",
+    "is_fit_right",
+    "lower",
+    "only_known",
+]
 
 TRIAL_SHARE = 0.1
 """Of the horizon that a trial may take when nothing speaks for the size but that it is unknown."""
@@ -75,18 +84,46 @@ def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
 
 
 def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
-    """Return the next doubling where the last one paid, and the fit is wrong about it."""
+    """Return the next doubling where the last one paid, and the fit is wrong about it.
+
+    Or where the sizes beyond were measured before the job changed: what they say of it now is no
+    more than a guess, and what was measured since says that nodes pay.
+    """
     known = measured_sizes(curve)
     now = known[-1]
     if len(known) < 2 or now.nodes != scene.now.nodes or now.nodes >= high or _is_too_long(scene):
         return None
-    if is_fit_right(curve, known[-2:]):
+    is_guess = any(size.nodes > now.nodes for size in curve.sizes)
+    if is_fit_right(curve, known[-2:]) and not is_guess:
         return None
     nodes = min(high, 2 * now.nodes)
     gains = min(1.0, _elasticity(known[-2], now))
     seconds = now.step_s * (now.nodes / nodes) ** gains
     size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
     return size if size.is_better and size.worth > LEAST_HOPE else None
+
+
+def far_side(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
+    """Return the next doubling behind a cliff before which the job has settled; None: no hope.
+
+    It is asked anew as nodes come: what is not worth a look with six of them may be with twelve.
+    """
+    known = measured_sizes(curve)
+    cliff = next((at for at in range(1, len(known)) if _is_cliff(curve, known, at)), None)
+    if cliff is None or _is_too_long(scene) or _is_exact(curve, known):
+        return None
+    last = known[-1]
+    if scene.now.nodes >= known[cliff].nodes or last.nodes >= high:
+        return None
+    gains = _elasticity(known[-2], last) if cliff < len(known) - 1 else 1.0
+    share = scene.rule.least_share
+    worth = (scene.now.seconds / last.step_s) * (scene.now.nodes / last.nodes) ** share
+    if worth * (high / last.nodes) ** (min(1.0, gains) - share) < LEAST_HOPE:
+        return None
+    nodes = min(high, 2 * last.nodes)
+    seconds = last.step_s * (last.nodes / nodes) ** min(1.0, gains)
+    size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
+    return None if size.is_refused else size
 
 
 def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
@@ -170,14 +207,7 @@ def _below(
 ) -> SizeWorth | None:
     """Return the size below a measured one that does not go on as those below it went."""
     now, last = known[at], known[at - 1]
-    if now.nodes - last.nodes < 2:
-        return None
-    gains, sharp = 1.0, SHARP_SHARE
-    if at >= 2:
-        gains = min(1.0, _elasticity(known[at - 2], last))
-        sharp = CLIFF_SHARE + spread_share(curve, now) + spread_share(curve, last)
-    expected_s = last.step_s * (last.nodes / now.nodes) ** gains
-    if now.step_s < expected_s * (1.0 + sharp):
+    if now.nodes - last.nodes < 2 or not _is_cliff(curve, known, at):
         return None
     above = [size for size in known[at + 1 :] if size.nodes <= 2 * last.nodes]
     if above and above[-1].nodes - now.nodes >= 2:
@@ -187,10 +217,25 @@ def _below(
         if _elasticity(now, furthest) < _elasticity(last, furthest):
             return None
     nodes = now.nodes - max(1, (now.nodes - last.nodes) // PARTS)
-    seconds = last.step_s * (last.nodes / nodes) ** gains
+    seconds = last.step_s * (last.nodes / nodes) ** _gains(known, at)
     size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
     is_hope = size.worth > top * NEXT_HOPE
     return size if is_hope and not size.is_refused else None
+
+
+def _is_cliff(curve: Curve, known: Sequence[SizeMeasured], at: int) -> bool:
+    """Return whether a measured size is slower than a smooth curve through those below it lets."""
+    now, last = known[at], known[at - 1]
+    sharp = SHARP_SHARE
+    if at >= 2:
+        sharp = CLIFF_SHARE + spread_share(curve, now) + spread_share(curve, last)
+    expected_s: float = last.step_s * (last.nodes / now.nodes) ** _gains(known, at)
+    return now.step_s >= expected_s * (1.0 + sharp)
+
+
+def _gains(known: Sequence[SizeMeasured], at: int) -> float:
+    """Return how the rate grew with the nodes below a measured size; 1 where nothing is known."""
+    return min(1.0, _elasticity(known[at - 2], known[at - 1])) if at >= 2 else 1.0
 
 
 def _elasticity(smaller: SizeMeasured, larger: SizeMeasured) -> float:

@@ -195,16 +195,16 @@ def test_verdict_waits_while_a_metric_is_missing() -> None:
 
 
 def test_smaller_size_that_was_tried_is_kept_where_none_is_worth_more() -> None:
-    """More was hoped of it, and eight nodes bring too little more."""
+    """More was hoped of it, and five nodes bring too little more."""
     less = replace(
         DECISION,
-        from_nodes=8,
+        from_nodes=5,
         to_nodes=4,
         is_probe=True,
-        was_steps_per_s=1.35,
+        was_steps_per_s=1.08,
         promised_steps_per_s=1.8,
     )
-    before = tuple(window(1.35, generation=3, nodes=8) for _ in range(4))
+    before = tuple(window(1.08, generation=3, nodes=5) for _ in range(4))
     seen = replace(SEEN, nodes=4, wanted=4, min_nodes=4)
     curve = decide(POLICY, Curve(uid="u1"), MEMORY, less, replace(seen, windows=before)).curve
     tried = replace(seen, windows=(window(1.0, nodes=4),))

@@ -147,3 +147,35 @@ def test_records_of_two_moments_measure_nothing() -> None:
 
 def test_a_node_without_an_account_has_no_pauses() -> None:
     assert reading_of(_records()[0], None, 2).without_steps_s == 0.0
+
+
+def _at_rates(*rates: float) -> list[ProgressReading]:
+    """Steps a second of each quarter of a minute that follows on the first one."""
+    readings = _even(15)
+    for rate in rates:
+        last = readings[-1]
+        readings.append(_reading(last.generation_s + 15.0, last.step + round(15.0 * rate)))
+    return readings
+
+
+@pytest.mark.parametrize("stalled", [0, 1, 2, 3])
+def test_window_in_which_the_job_stood_still_begins_anew(stalled: int) -> None:
+    """A stall of eight seconds would make a size that is tried look worse by an eighth."""
+    rates = [2.0] * 8
+    rates[stalled] = 1.0
+    window = _fed(*_at_rates(*rates))[0]
+    assert window.steps / window.seconds == pytest.approx(2.0)
+
+
+def test_stalls_that_are_in_each_window_are_part_of_a_step() -> None:
+    """A window begins anew once: else a job that saves each minute would never be measured."""
+    windows = _fed(*_at_rates(*[2.0, 2.0, 1.0] * 8))
+    rates = [window.steps / window.seconds for window in windows]
+    assert len(rates) >= 3
+    assert min(rates) < 1.9
+
+
+def test_steps_of_a_slow_job_are_whole_numbers_and_no_jumps() -> None:
+    """Three steps and then five, at a rate of four."""
+    windows = _fed(*_at_rates(*[3.0 / 15.0, 5.0 / 15.0] * 6))
+    assert [window.seconds for window in windows] == [60.0] * 3

@@ -72,6 +72,14 @@ def test_a_measured_size_is_gone_to_without_a_trial() -> None:
     assert (proposal.nodes, proposal.is_probe) == (2, False)
 
 
+def test_of_sizes_that_are_worth_the_same_the_larger_is_gone_to_and_no_further() -> None:
+    """Each one more is worth 0.6 % less: what is compared is the best, not the one before."""
+    rates = {nodes: nodes**0.5 * (1.0 - 0.006 * (nodes - 3)) for nodes in range(3, 8)}
+    curve = measured({nodes: 1.0 / rate for nodes, rate in rates.items()}, windows=4)
+    assert _propose(curve, 3, low=3, high=7).nodes == 4
+    assert _propose(curve, 4, low=3, high=7).nodes == 4
+
+
 def test_a_change_that_costs_more_than_it_brings_is_not_made() -> None:
     curve = measured({1: 1.0, 2: 0.8}, windows=4)
     rule = GoodputRule(horizon_s=100.0, least_share=0.0)

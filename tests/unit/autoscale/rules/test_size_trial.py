@@ -16,15 +16,18 @@ from tests.unit.autoscale.rules.rule_scene import seen
 RULE = GoodputRule()
 
 
-def tried(rates: dict[int, float], now: int, high: int = 16) -> tuple[int | None, bool]:
-    """Return the size that is proposed after these were measured, and whether it is a trial."""
-    windows = [
+def windows_of(nodes: int, rate: float, count: int = 4) -> list[MeasuredWindow]:
+    """Return windows of a size in which all steps took the same time."""
+    return [
         MeasuredWindow(
             generation=Generation(nodes), nodes=nodes, steps=round(6000 * rate), seconds=6000.0
         )
-        for nodes, rate in rates.items()
-        for _ in range(4)
-    ]
+    ] * count
+
+
+def tried(rates: dict[int, float], now: int, high: int = 16) -> tuple[int | None, bool]:
+    """Return the size that is proposed after these were measured, and whether it is a trial."""
+    windows = [window for nodes, rate in rates.items() for window in windows_of(nodes, rate)]
     curve = fitted(with_windows(Curve(uid="u"), windows))
     policy = Policy(goodput=RULE)
     proposal = propose(RULE, policy, curve, seen(now, high=high), Memory())
@@ -97,3 +100,32 @@ def test_after_the_job_changed_a_larger_size_is_tried_before_a_smaller_one() -> 
     policy = Policy(goodput=RULE)
     assert propose(RULE, policy, curve, seen(2, high=4), Memory()).nodes == 3
     assert propose(RULE, policy, curve, seen(2, high=2), Memory()).nodes == 1
+
+
+BEHIND = {1: 0.69, 2: 1.36, 3: 1.16, 4: 1.52}
+"""From the third node on each costs more; all twelve would be better than two."""
+
+
+def test_from_before_a_cliff_the_far_side_is_tried_where_there_are_nodes_for_it() -> None:
+    """With six of them nothing behind the cliff can be as good as what lies before it."""
+    assert tried(BEHIND, 2, high=6) == (2, False)
+    assert tried(BEHIND, 2, high=12) == (8, True)
+    assert tried({**BEHIND, 8: 2.86}, 8, high=12)[0] == 12
+
+
+def test_far_side_that_does_not_grow_is_not_tried_again() -> None:
+    """Its last doubling brought little, so the next one will as well."""
+    assert tried({**BEHIND, 8: 1.7}, 2, high=16) == (2, False)
+
+
+def test_what_is_known_of_the_sizes_beyond_from_before_the_job_changed_is_a_guess() -> None:
+    """It falls beyond eight nodes there, and grows in proportion to them now."""
+    curve = Curve(uid="u")
+    for nodes, rate in {3: 3.3, 6: 4.1, 12: 3.6}.items():
+        curve = with_windows(curve, windows_of(nodes, rate))
+    curve = with_windows(curve, windows_of(3, 5.96, count=8))
+    assert [size.nodes for size in measured_sizes(curve)] == [3]
+    curve = fitted(with_windows(curve, windows_of(4, 7.3)))
+    assert [size.nodes for size in measured_sizes(curve)] == [3, 4]
+    proposal = propose(RULE, Policy(goodput=RULE), curve, seen(4, high=12), Memory())
+    assert (proposal.nodes, proposal.is_probe) == (8, True)
