@@ -17,6 +17,7 @@ from elasticd.records.member import Stall, StallLimit
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.lookout import Lookout
+from elasticd_agent.output_watch.forwarding import JobForwarding
 from elasticd_agent.output_watch.silence import Heard, Silent
 from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch
 from elasticd_agent.process import Process, hang_of, standing_of
@@ -62,6 +63,7 @@ class Examiner:
         output: OutputLimits | None = None,
         has_steps: Callable[[int], bool] = lambda pid: True,
         steps_told: Callable[[int], int] = lambda pid: 0,
+        forwarding: JobForwarding | None = None,
     ) -> None:
         self._lookout, self._post = lookout, post
         self._run_folder, self._job, self._node = stacks
@@ -74,6 +76,7 @@ class Examiner:
             output or OutputLimits(),
             lambda news: post(partial(self._judge_output, news)),
             steps_told,
+            forwarding,
         )
 
     def judged(self, name: str, verdict: Verdict) -> ev.Event:

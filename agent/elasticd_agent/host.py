@@ -15,7 +15,9 @@ from elasticd_agent.job_guard import JobGuard
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.orphans import Children
+from elasticd_agent.output_watch.forwarding import Forwarding
 from elasticd_agent.presence import Presence
+from elasticd_agent.settings import ForwardedRanks
 
 __all__ = ["Host", "host_of"]
 
@@ -45,6 +47,7 @@ class Host:
     is_for_one_job: bool
     """The agent ends if this job cannot be served."""
     meters: JobMeters = field(default_factory=JobMeters)
+    forwarding: Forwarding = field(default_factory=lambda: Forwarding(ForwardedRanks.NONE))
 
 
 def host_of(
@@ -75,6 +78,7 @@ def host_of(
         lookout=lookout,
         accounts=accounts,
         meters=meters,
+        forwarding=presence.forwarding,
         run_folder=presence.run_folder_of(spec),
         event_log=settings.event_log,
         is_for_one_job=settings.job is not None,

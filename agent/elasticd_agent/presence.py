@@ -20,6 +20,7 @@ from elasticd_agent.courier import Courier
 from elasticd_agent.http_server.answer import ANSWER_TIMEOUT_S
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.inbox import Inbox
+from elasticd_agent.output_watch.forwarding import Forwarding
 from elasticd_agent.peers import Peers
 from elasticd_agent.registration import Registration
 from elasticd_agent.settings import AgentSettings
@@ -63,6 +64,7 @@ class Presence:
         self.life = Life(secrets.token_hex(4))
         self.inbox = Inbox()
         self.courier = Courier()
+        self.forwarding = Forwarding(settings.forwarded)
         self.peers = Peers(
             settings.node,
             self.life,
@@ -161,6 +163,7 @@ class Presence:
         """Say goodbye and end every thread."""
         if self._ended_jobs is not None:
             self._ended_jobs.close()
+        self.forwarding.close()
         self.courier.close(COURIER_CLOSE_TIMEOUT_S)
         self.registration.close()
         self.peers.close()

@@ -106,6 +106,7 @@ class Runner:
             children=host.children,
             lookout=host.lookout,
             post=host.post,
+            forwarding=host.forwarding.of(spec.name),
         )
         self.account = host.accounts.of(spec, now_s())
         self.workers.attached.heard = self._beat

@@ -2,12 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from elasticd.records.ids import JobName, NodeId
 from elasticd.store.api import StoreSettings
 
-__all__ = ["AgentSettings"]
+__all__ = ["AgentSettings", "ForwardedRanks"]
+
+
+class ForwardedRanks(StrEnum):
+    """Whose output an agent copies to its own stdout."""
+
+    NONE = "none"
+    RANK_0 = "rank0"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,7 @@ class AgentSettings:
     """Where a supervisor without a certificate may ask how the agent is; 0: nowhere."""
     keeper_wait_s: float = 0.0
     """At its end the agent waits so long for its keepers; what ends with it ends them too."""
+    forwarded: ForwardedRanks = ForwardedRanks.NONE
     labels: Mapping[str, str] = field(default_factory=dict)
     event_log: Path | None = None
     """Where to record events and effects of each job, to replay them (a debugging aid)."""

@@ -40,6 +40,8 @@ class WorkerFiles:
     err: Path
     error: Path
     """A traceback in `@record`'s form."""
+    rank: Rank | None = None
+    """Whose they are; None: of a worker that has no rank yet."""
 
     @property
     def times(self) -> Path:
@@ -59,6 +61,7 @@ def worker_files(run_folder: Path, job: JobName, generation: Generation, rank: R
         out=folder / f"rank-{rank}.out",
         err=folder / f"rank-{rank}.err",
         error=folder / f"rank-{rank}.error.json",
+        rank=rank,
     )
 
 

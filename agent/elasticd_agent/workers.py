@@ -27,6 +27,7 @@ from elasticd_agent.last_save import LastSave
 from elasticd_agent.log_folder import claim
 from elasticd_agent.lookout import Lookout
 from elasticd_agent.orphans import Children
+from elasticd_agent.output_watch.forwarding import JobForwarding
 from elasticd_agent.process import Home, Process, failure_of, heard_of, not_started
 from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.pulse import Verdict
@@ -72,6 +73,7 @@ class Workers:
         children: Children,
         lookout: Lookout,
         post: Callable[[Callable[[], None]], None],
+        forwarding: JobForwarding | None = None,
     ) -> None:
         self._spec, self._node = spec, node
         self.home = Home(node=node, incarnation=Incarnation(""), host=host)
@@ -103,6 +105,7 @@ class Workers:
             output=output_limits(spec),
             has_steps=self.attached.is_attached,
             steps_told=self.attached.steps_told,
+            forwarding=forwarding,
         )
         self._accounts = Accounts(self._processes, children.oom_kills)
         self._own_errors: set[str] = set()

@@ -24,7 +24,7 @@ from elasticd.telemetry import log
 from elasticd_agent.pod.downward_api import node_name
 from elasticd_agent.pod.leave import default_keeper_wait_s
 from elasticd_agent.pod.mounts import check_shared_memory, check_temporary
-from elasticd_agent.settings import AgentSettings
+from elasticd_agent.settings import AgentSettings, ForwardedRanks
 
 __all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
 
@@ -86,6 +86,12 @@ PR_SET_PDEATHSIG = 1
     metavar="S",
     type=not_empty,
     help="At the end, wait so long for keepers that save.  [65 as process 1, else 0]",
+)
+@click.option(
+    "--forward-output",
+    metavar="none|rank0|all",
+    type=not_empty,
+    help="Copy lines of these ranks to stdout.  [none]",
 )
 @click.option(
     "--event-log",
@@ -158,6 +164,7 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
         http_port=http_port,
         probe_port=probe_port,
         keeper_wait_s=_number(values, environ, "keeper_wait", default_keeper_wait_s()),
+        forwarded=_forwarded(_text(values, environ, "forward_output") or "none"),
         labels=labels_of(
             "--label", values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")
         ),
@@ -221,6 +228,12 @@ def _slots(text: str, environ: Mapping[str, str]) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise CallError(f"--slots {text} is not a number above 0 or `auto`.")
     return int(text)
+
+
+def _forwarded(text: str) -> ForwardedRanks:
+    with contextlib.suppress(ValueError):
+        return ForwardedRanks(text)
+    raise CallError(f"--forward-output {text} is none of {', '.join(ForwardedRanks)}.")
 
 
 def _is_log_json(values: Values, environ: Mapping[str, str]) -> bool | None:

@@ -74,6 +74,21 @@ def test_the_output_of_rank_0_is_shown(elastic: ElasticCluster) -> None:
     assert [line.split()[-3] for line in lines if " C " in f" {line}"] == [*"12345"]
 
 
+def test_the_output_of_rank_0_is_in_the_log_of_its_pod(elastic: ElasticCluster) -> None:
+    """`kubectl logs` has it beside the agent's own log, and what another rank prints nowhere."""
+    elastic.apply("shown", steps=5)
+    elastic.wait_complete("shown")
+    mark = "[default.shown rank"
+
+    def is_shown() -> bool:
+        logs = [elastic.ours("logs", elastic.agent(node)) for node in NODES]
+        lines = [line for log in logs for line in log.splitlines() if line.startswith(mark)]
+        assert all(line.startswith(f"{mark}0] ") for line in lines), lines
+        return [line.split()[3] for line in lines if line.split()[2] == "C"] == [*"12345"]
+
+    wait_until(is_shown, "a pod's log has all steps of rank 0", 30.0)
+
+
 def test_an_agents_pod_that_is_deleted_by_force_costs_no_step(elastic: ElasticCluster) -> None:
     """The survivors go on, and the pod that replaces it trains with them again."""
     elastic.apply("deleted", steps=LONG)

@@ -18,6 +18,7 @@ from elasticd.control.log_times import times_line
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.clock import now_s
 from elasticd_agent.output_watch.disk_limit import keep_below
+from elasticd_agent.output_watch.forwarding import JobForwarding
 from elasticd_agent.output_watch.silence import News, Silence
 from elasticd_agent.worker_env import WorkerFiles
 
@@ -59,8 +60,13 @@ class OutputWatch:
         limits: OutputLimits,
         told: Callable[[News], None],
         steps_told: Callable[[int], int] = lambda pid: 0,
+        forwarding: JobForwarding | None = None,
     ) -> None:
-        """`steps_told`: how many a process has told of otherwise; that counts as output too."""
+        """`steps_told`: how many a process has told of otherwise; that counts as output too.
+
+        `forwarding`: what copies output elsewhere; it hears of the same processes.
+        """
+        self._forwarding = forwarding
         self._limits, self._told, self._steps_told = limits, told, steps_told
         self._has_room_limit = limits.room_bytes > 0
         self._lock = Lock()
@@ -76,6 +82,8 @@ class OutputWatch:
         with self._lock:
             self._let_go(pid)
             self._watched[pid] = _Watched(files)
+        if self._forwarding is not None:
+            self._forwarding.follow(pid, files)
         if self._thread is None:
             self._thread = Thread(target=self._run, name="output-watch", daemon=True)
             try:
@@ -88,6 +96,8 @@ class OutputWatch:
         """It has ended; what it wrote last is noted at the next look."""
         with self._lock:
             self._let_go(pid)
+        if self._forwarding is not None:
+            self._forwarding.forget(pid)
 
     def _let_go(self, pid: int) -> None:
         before = self._watched.pop(pid, None)
@@ -97,6 +107,8 @@ class OutputWatch:
     def close(self) -> None:
         """End the thread; one that hangs on a file is not waited for."""
         self._is_closing.set()
+        if self._forwarding is not None:
+            self._forwarding.close()
 
     def look(self, at_s: float) -> None:
         """Look once."""

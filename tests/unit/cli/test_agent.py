@@ -9,6 +9,7 @@ from elasticd.cli.agent import agent_settings, default_node_id
 from elasticd.cli.main import main
 from elasticd.cli.place import gpu_count, own_address
 from elasticd.errors import CallError, EnvironmentProblem
+from elasticd_agent.settings import ForwardedRanks
 
 FLAGS = {"etcd": "http://127.0.0.1:2379", "labels": ()}
 
@@ -54,9 +55,19 @@ def test_ports_are_chosen_by_the_system_unless_they_are_given() -> None:
     assert (settings.http_port, settings.probe_port) == (9480, 9481)
 
 
+def test_output_is_forwarded_only_where_that_is_asked_for() -> None:
+    """By the flag or the environment; another word is refused below."""
+    assert agent_settings(FLAGS, {}).forwarded is ForwardedRanks.NONE
+    environ = {"ELASTICD_FORWARD_OUTPUT": "all"}
+    assert agent_settings(FLAGS, environ).forwarded is ForwardedRanks.ALL
+    flags = {**FLAGS, "forward_output": "rank0"}
+    assert agent_settings(flags, environ).forwarded is ForwardedRanks.RANK_0
+
+
 @pytest.mark.parametrize(
     "flags",
     [
+        {"forward_output": "rank1"},
         {"slots": "0"},
         {"keep_ended": "-1"},
         {"slots": "x"},
