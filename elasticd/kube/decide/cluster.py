@@ -1,10 +1,10 @@
 """All that the operator sees at one moment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elasticd.kube.decide.memory import Memory
+from elasticd.kube.decide.memory import Memory, with_nodes
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
@@ -98,6 +98,16 @@ class Cluster:
     is_etcd_away: bool = False
     """Without records: etcd was asked and does not answer, which people are told."""
     memory: Memory = field(default_factory=Memory)
+
+    @property
+    def serving(self) -> frozenset[NodeId]:
+        """The nodes on which agents' pods are."""
+        return frozenset(pod.node for pod in self.pods.values() if pod.is_ours and pod.node_name)
+
+    def remembering(self, *, now_s: float) -> "Cluster":
+        """Return the same with a memory of which nodes are there."""
+        present = {node.node for node in self.nodes.values()}
+        return replace(self, memory=with_nodes(self.memory, present, self.serving, now_s=now_s))
 
 
 def kube_node(plain: Mapping[str, Any]) -> KubeNode:

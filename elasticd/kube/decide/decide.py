@@ -87,7 +87,7 @@ def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, .
         )
         actions.extend(_decide_object(look, seen))
     actions.extend(_stop_orphans(seen))
-    actions.extend(decide_drains(seen))
+    actions.extend(decide_drains(seen, now_s=now_s))
     actions.extend(decide_labels(seen))
     return tuple(actions)
 

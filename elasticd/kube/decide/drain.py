@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from elasticd.kube.decide.action import Action, DrainNode, UndrainNode
 from elasticd.kube.decide.cluster import Cluster, KubeNode, Records
+from elasticd.kube.decide.memory import NodeMemory
 from elasticd.kube.resource.name import owner_prefix
 from elasticd.records.ids import NodeId
 
-__all__ = ["TAINTS", "decide_drains"]
+__all__ = ["TAINTS", "UNSEEN_NODE_S", "decide_drains"]
 
 TAINTS = frozenset(
     {
@@ -29,16 +30,17 @@ TAINTS = frozenset(
 )
 """Keys that mean that this node goes. `DeletionCandidateOfClusterAutoscaler` does not yet."""
 _SOFT = "PreferNoSchedule"
+UNSEEN_NODE_S = 30.0
+"""A node that this operator never saw counts as gone when its pod was there so long without it."""
 
 
-def decide_drains(seen: Cluster) -> Iterator[Action]:
+def decide_drains(seen: Cluster, *, now_s: float) -> Iterator[Action]:
     """Drain nodes with a cause, and take back the operator's own drains without one."""
     if seen.records is None or not seen.identity:
         return
     by = owner_prefix(seen.identity)
     nodes = {node.node: node for node in seen.nodes.values()}
-    serving = {pod.node for pod in seen.pods.values() if pod.is_ours and pod.node_name}
-    causes = _causes(seen, nodes, serving)
+    causes = _causes(seen, nodes, now_s)
     for name, why in sorted(causes.items()):
         standing = seen.records.drains.get(name)
         # A person's wish stands, and stays when the cause is gone.
@@ -52,13 +54,11 @@ def decide_drains(seen: Cluster) -> Iterator[Action]:
 # --- private ----------------------------------------------------------------------------------
 
 
-def _causes(
-    seen: Cluster, nodes: dict[NodeId, KubeNode], serving: set[NodeId]
-) -> dict[NodeId, str]:
+def _causes(seen: Cluster, nodes: dict[NodeId, KubeNode], now_s: float) -> dict[NodeId, str]:
     """Say of each node that goes why; of nodes with an agent alone."""
     assert seen.records is not None
     records = seen.records
-    by = owner_prefix(seen.identity)
+    by, serving = owner_prefix(seen.identity), seen.serving
     ours = {name for name in nodes if name in serving or name in records.agents}
     causes: dict[NodeId, str] = {}
     for name in ours:
@@ -67,12 +67,23 @@ def _causes(
             causes[name] = why
     causes.update(_not_ready(records, nodes, ours - causes.keys(), by))
     for name in serving - nodes.keys():
-        causes[name] = "its node is gone from Kubernetes"
+        if _is_gone(seen.memory.nodes.get(name, NodeMemory()), now_s):
+            causes[name] = "its node is gone from Kubernetes"
     for name, standing in records.drains.items():
         # Its pod is gone too, and its agent may still train.
         if standing.by == by and name not in nodes and name in records.agents:
             causes.setdefault(name, standing.why)
     return causes
+
+
+def _is_gone(found: NodeMemory, now_s: float) -> bool:
+    """Return whether a node with an agent's pod, but without an object, was deleted.
+
+    Nodes and pods come by two watches: the pod of a node that is new may be seen before the node.
+    """
+    if found.was_seen:
+        return True
+    return found.missed_s is not None and now_s >= found.missed_s + UNSEEN_NODE_S
 
 
 def _why(node: KubeNode) -> str:

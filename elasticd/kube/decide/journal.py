@@ -14,7 +14,7 @@ from elasticd.errors import NotSupported
 from elasticd.kube.decide.action import Action
 from elasticd.kube.decide.cluster import AgentPod, Cluster, KubeNode, Records
 from elasticd.kube.decide.decide import decide
-from elasticd.kube.decide.memory import Memory, ObjectMemory
+from elasticd.kube.decide.memory import Memory, NodeMemory, ObjectMemory
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.records.codec import from_plain, to_plain
@@ -28,6 +28,7 @@ _KINDS: Mapping[str, type] = {
     "nodes": KubeNode,
     "pods": AgentPod,
     "memory": ObjectMemory,
+    "memory.nodes": NodeMemory,
     "records.jobs": JobRecords,
     "records.drains": Drain,
     "records.agents": Node,
@@ -111,6 +112,7 @@ def _parts(seen: Cluster) -> dict[str, Mapping[Any, Any]]:
         "nodes": seen.nodes,
         "pods": seen.pods,
         "memory": seen.memory.objects,
+        "memory.nodes": seen.memory.nodes,
         "records.jobs": records.jobs,
         "records.drains": records.drains,
         "records.agents": records.agents,
@@ -141,7 +143,7 @@ def _changed(seen: Cluster, row: Mapping[str, Any]) -> Cluster:
         jobs=parts["jobs"],
         nodes=parts["nodes"],
         pods=parts["pods"],
-        memory=Memory(objects=parts["memory"]),
+        memory=Memory(objects=parts["memory"], nodes=parts["memory.nodes"]),
         records=records,
         is_etcd_away=bool(row["is_etcd_away"]),
     )

@@ -1,12 +1,13 @@
 """What the operator remembers of what it did. Without it, it writes and tells more than it need."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticd.kube.decide.action import Action, ApplyReplicas, ApplyStatus, TellEvent, WriteJob
 from elasticd.kube.resource.elastic_job import ElasticJob
+from elasticd.records.ids import NodeId
 
-__all__ = ["Memory", "ObjectMemory", "refused", "remembered", "without"]
+__all__ = ["Memory", "NodeMemory", "ObjectMemory", "refused", "remembered", "with_nodes", "without"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +31,22 @@ class ObjectMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMemory:
+    """Whether a node was ever there."""
+
+    was_seen: bool = False
+    """Its object was; where it is missing now, it was deleted."""
+    missed_s: float | None = None
+    """Since when it was missing, by the operator's own clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What the operator did in its life, by the objects' uid. Without it, it only tells more."""
 
     objects: Mapping[str, ObjectMemory] = field(default_factory=dict)
+    nodes: Mapping[NodeId, NodeMemory] = field(default_factory=dict)
+    """Of nodes that are there, and of those on which an agent's pod is."""
 
 
 def remembered(
@@ -69,14 +82,26 @@ def refused(memory: Memory, action: Action, why: str) -> Memory:
     return _changed(memory, action.job.uid, refusal=why) if isinstance(action, WriteJob) else memory
 
 
+def with_nodes(
+    memory: Memory, present: Collection[NodeId], serving: Collection[NodeId], *, now_s: float
+) -> Memory:
+    """Note which nodes are there, and on which agents' pods are; forget those that are neither."""
+    nodes = {name: NodeMemory(was_seen=True) for name in present}
+    for name in serving:
+        if name not in nodes:
+            before = memory.nodes.get(name, NodeMemory())
+            nodes[name] = before if before.missed_s is not None else replace(before, missed_s=now_s)
+    return memory if nodes == memory.nodes else replace(memory, nodes=nodes)
+
+
 def without(memory: Memory, seen: Mapping[str, ElasticJob]) -> Memory:
     """Forget objects that are gone."""
     kept = {uid: one for uid, one in memory.objects.items() if uid in seen}
-    return memory if len(kept) == len(memory.objects) else Memory(objects=kept)
+    return memory if len(kept) == len(memory.objects) else replace(memory, objects=kept)
 
 
 def _changed(memory: Memory, uid: str, **changes: object) -> Memory:
     before = memory.objects.get(uid, ObjectMemory())
     # The names are the fields', which `replace` checks.
     after = replace(before, **changes)  # type: ignore[arg-type]
-    return Memory(objects={**memory.objects, uid: after})
+    return replace(memory, objects={**memory.objects, uid: after})

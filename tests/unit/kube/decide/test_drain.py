@@ -7,7 +7,8 @@ import pytest
 
 from elasticd.kube.decide.action import DrainNode, UndrainNode
 from elasticd.kube.decide.cluster import Taint
-from elasticd.kube.decide.drain import TAINTS
+from elasticd.kube.decide.drain import TAINTS, UNSEEN_NODE_S
+from elasticd.kube.decide.memory import Memory
 from elasticd.records.ids import NodeId
 from elasticd.records.member import Drain
 from tests.unit.kube.decide.twin import IDENTITY, Twin
@@ -123,6 +124,33 @@ def test_a_node_that_is_gone_is_drained_while_its_agent_or_pod_is_there() -> Non
     assert twin.settle() == [], "its agent may still train"
     del twin.agents["n1"]
     assert twin.settle() == [UNDRAIN]
+
+
+def test_a_new_node_whose_pod_is_seen_first_is_not_drained() -> None:
+    """Nodes and pods come by two watches, of which one may be behind."""
+    twin = cluster()
+    twin.node("n7")
+    whole = twin.nodes.pop("n7")
+    assert twin.settle() == []
+    twin.now_s += UNSEEN_NODE_S / 2
+    assert twin.settle() == []
+    twin.nodes["n7"] = whole
+    twin.now_s += 2 * UNSEEN_NODE_S
+    assert twin.settle() == []
+    del twin.nodes["n7"]
+    (drain,) = twin.settle()
+    assert isinstance(drain, DrainNode) and drain.node == "n7"
+
+
+def test_a_node_that_an_operator_never_saw_is_drained_after_a_while() -> None:
+    """It was deleted while another one led, or none; its agent still trains."""
+    twin = cluster()
+    del twin.nodes["n1"]
+    twin.memory = Memory()
+    assert twin.settle() == []
+    twin.now_s += UNSEEN_NODE_S
+    (drain,) = twin.settle()
+    assert isinstance(drain, DrainNode) and drain.why == "its node is gone from Kubernetes"
 
 
 def test_an_agent_outside_of_kubernetes_is_none_of_ours() -> None:

@@ -1,9 +1,10 @@
 """What is remembered of actions."""
 
 from elasticd.kube.decide.action import AddFinalizer, ApplyReplicas, ApplyStatus, TellEvent
-from elasticd.kube.decide.memory import Memory, remembered, without
+from elasticd.kube.decide.memory import Memory, NodeMemory, remembered, with_nodes, without
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.status import ElasticJobStatus
+from elasticd.records.ids import NodeId
 
 JOB = ElasticJob(namespace="team", name="x", uid="u1", resource_version="5", generation=2)
 SEEN = {"u1": JOB}
@@ -43,3 +44,15 @@ def test_objects_that_are_gone_are_forgotten() -> None:
     memory = remembered(Memory(), status, SEEN, now_s=7.0)
     assert without(memory, SEEN) is memory
     assert without(memory, {}).objects == {}
+
+
+def test_nodes_are_remembered_while_they_or_their_pods_are_there() -> None:
+    """Since when one is missing is its first moment without an object."""
+    a, b = NodeId("a"), NodeId("b")
+    memory = with_nodes(Memory(), {a}, {a, b}, now_s=1.0)
+    assert memory.nodes == {a: NodeMemory(was_seen=True), b: NodeMemory(missed_s=1.0)}
+    assert with_nodes(memory, {a}, {a, b}, now_s=2.0) is memory
+    memory = with_nodes(memory, set(), {a, b}, now_s=3.0)
+    assert memory.nodes[a] == NodeMemory(was_seen=True, missed_s=3.0)
+    assert memory.nodes[b].missed_s == 1.0
+    assert with_nodes(memory, {b}, set(), now_s=4.0).nodes == {b: NodeMemory(was_seen=True)}

@@ -186,7 +186,7 @@ class Twin:
             agents=dict(self.agents),
             labels=dict(self.labels),
         )
-        return Cluster(
+        found = Cluster(
             identity=IDENTITY,
             jobs=jobs,
             nodes=dict(self.nodes),
@@ -194,7 +194,9 @@ class Twin:
             records=None if self.is_etcd_away or not self.is_etcd_read else records,
             is_etcd_away=self.is_etcd_away,
             memory=self.memory,
-        )
+        ).remembering(now_s=self.now_s)
+        self.memory = found.memory
+        return found
 
     def decide(self) -> tuple[Action, ...]:
         return decide(self.see(), now_s=self.now_s, now_unix_s=self.now_unix_s)
