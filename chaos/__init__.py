@@ -6,7 +6,7 @@ The job's ranks write down what they did. From these two alone, and from nothing
 says of itself, `verdict` computes whether the invariants held. So a bug in the agent cannot hide
 itself: the code that judges imports none of the code that is judged.
 
-Above: `__main__`, `soak`. Then `runner`, `injection`, `site` and what it is made of (`etcd`,
-`network`, `process`). Pure: `fault`, `scenario`, `schedule`, `history`, `lineage`, `recovery`,
-`verdict`, `report`.
+Above: `__main__`, `soak`, `run`. Then `runner`, which knows of the machines only the port `site`;
+`processes` implements it (with `etcd`, `network`, `process`). Pure: `fault`, `scenario`,
+`schedule`, `history`, `lineage`, `recovery`, `verdict`, `report`.
 """

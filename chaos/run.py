@@ -19,6 +19,7 @@ from chaos.error import ChaosError, WrongInput
 from chaos.history import History, Took
 from chaos.lineage import trace
 from chaos.process import adopt_orphans
+from chaos.processes.site import ProcessSite
 from chaos.recovery import commits
 from chaos.report import to_json
 from chaos.runner import RANKS_FILE, RUNNER_FILE, Runner, reference
@@ -53,7 +54,7 @@ def run(
     with _workplace() as folder:
         plan = {"seed": seed, "scenario": _table(scenario), "name": scenario.name}
         (folder / PLAN_FILE).write_text(json.dumps(plan))
-        site = Site(folder, scenario)
+        site = ProcessSite(folder, scenario)
         try:
             Runner(site, draw(scenario, seed), seed=seed, say=say).run()
             _make_reference(site, say)

@@ -28,10 +28,10 @@ from chaos.history import (
     Undone,
     to_line,
 )
-from chaos.injection import Blow, Injection
 from chaos.process import boottime_s
 from chaos.scenario import Scenario
-from chaos.site import FINAL, Node, Site, StatusWatch
+from chaos.site import FINAL, Blow, Node, Site, spell_script
+from chaos.status import StatusWatch
 from chaos.tail import Tail
 from chaos.why.watch import WhyWatch, keep_why
 from elasticd.store.api import StoreSettings
@@ -47,7 +47,6 @@ ORDERS_LIMIT = 20
 """Workers, one after the other, that get an order and end before they obey."""
 AIM_LIMIT_S = 60.0
 END_LIMIT_S = 60.0
-LEFT_LIMIT_S = 10.0
 END_IN_S = 1.5
 """The end is named so far ahead that every rank reads it before it comes there."""
 MARGIN = 3.0
@@ -78,7 +77,6 @@ class Runner:
         self._site, self._schedule, self._seed, self._say = site, schedule, seed, say
         self._scenario: Scenario = site.scenario
         self._tail = Tail(site.records / RANKS_FILE, full_size=self._scenario.full_size)
-        self._injection = Injection(site, self._tail)
         self._lock = threading.Lock()
         self._file = (site.folder / RUNNER_FILE).open("a")
         self._undos: list[tuple[float, int, Fault, Blow]] = []
@@ -94,11 +92,11 @@ class Runner:
         """Start everything, play the schedule, end everything but the servers."""
         try:
             self._site.start()
-            self._watch = StatusWatch(self._site.etcd.urls, self._scenario, self._note)
-            self._site.submit()
+            urls, job = self._site.urls, self._site.job
+            self._watch = StatusWatch(urls, job, self._scenario, self._note)
             self._watch.start()
-            store = EtcdStore(StoreSettings(endpoints=tuple(self._site.etcd.urls)))
-            self._why = WhyWatch(store, self._note)
+            store = EtcdStore(StoreSettings(endpoints=tuple(urls)))
+            self._why = WhyWatch(store, self._note, job)
             self._why.start()
             with suppress(JobOver, InVain):
                 self._play()
@@ -169,7 +167,7 @@ class Runner:
         blow = self._aim(fault)
         at_s = boottime_s()
         blow.strike()
-        if blow.pid is not None:
+        if blow.is_order:
             blow = self._see_carried_out(fault, blow)
             at_s = self._tail.acted[fault.number].at_s
         self._note(
@@ -196,19 +194,19 @@ class Runner:
         """Wait until a worker obeyed; a fault before may have ended the one that was to."""
 
         def is_decided() -> bool:
-            return fault.number in self._tail.acted or not Path(f"/proc/{blow.pid}").exists()
+            return fault.number in self._tail.acted or not blow.is_there()
 
         why = f"no worker carried out the order of fault {fault.number} ({fault.kind})"
         for _ in range(ORDERS_LIMIT):
             try:
                 self._wait(is_decided, AIM_LIMIT_S, why)
             except InVain:
-                self._injection.withdraw(fault)
+                blow.withdraw()
                 raise
             self._tail.read()
             if fault.number in self._tail.acted:
                 return blow
-            self._injection.withdraw(fault)
+            blow.withdraw()
             blow = self._aim(fault)
             blow.strike()
         raise InVain(why)
@@ -217,7 +215,7 @@ class Runner:
         found: list[Blow] = []
 
         def look() -> bool:
-            blow = self._injection.aim(fault)
+            blow = self._site.aim(fault, self._tail)
             found.extend([blow] if blow is not None else [])
             return blow is not None
 
@@ -246,18 +244,14 @@ class Runner:
         with suppress(JobOver, InVain):
             while self._undos:
                 self._undo(heapq.heappop(self._undos)[2:], is_restart_wanted=False)
-        self._site.say_goodbye()
-        deadline_s = time.monotonic() + LEFT_LIMIT_S
-        while (left := self._site.left()) and time.monotonic() < deadline_s:
-            time.sleep(TICK_S)
-        for process in left:
+        for process in self._site.end():
             self._note(
                 LeftBehind(
                     at_s=boottime_s(), pid=process.pid, command=f"{process.name} {process.command}"
                 )
             )
         self._look_at_lives(is_last=True)
-        keep_why(self._site.folder, self._site.etcd.urls, self._site.environ())
+        keep_why(self._site.folder, self._site.urls, self._site.environ(), self._site.job)
 
     # --- the tick
 
@@ -301,8 +295,7 @@ class Runner:
 
     def _undo(self, what: tuple[Fault, Blow], *, is_restart_wanted: bool = True) -> None:
         fault, blow = what
-        is_restart = fault.kind in ("agent-kill", "node-kill", "node-leave")
-        if blow.undo is not None and (is_restart_wanted or not is_restart):
+        if blow.undo is not None and (is_restart_wanted or not blow.is_restart):
             blow.undo()
             self._note(Undone(at_s=boottime_s(), number=fault.number))
 
@@ -323,9 +316,9 @@ class Runner:
                     self._agent_ended(node)
         if not self._dying:
             return
-        running = [process for process in self._site.mark.processes() if process.is_worker]
+        nodes = {node.name: node for node in self._site.nodes}
         for key, since_s in list(self._dying.items()):
-            pids = tuple(each.pid for each in running if (each.node, each.life) == key)
+            pids = nodes[key[0]].workers_of(key[1])
             if pids and not is_last:
                 continue
             del self._dying[key]
@@ -355,7 +348,7 @@ def reference(site: Site, steps: int) -> Path:
     folder = site.folder / "reference"
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, *site.script(folder), "--steps", str(steps)],
+        [sys.executable, *spell_script(site.scenario, folder), "--steps", str(steps)],
         cwd=folder,
         env=site.environ(),
         capture_output=True,

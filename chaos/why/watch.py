@@ -30,9 +30,9 @@ ELASTICD = (sys.executable, "-P", "-m", "elasticd.cli")
 class WhyWatch:
     """Reads as `why` does, in a thread, and only what may have changed: etcd may be away."""
 
-    def __init__(self, store: Store, note: Callable[[Told], None]) -> None:
+    def __init__(self, store: Store, note: Callable[[Told], None], job: str = JOB) -> None:
         """`store` is this watch's own: `stop` closes it."""
-        self._store, self._note = store, note
+        self._store, self._note, self._job = store, note, JobName(job)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="why", daemon=True)
         self._said: dict[int, Told] = {}
@@ -59,7 +59,7 @@ class WhyWatch:
         Raises:
             ElasticdError: etcd does not answer.
         """
-        keys, job = Keys(), JobName(JOB)
+        keys, job = Keys(), self._job
         prefix = keys.incidents(job)
         names = self._store.keys(prefix)
         known = sorted({int(name.removeprefix(prefix).split("/")[0]) for name in names})
@@ -105,9 +105,9 @@ def said_of(change: Change) -> Told:
     )
 
 
-def keep_why(folder: Path, urls: Sequence[str], env: Mapping[str, str]) -> None:
+def keep_why(folder: Path, urls: Sequence[str], env: Mapping[str, str], job: str = JOB) -> None:
     """Keep what `elasticd why --json` says in the end, as a user would call it."""
-    command = [*ELASTICD, "why", JOB, "--json", "--etcd", ",".join(urls)]
+    command = [*ELASTICD, "why", job, "--json", "--etcd", ",".join(urls)]
     with suppress(subprocess.TimeoutExpired, ValueError):
         done = subprocess.run(
             command,

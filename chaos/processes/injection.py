@@ -1,48 +1,33 @@
-"""How each fault is brought about and undone, on a site."""
+"""How each fault is brought about and undone, where agents are processes of this machine."""
 
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chaos.fault import TRAITS, Fault, Kind, Point, Scope
 from chaos.process import Process, send
-from chaos.site import Node, Site
+from chaos.site import Blow, Deed, do_nothing
 from chaos.tail import Tail
 
-__all__ = ["Blow", "Injection"]
+if TYPE_CHECKING:
+    from chaos.processes.node import ProcessNode
+    from chaos.processes.site import ProcessSite
 
-Deed = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blow:
-    """A fault whose victim is known: what to do, and what undoes it."""
-
-    victim: str
-    strike: Deed
-    undo: Deed | None = None
-    """To be done after the fault's `for_s`; None: nothing is to be done."""
-    pid: int | None = None
-    """Of the worker that has an order: it does the deed itself, at its next step, and says so."""
-    is_undone: Callable[[], bool] = lambda: True
-    """Whether `undo` may be done yet."""
-    node: str = ""
-    other_node: str = ""
-    struck_pid: int = 0
-    """Of the worker that it is about; 0: none."""
+__all__ = ["Injection"]
 
 
 class Injection:
-    def __init__(self, site: Site, tail: Tail) -> None:
-        self._site, self._tail = site, tail
+    def __init__(self, site: "ProcessSite") -> None:
+        self._site = site
 
-    def aim(self, fault: Fault) -> Blow | None:
+    def aim(self, fault: Fault, tail: Tail) -> Blow | None:
         """Find the victim; None: there is none at this moment."""
         match TRAITS[fault.kind].scope:
             case Scope.WORKER:
-                return self._worker(fault)
+                return self._worker(fault, tail)
             case Scope.NODE:
-                return self._node(fault)
+                return self._node(fault, tail)
             case Scope.ETCD:
                 return self._etcd(fault)
             case Scope.JOB:
@@ -50,24 +35,26 @@ class Injection:
 
     # --- workers
 
-    def _worker(self, fault: Fault) -> Blow | None:
-        workers = self._serving(self._site.nodes[fault.node])
+    def _worker(self, fault: Fault, tail: Tail) -> Blow | None:
+        workers = _serving(self._site.nodes[fault.node], tail)
         if fault.worker >= len(workers):
             return None
         pid = workers[fault.worker].pid
-        entered = self._tail.ranks[pid]
+        entered = tail.ranks[pid]
         victim = f"rank {entered.rank} on n{fault.node} (pid {pid})"
         undo = (lambda: _none(send([pid], signal.SIGCONT))) if fault.for_s else None
         if fault.is_own_deed:
             if fault.kind is Kind.WORKER_SLOW:
-                undo = _nothing  # It ends by itself; what counts is when.
+                undo = do_nothing  # It ends by itself; what counts is when.
             elif fault.kind is not Kind.WORKER_STOP:
                 undo = None
             return Blow(
                 victim=victim,
                 strike=lambda: self._order(pid, fault),
                 undo=undo,
-                pid=pid,
+                is_order=True,
+                is_there=Path(f"/proc/{pid}").exists,
+                withdraw=self._withdraw,
                 node=self._site.nodes[fault.node].name,
                 struck_pid=pid,
             )
@@ -87,17 +74,7 @@ class Injection:
             struck_pid=pid,
         )
 
-    def _serving(self, node: Node) -> list[Process]:
-        """List the workers of a node that take part in the newest generation."""
-        newest = self._tail.generation
-        return [
-            worker
-            for worker in node.workers()
-            if worker.pid in self._tail.ranks and self._tail.ranks[worker.pid].generation == newest
-        ]
-
-    def withdraw(self, fault: Fault) -> None:
-        """Take back an order that nobody carried out."""
+    def _withdraw(self) -> None:
         for path in (self._site.records / "orders").iterdir():
             path.unlink(missing_ok=True)
 
@@ -111,9 +88,9 @@ class Injection:
 
     # --- nodes
 
-    def _node(self, fault: Fault) -> Blow | None:
+    def _node(self, fault: Fault, tail: Tail) -> Blow | None:
         node = self._site.nodes[fault.node]
-        if node.exit_code is not None or not self._serving(node):
+        if node.exit_code is not None or not _serving(node, tail):
             return None
         match fault.kind:
             case Kind.AGENT_KILL:
@@ -148,7 +125,7 @@ class Injection:
             case _:
                 return self._network(fault, node)
 
-    def _deadly(self, node: Node, strike: Deed) -> Blow:
+    def _deadly(self, node: "ProcessNode", strike: Deed) -> Blow:
         def end() -> None:
             node.is_ending = True
             strike()
@@ -157,17 +134,18 @@ class Injection:
             victim=f"{node.name}, life {node.life}",
             strike=end,
             undo=node.start,
+            is_restart=True,
             is_undone=lambda: node.exit_code is not None,
             node=node.name,
         )
 
     @staticmethod
-    def _power_off(node: Node) -> None:
+    def _power_off(node: "ProcessNode") -> None:
         pids: Sequence[int] = [process.pid for process in node.processes()]
         send(pids, signal.SIGSTOP)
         send(pids, signal.SIGKILL)
 
-    def _network(self, fault: Fault, node: Node) -> Blow:
+    def _network(self, fault: Fault, node: "ProcessNode") -> Blow:
         network = self._site.network
         assert network is not None
         name, other = node.name, self._site.nodes[self._after(fault)].name
@@ -222,9 +200,14 @@ class Injection:
         return Blow(victim=f"etcd {','.join(chosen)}", strike=each(deed), undo=each(etcd.resume))
 
 
+def _serving(node: "ProcessNode", tail: Tail) -> list[Process]:
+    """List the workers of a node that take part in the newest generation."""
+    return [
+        worker
+        for worker in node.workers()
+        if worker.pid in tail.ranks and tail.ranks[worker.pid].generation == tail.generation
+    ]
+
+
 def _none(result: object) -> None:
     """Drop a result, where only the deed counts."""
-
-
-def _nothing() -> None:
-    """Undo what ends by itself."""
