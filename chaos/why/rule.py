@@ -9,6 +9,8 @@ waits for a commit at full size. A fault counts as named right if
 * it fell together with another fault of its group into one change, which names the other. One
   change of world has one cause in `why`, as it has one place to begin to look at.
 
+`why` reads etcd: where that was struck too, a name has its time from when it is back.
+
 A change that was not planned and that names no fault of its group is a false name, which counts
 like a fault named wrong. That a collective broke is not, if it blames nobody and another change of
 the group names who broke it: all others feel that at once, and who it was may be told later.
@@ -17,6 +19,7 @@ the group names who broke it: all others feel that at once, and who it was may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from chaos.fault import Kind
 from chaos.history import History, Struck, Told
 from chaos.recovery import Commit
 from chaos.verdict import Finding, finding_of
@@ -58,8 +61,10 @@ def judged_causes(
         return ()
     pids = {(each.generation, each.rank): each.pid for each in history.entered}
     named, committed = Named(wrong=[], late_s=[]), _Commits(found)
+    undone_s = {each.number: each.at_s for each in history.undone}
     for group in groups_of(history):
-        more = _judge(group, pids, committed)
+        etcd_s = [undone_s.get(each.number, 0.0) for each in group.faults if _is_of_etcd(each)]
+        more = _judge(group, pids, committed, max(etcd_s, default=0.0))
         named = Named(
             wrong=[*named.wrong, *more.wrong],
             shared=named.shared + more.shared,
@@ -104,7 +109,14 @@ def groups_of(history: History) -> list[Group]:
     return groups
 
 
-def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits") -> Named:
+def _is_of_etcd(fault: Struck) -> bool:
+    return fault.kind in (Kind.ETCD_KILL, Kind.ETCD_STOP, Kind.ETCD_QUORUM_STOP)
+
+
+def _judge(
+    group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits", etcd_s: float
+) -> Named:
+    """Compare a group's changes with its faults; `etcd_s`: when etcd was back, 0: it was there."""
     named = Named(wrong=[], late_s=[])
     right = {
         fault.number: [said for said in group.changes if is_right(said[-1], fault, pids)]
@@ -120,7 +132,8 @@ def _judge(group: Group, pids: Mapping[tuple[int, int], int], commits: "_Commits
     shared = 0
     for fault in group.faults:
         if right[fault.number]:
-            named.late_s.append(min(commits.late_s(s, fault, pids) for s in right[fault.number]))
+            late_s = (commits.late_s(s, fault, pids, etcd_s) for s in right[fault.number])
+            named.late_s.append(min(late_s))
         elif _may_pass(fault) and not strangers:
             continue
         elif len(group.faults) > 1 and is_any_named:
@@ -151,9 +164,13 @@ class _Commits:
             self._first_s[commit.generation] = earliest_s
 
     def late_s(
-        self, said: Sequence[Told], fault: Struck, pids: Mapping[tuple[int, int], int]
+        self,
+        said: Sequence[Told],
+        fault: Struck,
+        pids: Mapping[tuple[int, int], int],
+        etcd_s: float,
     ) -> float:
-        """Return how long after that commit the change was named right for good."""
+        """Return how long after that commit, or etcd's return, the change was named for good."""
         at_s = said[-1].at_s
         for told in reversed(said):
             if not is_right(told, fault, pids):
@@ -161,7 +178,7 @@ class _Commits:
             at_s = told.at_s
         generation = said[-1].generation
         later = [each for each in self._first_s if each >= generation]
-        return max(0.0, at_s - self._first_s[min(later)]) if later else 0.0
+        return max(0.0, at_s - max(etcd_s, self._first_s[min(later)])) if later else 0.0
 
 
 def _words(changes: Sequence[Sequence[Told]]) -> str:

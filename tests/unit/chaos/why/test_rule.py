@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from chaos.fault import Kind
-from chaos.history import Struck, Told
+from chaos.history import Struck, Told, Undone
 from chaos.lineage import trace
 from chaos.recovery import commits
 from chaos.verdict import Finding
@@ -172,6 +172,17 @@ def test_what_is_named_too_late_is_wrong() -> None:
     assert judged(run_of(**KILLED, after_s=1.9)).holds
     finding = judged(run_of(**KILLED, after_s=2.4))
     assert not finding.holds and "after the next commit" in finding.evidence[0]
+
+
+def test_while_etcd_is_away_nobody_can_read_a_name() -> None:
+    """The time to tell it begins when it is back."""
+    play = run_of(**KILLED, after_s=2.9, overlap={"kind": "etcd-kill"})
+    assert not judged(play).holds
+    play.records.append(Undone(at_s=play.now_s + 0.7, number=1))
+    assert judged(play).holds
+    play = run_of(**KILLED, after_s=2.9, overlap={"kind": "worker-slow"})
+    play.records.append(Undone(at_s=play.now_s + 0.7, number=1))
+    assert not judged(play).holds
 
 
 def test_a_word_that_is_mended_counts_from_then_on() -> None:
