@@ -81,9 +81,10 @@ class Applied:
     step: int
     digest: str
     pid: int
-    called_s: float | None = None
-    """Where a change of world ended `commit()`: when it was called. It applies a step at once, and
-    may then wait for ranks that are cut off."""
+    called_s: float = 0.0
+    """When `commit()` was called; 0: not known. It applies a step at once."""
+    is_late: bool = False
+    """A change of world ended `commit()`, which may have waited for ranks that were cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

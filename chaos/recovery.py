@@ -26,8 +26,8 @@ class Commit:
     at_s: float
     """When the last rank had applied it."""
     kept_s: float
-    """When the last of those ranks had that went on to the next generation: one that was stopped,
-    or cut off, may write it down seconds after the others went on without it."""
+    """When the last of those ranks called `commit()` that went on to the next generation: one that
+    was stopped, or cut off, may write it down seconds after the others went on without it."""
     step: int
     generation: int
     size: int
@@ -62,14 +62,16 @@ def commits(rounds: Sequence[Round]) -> list[Commit]:
         for step, applied in each.applied.items():
             took = each.took.get(step, {})
             if each.is_committed(step) and len(took) == each.size:
-                ends_s = {one.pid: _applied_s(one) for one in applied.values()}
-                at_s = max(ends_s.values())
+                at_s = max(_applied_s(one) for one in applied.values())
+                # What elasticd counts up to: a rank writes it down some milliseconds later.
+                calls_s = {one.pid: one.called_s or one.at_s for one in applied.values()}
                 found.append(
                     Commit(
                         taken_s=min(one.at_s for one in took.values()),
                         at_s=at_s,
                         kept_s=max(
-                            (end_s for pid, end_s in ends_s.items() if pid in kept), default=at_s
+                            (call_s for pid, call_s in calls_s.items() if pid in kept),
+                            default=max(calls_s.values()),
                         ),
                         step=step,
                         generation=each.generation,
@@ -85,7 +87,7 @@ def _applied_s(applied: Applied) -> float:
     One that waited in `commit()` for a rank that was cut off, until the next generation called it
     away, writes the step down only then.
     """
-    return applied.at_s if applied.called_s is None else applied.called_s
+    return applied.called_s if applied.is_late else applied.at_s
 
 
 def recoveries(history: History, found: Sequence[Commit]) -> list[Recovery]:

@@ -71,15 +71,15 @@ def loop(state: elasticd.State, recorder: Recorder, args: argparse.Namespace) ->
             recorder.obey(Point.OPTIMIZER, step)
             state.optimizer.step()
             recorder.obey(Point.COMMIT, step)
-            called_s: float | None = now_s()
+            called_s, is_late = now_s(), True
             try:
                 state.commit()
-                called_s = None
+                is_late = False
             finally:
                 # A change of world may leave `train` from within commit(), which then has applied.
                 if state.step == step:
                     digest = digest_of(state.model, state.optimizer)
-                    recorder.applied(step=step, digest=digest, called_s=called_s)
+                    recorder.applied(step=step, digest=digest, called_s=called_s, is_late=is_late)
             recorder.obey(Point.COMMITTED, step)
             if recorder.is_over(step) or step == args.steps:
                 return

@@ -75,7 +75,9 @@ class Recorder:
             )
         )
 
-    def applied(self, *, step: int, digest: str, called_s: float | None = None) -> None:
+    def applied(
+        self, *, step: int, digest: str, called_s: float = 0.0, is_late: bool = False
+    ) -> None:
         self._write(
             Applied(
                 at_s=now_s(),
@@ -85,6 +87,7 @@ class Recorder:
                 digest=digest,
                 pid=os.getpid(),
                 called_s=called_s,
+                is_late=is_late,
             )
         )
 

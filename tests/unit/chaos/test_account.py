@@ -52,7 +52,7 @@ def test_a_rank_that_waited_in_commit_for_one_that_was_cut_off_stood_still() -> 
     play.generation(1, [11, 12], base=0, steps=5)
     called_s = play.now_s + 0.01
     play.now_s += 2.0
-    late: dict[str, object] = {"at_s": play.now_s - 0.01, "called_s": called_s}
+    late: dict[str, object] = {"at_s": play.now_s - 0.01, "called_s": called_s, "is_late": True}
     play.change(Applied, late, generation=1, step=5, rank=0)
     play.generation(2, [11], base=5, steps=2)
     lineage = trace(play.history())
