@@ -8,6 +8,7 @@ import hashlib
 from datetime import UTC, datetime
 
 from elasticd.kube.api.port import FIELD_MANAGER, EventNote, Kind, Name, Object, name_of
+from elasticd.kube.resource.name import shortened
 
 __all__ = ["EVENTS", "event_body", "event_name", "now_text"]
 
@@ -15,7 +16,7 @@ EVENTS = Kind(group="", version="v1", kind="Event", plural="events")
 MESSAGE_LIMIT = 1024
 """The API server refuses longer ones."""
 NAME_LIMIT = 230
-"""Of the object's name in the event's, which may have 253 characters."""
+"""Of the object's name in the event's, which may have 253 characters; a longer one is shortened."""
 
 
 def now_text() -> str:
@@ -29,7 +30,7 @@ def event_name(event: EventNote) -> Name:
     uid = (event.about.get("metadata") or {}).get("uid", "")
     said = "\0".join((str(uid), event.type, event.reason, event.message))
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return Name(about.namespace or "default", f"{about.name[:NAME_LIMIT]}.{digest}")
+    return Name(about.namespace or "default", f"{shortened(about.name, NAME_LIMIT)}.{digest}")
 
 
 def event_body(event: EventNote, count: int, *, now: str = "") -> Object:

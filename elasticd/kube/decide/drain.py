@@ -12,7 +12,7 @@ from elasticd.kube.decide.memory import NodeMemory
 from elasticd.kube.resource.name import owner_prefix
 from elasticd.records.ids import NodeId
 
-__all__ = ["TAINTS", "UNSEEN_NODE_S", "decide_drains"]
+__all__ = ["DRAIN_AGAIN_S", "TAINTS", "UNSEEN_NODE_S", "decide_drains"]
 
 TAINTS = frozenset(
     {
@@ -29,6 +29,8 @@ TAINTS = frozenset(
     }
 )
 """Keys that mean that this node goes. `DeletionCandidateOfClusterAutoscaler` does not yet."""
+DRAIN_AGAIN_S = 60.0
+"""A drain that somebody else takes back while its cause stands is made anew at most so often."""
 _SOFT = "PreferNoSchedule"
 UNSEEN_NODE_S = 30.0
 """A node that this operator never saw counts as gone when its pod was there so long without it."""
@@ -44,7 +46,8 @@ def decide_drains(seen: Cluster, *, now_s: float) -> Iterator[Action]:
     for name, why in sorted(causes.items()):
         standing = seen.records.drains.get(name)
         # A person's wish stands, and stays when the cause is gone.
-        if standing is None or (standing.by == by and standing.why != why):
+        is_due = standing.by == by and standing.why != why if standing is not None else True
+        if is_due and not (standing is None and _is_taken_back(seen, name, why, now_s)):
             yield DrainNode(node=name, why=why, by=by)
     for name, standing in sorted(seen.records.drains.items()):
         if standing.by == by and name not in causes:
@@ -74,6 +77,14 @@ def _causes(seen: Cluster, nodes: dict[NodeId, KubeNode], now_s: float) -> dict[
         if standing.by == by and name not in nodes and name in records.agents:
             causes.setdefault(name, standing.why)
     return causes
+
+
+def _is_taken_back(seen: Cluster, name: NodeId, why: str, now_s: float) -> bool:
+    """Return whether somebody has just taken back the operator's drain for that very cause."""
+    found = seen.memory.nodes.get(name, NodeMemory())
+    if found.drained_s is None or found.why != why:
+        return False
+    return now_s < found.drained_s + DRAIN_AGAIN_S
 
 
 def _is_gone(found: NodeMemory, now_s: float) -> bool:

@@ -3,7 +3,15 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from elasticd.kube.decide.action import Action, ApplyReplicas, ApplyStatus, TellEvent, WriteJob
+from elasticd.kube.decide.action import (
+    Action,
+    ApplyReplicas,
+    ApplyStatus,
+    DrainNode,
+    TellEvent,
+    UndrainNode,
+    WriteJob,
+)
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.records.ids import NodeId
 
@@ -32,12 +40,16 @@ class ObjectMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMemory:
-    """Whether a node was ever there."""
+    """Whether a node was ever there, and when it was drained."""
 
     was_seen: bool = False
     """Its object was; where it is missing now, it was deleted."""
     missed_s: float | None = None
     """Since when it was missing, by the operator's own clock."""
+    drained_s: float | None = None
+    """When the operator last drained it, by the same clock; None: it took that back."""
+    why: str = ""
+    """For what cause that was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +85,13 @@ def remembered(
             return _changed(memory, action.job.uid, told=told)
         case WriteJob():
             return _changed(memory, action.job.uid, refusal="")
+        case DrainNode() | UndrainNode():
+            known = memory.nodes.get(action.node, NodeMemory())
+            if isinstance(action, DrainNode):
+                after = replace(known, drained_s=now_s, why=action.why)
+            else:
+                after = replace(known, drained_s=None, why="")
+            return replace(memory, nodes={**memory.nodes, action.node: after})
         case _:
             return memory
 
@@ -86,11 +105,14 @@ def with_nodes(
     memory: Memory, present: Collection[NodeId], serving: Collection[NodeId], *, now_s: float
 ) -> Memory:
     """Note which nodes are there, and on which agents' pods are; forget those that are neither."""
-    nodes = {name: NodeMemory(was_seen=True) for name in present}
-    for name in serving:
-        if name not in nodes:
-            before = memory.nodes.get(name, NodeMemory())
-            nodes[name] = before if before.missed_s is not None else replace(before, missed_s=now_s)
+    known = {name: memory.nodes.get(name, NodeMemory()) for name in {*present, *serving}}
+    nodes = {}
+    for name, before in known.items():
+        if name in present:
+            nodes[name] = replace(before, was_seen=True, missed_s=None)
+        else:
+            missed_s = before.missed_s if before.missed_s is not None else now_s
+            nodes[name] = replace(before, missed_s=missed_s)
     return memory if nodes == memory.nodes else replace(memory, nodes=nodes)
 
 

@@ -6,7 +6,7 @@ nothing is lost by that, since the next look decides anew by what stands then.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -36,8 +36,9 @@ __all__ = ["Reconciliation"]
 
 THREADS = 8
 API, ETCD = "the API server", "etcd"
-UNSEEN_S = 2.0
-"""What was done is not done again before the watches had time to tell of it."""
+UNSEEN_S, UNSEEN_MOST_S = 2.0, 60.0
+"""What was done is not done again before the watches had time to tell of it: twice as long each
+time that it was done and they did not."""
 QUIET = (ApplyStatus, TellEvent)
 """What is done too often to be logged."""
 
@@ -56,6 +57,15 @@ class Done:
     outcome: Outcome
     why: str = ""
     retry_after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """What was done to one thing, and how long it is waited for to be seen."""
+
+    done_s: float
+    action: Action
+    wait_s: float
 
 
 class Reconciliation:
@@ -82,8 +92,8 @@ class Reconciliation:
         self._counts, self._measurements = counts, measurements
         self._decide, self._now_s, self._journal = decide, now_s, journal
         self._memory, self._holds = Memory(), Holds(now_s)
-        self._newest: dict[str, tuple[float, Action]] = {}
-        """By what was done to what: when it was last done."""
+        self._newest: dict[str, _Newest] = {}
+        """By what was done to what: what was last done."""
         self._namespace, self._identity = namespace, ""
         self._trouble = ""
         self._objects = ClusterObjects(api, wake, namespace=namespace)
@@ -135,8 +145,7 @@ class Reconciliation:
             elif done.outcome is Outcome.REFUSED:
                 self._memory = refused(self._memory, done.action, done.why)
         self._memory = without(self._memory, cluster.jobs)
-        old_s = self._now_s() - UNSEEN_S
-        self._newest = {key: one for key, one in self._newest.items() if one[0] > old_s}
+        self._forget_seen({_key(action) for action in actions})
         self._counts.reconciled(self._now_s() - began_s)
         return self._holds.next_s()
 
@@ -223,10 +232,26 @@ class Reconciliation:
 
     def _is_unseen(self, action: Action) -> bool:
         """True if just that was done, and the watches have not told of it."""
-        done_s, before = self._newest.get(_key(action), (0.0, None))
-        # A spec that is submitted says when: it is another one each time.
-        is_same = before == action or (before is not None and isinstance(action, WriteJob))
-        return is_same and self._now_s() < done_s + UNSEEN_S
+        before = self._newest.get(_key(action))
+        return (
+            before is not None
+            and _is_same(before.action, action)
+            and self._now_s() < before.done_s + before.wait_s
+        )
+
+    def _forget_seen(self, wanted: Set[str]) -> None:
+        """Forget what is not wanted any more; a moment later, as watches are not in step."""
+        old_s = self._now_s() - UNSEEN_S
+        self._newest = {
+            key: one for key, one in self._newest.items() if key in wanted or one.done_s > old_s
+        }
+
+    def _keep_newest(self, key: str, action: Action) -> None:
+        """Note what was done; what was done before and did not show is waited for longer."""
+        before, wait_s = self._newest.get(key), UNSEEN_S
+        if before is not None and _is_same(before.action, action):
+            wait_s = min(2.0 * before.wait_s, UNSEEN_MOST_S)
+        self._newest[key] = _Newest(self._now_s(), action, wait_s)
 
     def _is_held(self, action: Action) -> bool:
         return self._holds.is_held(_way(action)) or self._holds.is_held(_key(action))
@@ -238,7 +263,7 @@ class Reconciliation:
         if done.outcome is Outcome.DONE:
             self._holds.worked(_way(done.action))
             self._holds.worked(key)
-            self._newest[key] = self._now_s(), done.action
+            self._keep_newest(key, done.action)
             if not isinstance(done.action, QUIET):
                 log.info("action.done", action=word, about=about)
         elif self._holds.failed(key, done.why, done.retry_after_s):
@@ -265,6 +290,13 @@ def _each(effects: Effects, group: Sequence[Action], away: set[str]) -> Sequence
         else:
             found.append(Done(action, Outcome.DONE))
     return found
+
+
+def _is_same(before: Action, action: Action) -> bool:
+    # A spec that is submitted says when: it is another one each time.
+    if isinstance(before, WriteJob) and isinstance(action, WriteJob):
+        return before.job == action.job
+    return before == action
 
 
 def _way(action: Action) -> str:

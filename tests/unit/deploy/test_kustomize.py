@@ -128,7 +128,7 @@ def test_names_and_labels_fit_together(folder: str) -> None:
     for name, container in containers(manifests):
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert len(set(ports.values())) == len(ports), name
-        for kind in ("livenessProbe", "readinessProbe"):
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
             probe = container.get(kind, {})
             for way in ("httpGet", "tcpSocket"):
                 assert probe.get(way, {"port": next(iter(ports))})["port"] in ports, name
@@ -158,6 +158,14 @@ def test_agent_is_not_restarted_before_its_lease_is_let_go() -> None:
     ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
     assert ports == {"http": flags["--http-port"], "probe": flags["--probe-port"]}
     assert probe["failureThreshold"] >= 3 and LIMIT_S >= 30
+
+
+def test_agent_that_starts_slowly_is_not_restarted() -> None:
+    """From a cold disk; what would restart it is the same question, asked for ten minutes."""
+    (container,) = agent_of(BASE)["containers"]
+    probe, later = container["startupProbe"], container["livenessProbe"]
+    assert probe["httpGet"] == later["httpGet"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 600
 
 
 def test_agent_has_each_folder_that_it_writes_to() -> None:

@@ -104,7 +104,8 @@ _SECRET_KEY = _object(
         "The key in it.",
         least=1,
         most=253,
-        pattern="[-._a-zA-Z0-9]+",
+        # Never a step up: it is the name of a file, and a Secret has no such key either.
+        pattern=r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*",
         example="access-key",
         is_required=True,
     ),

@@ -7,7 +7,7 @@ import pytest
 
 from elasticd.kube.decide.action import DrainNode, UndrainNode
 from elasticd.kube.decide.cluster import Taint
-from elasticd.kube.decide.drain import TAINTS, UNSEEN_NODE_S
+from elasticd.kube.decide.drain import DRAIN_AGAIN_S, TAINTS, UNSEEN_NODE_S
 from elasticd.kube.decide.memory import Memory
 from elasticd.records.ids import NodeId
 from elasticd.records.member import Drain
@@ -73,6 +73,36 @@ def test_a_drain_of_a_person_stands_and_stays() -> None:
     assert twin.settle() == []
     put(twin, "n1", is_cordoned=False)
     assert twin.settle() == [] and twin.drains["n1"] is mine
+
+
+def test_a_person_who_drains_what_is_drained_already_has_a_drain_that_stays() -> None:
+    """The operator's own became theirs, and is not taken back with the cause."""
+    twin = cluster()
+    put(twin, "n1", is_cordoned=True)
+    twin.settle()
+    mine = twin.drains["n1"] = Drain(why="disk")
+    put(twin, "n1", is_cordoned=False)
+    assert twin.settle() == [] and twin.drains["n1"] is mine
+
+
+def test_a_drain_that_a_person_takes_back_is_not_fought_about() -> None:
+    """It comes back while its cause stands, once a minute at most; another cause counts anew."""
+    twin = cluster()
+    whole = twin.nodes["n1"]
+    put(twin, "n1", is_cordoned=True)
+    began_s = twin.now_s
+    count = 0
+    while twin.now_s < began_s + 10 * DRAIN_AGAIN_S:
+        count += len(twin.turn())
+        twin.drains.pop("n1", None)
+    assert 9 <= count <= 11
+    put(twin, "n1", is_deleted=True)
+    (drain,) = twin.settle()
+    assert isinstance(drain, DrainNode)
+    twin.nodes["n1"] = whole
+    assert twin.settle() == [UNDRAIN]
+    put(twin, "n1", is_deleted=True)
+    assert len(twin.settle()) == 1, "the operator itself took the one before back"
 
 
 def test_a_drain_of_another_cluster_on_the_same_etcd_stays() -> None:

@@ -1,6 +1,6 @@
 """One operator on a Kubernetes and an etcd in memory: what it does, and what it leaves alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,10 @@ from elasticd.errors import NotSupported, Refused, Unavailable
 from elasticd.kube.api.event import EVENTS
 from elasticd.kube.api.memory import MemoryApi
 from elasticd.kube.api.port import NODES, Name
+from elasticd.kube.decide.action import Action, WriteJob
+from elasticd.kube.decide.cluster import Cluster
+from elasticd.kube.decide.decide import decide
+from elasticd.kube.operator.counts import OperatorCounts
 from elasticd.kube.resource.name import FINALIZER
 from elasticd.leader.election import boottime_s
 from elasticd.records.codec import decode, encode
@@ -336,6 +340,29 @@ def test_what_is_refused_is_tried_seldom_and_hinders_nobody_else(scene: Operator
         operator.evaluate()
         scene.now_s += 1.0
     assert scene.status()["job"] and 2 <= scene.api.calls.count("refused") < 40
+
+
+def test_what_is_written_and_never_seen_is_written_ever_less_often(scene: OperatorScene) -> None:
+    """As a job whose record this version cannot read; each write is counted."""
+    scene.create()
+    writes: list[Action] = []
+
+    def decide_once(seen: Cluster, *, now_s: float, now_unix_s: float) -> Sequence[Action]:
+        found = decide(seen, now_s=now_s, now_unix_s=now_unix_s)
+        writes.extend(each for each in found if isinstance(each, WriteJob) and not writes)
+        return [*found, *(each for each in writes if each not in found)]
+
+    counts = OperatorCounts()
+    operator = scene.begin(decide=decide_once, counts=counts)
+    for _ in range(600):
+        operator.evaluate()
+        scene.now_s += 1.0
+    (line,) = (
+        line
+        for line in counts.exposition().decode().splitlines()
+        if 'action="write_job",outcome="done"' in line
+    )
+    assert len(scene.jobs) == 1 and 3 <= int(line.split()[-1]) <= 20
 
 
 class Slow(MemoryApi):
