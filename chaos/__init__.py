@@ -7,6 +7,6 @@ says of itself, `verdict` computes whether the invariants held. So a bug in the 
 itself: the code that judges imports none of the code that is judged.
 
 Above: `__main__`, `soak`, `run`. Then `runner`, which knows of the machines only the port `site`;
-`processes` implements it (with `etcd`, `network`, `process`). Pure: `fault`, `scenario`,
+`processes` (with `etcd`, `network`, `process`) and `pods` implement it. Pure: `fault`, `scenario`,
 `schedule`, `history`, `lineage`, `recovery`, `verdict`, `report`.
 """

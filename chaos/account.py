@@ -22,7 +22,8 @@ from chaos.verdict import Finding, finding_of
 
 __all__ = ["judged_account", "seen_stalls", "told_stalls"]
 
-FILE = Path("runs", "chaos", "incidents.jsonl")
+FILE = "runs/*/incidents.jsonl"
+"""The folder has the job's name."""
 PLANNED = ("joined", "scaled", "drained", "preempted", "node_left")
 STOOD_STILL = ("notice", "redone", "recover", "resize", "restore", "wait")
 CHANGE_S = 0.05
@@ -37,11 +38,10 @@ def judged_account(
     `within`: the difference that is allowed, as a share of the time from the first commit to the
     last, or 50 ms a change if that is more; 0: any.
     """
-    path = folder / FILE
-    if not path.exists() or len(found) < 2:
+    paths = sorted(folder.glob(FILE))
+    if not paths or len(found) < 2:
         return ()
-    with path.open() as lines:
-        incidents = [json.loads(line) for line in lines]
+    incidents = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     if all(incident["step"] is None for incident in incidents):
         return ()  # Restart mode, where nobody tells of commits.
     seen = seen_stalls(found)

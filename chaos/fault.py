@@ -8,7 +8,16 @@ the blow.
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["TRAITS", "After", "Fault", "Kind", "Point", "Scope", "Traits"]
+__all__ = ["TRAITS", "After", "Fault", "Kind", "Place", "Point", "Scope", "Traits"]
+
+
+class Place(StrEnum):
+    """Where agents run."""
+
+    PROCESSES = "processes"
+    """Of this machine, started by us."""
+    PODS = "pods"
+    """Of a Kubernetes cluster that has elasticd already."""
 
 
 class Kind(StrEnum):
@@ -40,6 +49,13 @@ class Kind(StrEnum):
     ETCD_LEADER_KILL = "etcd-leader-kill"  # E2
     ETCD_LEADER_STOP = "etcd-leader-stop"  # E2
     ETCD_QUORUM_STOP = "etcd-quorum-stop"  # E3
+    POD_DELETE = "pod-delete"  # K1: with the grace that its DaemonSet gives
+    POD_FORCE_DELETE = "pod-force-delete"  # K2: without any
+    CONTAINER_KILL = "container-kill"  # P8, K2: SIGKILL to all of an agent's container
+    NODE_CORDON = "node-cordon"  # K3, K5
+    NODE_EVICT = "node-evict"  # K3: cordoned, and evicted what no DaemonSet owns
+    KUBELET_STOP = "kubelet-stop"  # K2: frozen, until the node counts as NotReady, and woken
+    OPERATOR_KILL = "operator-kill"  # All pods of the operator, by force
 
 
 class Scope(StrEnum):
@@ -49,6 +65,8 @@ class Scope(StrEnum):
     NODE = "node"
     ETCD = "etcd"
     JOB = "job"
+    CLUSTER = "cluster"
+    """What serves all nodes of a Kubernetes cluster."""
 
 
 class Point(StrEnum):
@@ -91,6 +109,22 @@ class Traits:
     least_etcds: int = 1
     changes_world: bool = True
     """Whether right behaviour is a new generation."""
+    place: Place = Place.PROCESSES
+    undone_s: float = 60.0
+    """After which a fault should be undone: a pod that leaves in order takes its time."""
+
+
+def _in_pods(
+    scope: Scope, *, for_s: float, recover_s: float, undone_s: float = 60.0, **more: bool
+) -> Traits:
+    return Traits(
+        scope=scope,
+        for_s=for_s,
+        recover_s=recover_s,
+        undone_s=undone_s,
+        place=Place.PODS,
+        **more,
+    )
 
 
 _W, _N, _E = Scope.WORKER, Scope.NODE, Scope.ETCD
@@ -132,6 +166,18 @@ TRAITS: dict[Kind, Traits] = {
     ),
     Kind.ETCD_QUORUM_STOP: Traits(
         scope=_E, for_s=4.0, recover_s=5.0, least_etcds=3, changes_world=False
+    ),
+    # Undone when the DaemonSet's next pod is ready, which imports torch first. A pod that is told
+    # to go waits for its keepers, and its DaemonSet for it.
+    Kind.POD_DELETE: _in_pods(_N, for_s=0.0, recover_s=10.0, undone_s=180.0),
+    Kind.POD_FORCE_DELETE: _in_pods(_N, for_s=0.0, recover_s=10.0, undone_s=180.0),
+    Kind.CONTAINER_KILL: _in_pods(_N, for_s=0.0, recover_s=10.0, undone_s=180.0),
+    Kind.NODE_CORDON: _in_pods(_N, for_s=8.0, recover_s=10.0),
+    Kind.NODE_EVICT: _in_pods(_N, for_s=15.0, recover_s=30.0, undone_s=120.0),
+    # A node that is silent counts as NotReady after 40 s by default, on the testbed after 12 s.
+    Kind.KUBELET_STOP: _in_pods(_N, for_s=60.0, recover_s=10.0, undone_s=120.0),
+    Kind.OPERATOR_KILL: _in_pods(
+        Scope.CLUSTER, for_s=0.0, recover_s=10.0, undone_s=120.0, changes_world=False
     ),
 }
 _ORDERED = frozenset(

@@ -4,6 +4,8 @@ One file for all ranks, one for the runner, a JSON object a line. All times are 
 the one machine, so they can be compared. Every line begins with a line break of its own: a process
 that is killed while it writes tears its own line only.
 
+A process is known by its pid, or by pod and pid: in pods pids repeat.
+
 A rank writes `Took` before any collective of the step and `Applied` when `commit()` has returned.
 So a step that others could finish has a `Took` of every rank, whoever dies in between.
 """
@@ -37,8 +39,21 @@ __all__ = [
 # --- by the ranks -----------------------------------------------------------------------------
 
 
+class _OfProcess:
+    """What one process wrote down of itself."""
+
+    __slots__ = ()
+    pid: int
+    pod: str
+
+    @property
+    def process(self) -> str:
+        """Tell the process from all others of the run."""
+        return f"{self.pod}:{self.pid}" if self.pod else str(self.pid)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entered:
+class Entered(_OfProcess):
     """A rank begins in a generation, with the state of this many applied steps."""
 
     at_s: float
@@ -51,10 +66,12 @@ class Entered:
     """Of parameters and optimizer state."""
     pid: int
     node: str
+    pod: str = ""
+    """And which life of its container; empty: the process is in no pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Took:
+class Took(_OfProcess):
     """A rank has its share of a step and has run it forward; no collective has begun."""
 
     at_s: float
@@ -69,10 +86,11 @@ class Took:
     loss: float
     """Sum over the share; the step's loss is the sum over all ranks by the number of samples."""
     pid: int
+    pod: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(_OfProcess):
     """`commit()` has applied the step."""
 
     at_s: float
@@ -85,10 +103,11 @@ class Applied:
     """When `commit()` was called; 0: not known. It applies a step at once."""
     is_late: bool = False
     """A change of world ended `commit()`, which may have waited for ranks that were cut off."""
+    pod: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftTrain:
+class LeftTrain(_OfProcess):
     """`train` was left by an exception, or has returned."""
 
     at_s: float
@@ -98,10 +117,11 @@ class LeftTrain:
     why: str
     """Type of the exception; empty: returned."""
     pid: int
+    pod: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acted:
+class Acted(_OfProcess):
     """A worker carries out an order of the runner, now."""
 
     at_s: float
@@ -111,6 +131,7 @@ class Acted:
     number: int
     """Of the fault."""
     pid: int
+    pod: str = ""
 
 
 # --- by the runner ----------------------------------------------------------------------------

@@ -58,19 +58,21 @@ def commits(rounds: Sequence[Round]) -> list[Commit]:
     """List the commits of all generations by the time at which their step began."""
     found = []
     for each, after in zip_longest(rounds, rounds[1:]):
-        kept = {entered.pid for entered in after.entered.values()} if after is not None else set()
+        kept = (
+            {entered.process for entered in after.entered.values()} if after is not None else set()
+        )
         for step, applied in each.applied.items():
             took = each.took.get(step, {})
             if each.is_committed(step) and len(took) == each.size:
                 at_s = max(_applied_s(one) for one in applied.values())
                 # What elasticd counts up to: a rank writes it down some milliseconds later.
-                calls_s = {one.pid: one.called_s or one.at_s for one in applied.values()}
+                calls_s = {one.process: one.called_s or one.at_s for one in applied.values()}
                 found.append(
                     Commit(
                         taken_s=min(one.at_s for one in took.values()),
                         at_s=at_s,
                         kept_s=max(
-                            (call_s for pid, call_s in calls_s.items() if pid in kept),
+                            (call_s for process, call_s in calls_s.items() if process in kept),
                             default=max(calls_s.values()),
                         ),
                         step=step,

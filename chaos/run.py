@@ -16,6 +16,7 @@ from typing import Any
 
 from chaos.account import judged_account
 from chaos.error import ChaosError, WrongInput
+from chaos.fault import Place
 from chaos.history import History, Took
 from chaos.lineage import trace
 from chaos.process import adopt_orphans
@@ -54,7 +55,7 @@ def run(
     with _workplace() as folder:
         plan = {"seed": seed, "scenario": _table(scenario), "name": scenario.name}
         (folder / PLAN_FILE).write_text(json.dumps(plan))
-        site = ProcessSite(folder, scenario)
+        site = _make_site(folder, scenario)
         try:
             Runner(site, draw(scenario, seed), seed=seed, say=say).run()
             _make_reference(site, say)
@@ -94,6 +95,14 @@ def rejudge(folder: Path) -> dict[str, Any]:
     )
     judgement = replace(judgement, findings=(*judgement.findings, *told))
     return to_json(scenario, history, judgement, seed=plan["seed"], machine=_machine())
+
+
+def _make_site(folder: Path, scenario: Scenario) -> Site:
+    if scenario.site.place is Place.PROCESSES:
+        return ProcessSite(folder, scenario)
+    from chaos.pods.site import PodSite
+
+    return PodSite(folder, scenario, os.environ.get("KUBECONFIG", ""))
 
 
 def _make_reference(site: Site, say: Callable[[str], None]) -> None:

@@ -144,7 +144,8 @@ class Runner:
 
     def _wait_steady(self, last: Fault | None) -> None:
         """Wait for a commit at full size since the last fault and what undid it."""
-        self._wait(lambda: not self._undos, AIM_LIMIT_S, "a fault could not be undone")
+        undone_s = TRAITS[last.kind].undone_s if last is not None else AIM_LIMIT_S
+        self._wait(lambda: not self._undos, undone_s, "a fault could not be undone")
         since_s = boottime_s() if last is not None else 0.0
         bound_s = self._scenario.verdict.full_s + (last.recover_s if last is not None else 0.0)
         self._wait(

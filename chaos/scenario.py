@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from chaos.error import WrongInput
-from chaos.fault import TRAITS, After, Kind, Point, Scope
+from chaos.fault import TRAITS, After, Kind, Place, Point, Scope
 
 __all__ = [
     "Entry",
@@ -31,6 +31,7 @@ T = TypeVar("T")
 class SitePlan:
     """The machines."""
 
+    place: Place = Place.PROCESSES
     nodes: int = 2
     workers: int = 2
     """Slots of each node."""
@@ -39,6 +40,7 @@ class SitePlan:
     has_network: bool = False
     """Each node in a network namespace of its own; needs root."""
     lease_ttl_s: float = 2.0
+    """In pods it is what their agents were given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +201,7 @@ def _read(kind: type[T], table: object, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    if hint in (Kind, Point, After):
+    if hint in (Kind, Point, After, Place):
         try:
             return hint(value)
         except ValueError:
@@ -228,6 +230,14 @@ def _check(scenario: Scenario) -> None:
         raise WrongInput(f"{name}: nodes and workers must be above 0.")
     if site.etcds not in (1, 3):
         raise WrongInput(f"{name}: etcds = {site.etcds} is neither 1 nor 3.")
+    if site.place is Place.PODS:
+        if site.has_network or site.etcds != 1 or job.checkpoint_every or job.poison_at_step:
+            raise WrongInput(
+                f"{name}: has_network, etcds, checkpoint_every and poison_at_step are for "
+                f'place = "{Place.PROCESSES}".'
+            )
+        if job.script != JobPlan().script:
+            raise WrongInput(f"{name}: script = {job.script!r} cannot run in pods.")
     if not 1 <= job.min_nodes <= site.nodes:
         raise WrongInput(f"{name}: min_nodes = {job.min_nodes} is not from 1 to {site.nodes}.")
     if scenario.verdict.end not in ("succeeded", "failed"):
@@ -238,6 +248,8 @@ def _check(scenario: Scenario) -> None:
         raise WrongInput(f"{name}: overlap_share must be between 0 and 1.")
     for kind in {*(entry.kind for entry in scenario.faults), *map(Kind, scenario.random.quota)}:
         traits = TRAITS[kind]
+        if traits.place is not site.place:
+            raise WrongInput(f'{name}: {kind} needs place = "{traits.place}" in [site].')
         if traits.has_network and not site.has_network:
             raise WrongInput(f"{name}: {kind} needs has_network = true in [site].")
         if traits.least_etcds > site.etcds:

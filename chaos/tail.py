@@ -27,7 +27,7 @@ class Tail:
         self._steps: OrderedDict[tuple[int, int], _Step] = OrderedDict()
         self.acted: dict[int, Acted] = {}
         """Orders that were carried out, by the fault's number."""
-        self.ranks: dict[int, Entered] = {}
+        self.ranks: dict[str, Entered] = {}
         """The newest entry of each process."""
         self.generation = 0
         self.newest_step = 0
@@ -58,7 +58,7 @@ class Tail:
     def _take(self, line: str) -> None:
         match parse_line(line):
             case Entered() as entered:
-                self.ranks[entered.pid] = entered
+                self.ranks[entered.process] = entered
                 self.generation = max(self.generation, entered.generation)
             case Took() as took:
                 step = self._steps.setdefault(

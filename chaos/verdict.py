@@ -200,28 +200,28 @@ def _replicas_equal(lineage: Lineage) -> Finding:
 
 def _generations_grow(history: History, lineage: Lineage) -> Finding:
     wrong = list(lineage.wrong)
-    owners: dict[tuple[int, int], int] = {}
-    newest: dict[int, int] = {}
+    owners: dict[tuple[int, int], str] = {}
+    newest: dict[str, int] = {}
     sizes: dict[int, int] = {}
     for entered in history.entered:
         key = (entered.generation, entered.rank)
-        if owners.setdefault(key, entered.pid) != entered.pid:
+        if owners.setdefault(key, entered.process) != entered.process:
             wrong.append(f"rank {key[1]} of generation {key[0]} is two processes")
-        if newest.get(entered.pid, 0) >= entered.generation:
+        if newest.get(entered.process, 0) >= entered.generation:
             wrong.append(
-                f"process {entered.pid} entered generation {entered.generation} after "
-                f"{newest[entered.pid]}"
+                f"process {entered.process} entered generation {entered.generation} after "
+                f"{newest[entered.process]}"
             )
-        newest[entered.pid] = entered.generation
+        newest[entered.process] = entered.generation
         if sizes.setdefault(entered.generation, entered.size) != entered.size:
             wrong.append(f"generation {entered.generation} has two sizes")
         if not 0 <= entered.rank < entered.size:
             wrong.append(f"rank {entered.rank} of {entered.size} in {entered.generation}")
     made: list[Took | Applied] = [*history.took, *history.applied]
     for record in made:
-        if owners.get((record.generation, record.rank)) != record.pid:
+        if owners.get((record.generation, record.rank)) != record.process:
             wrong.append(
-                f"process {record.pid} made steps as rank {record.rank} of generation "
+                f"process {record.process} made steps as rank {record.rank} of generation "
                 f"{record.generation}, which it is not"
             )
     return finding_of(

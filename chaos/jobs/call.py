@@ -14,4 +14,5 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=24, help="of all ranks together")
     parser.add_argument("--poison-at-step", type=int, default=0, help="every rank raises there")
     parser.add_argument("--steps", type=int, default=0, help="ends after so many")
+    parser.add_argument("--in-pod", action="store_true", help="pids repeat: tell the pod too")
     return parser.parse_args()

@@ -22,7 +22,7 @@ EPOCHS = 1_000_000
 def main() -> None:
     args = parse_args()
     torch.set_num_threads(1)
-    recorder = Recorder(args.folder)
+    recorder = Recorder(args.folder, is_in_pod=args.in_pod)
     model = make_model()
     state = elasticd.State(
         model=model,

@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 from chaos.fault import Point
 from chaos.history import Acted, Applied, Entered, LeftTrain, Record, Took, to_line
 
-__all__ = ["Ordered", "Recorder", "digest_of"]
+__all__ = ["Ordered", "Recorder", "digest_of", "pod_life"]
 
 FOREVER_S = 3600
 EXIT_CODE = 3
@@ -33,7 +34,8 @@ class Ordered(RuntimeError):
 class Recorder:
     """The record of one process, in whatever generations it takes part."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_in_pod: bool = False) -> None:
+        self._pod = pod_life() if is_in_pod else ""
         self._end = folder / END
         self._orders = folder / ORDERS / str(os.getpid())
         # O_APPEND: all ranks share the file, and no line lands in another one's place.
@@ -56,6 +58,7 @@ class Recorder:
                 epoch=epoch,
                 digest=digest,
                 pid=os.getpid(),
+                pod=self._pod,
                 node=os.environ.get("ELASTICD_NODE", ""),
             )
         )
@@ -72,6 +75,7 @@ class Recorder:
                 samples=tuple(samples),
                 loss=loss,
                 pid=os.getpid(),
+                pod=self._pod,
             )
         )
 
@@ -86,6 +90,7 @@ class Recorder:
                 step=step,
                 digest=digest,
                 pid=os.getpid(),
+                pod=self._pod,
                 called_s=called_s,
                 is_late=is_late,
             )
@@ -100,6 +105,7 @@ class Recorder:
                 step=step,
                 why=why,
                 pid=os.getpid(),
+                pod=self._pod,
             )
         )
 
@@ -129,6 +135,7 @@ class Recorder:
                 step=step,
                 number=int(number),
                 pid=os.getpid(),
+                pod=self._pod,
             )
         )
         self._act(kind, float(amount_s), float(for_s))
@@ -154,6 +161,15 @@ class Recorder:
 
     def _write(self, record: Record) -> None:
         os.write(self._fd, to_line(record).encode())
+
+
+def pod_life() -> str:
+    """Name our pod and the life of our container, which is that of its first process.
+
+    Both a pod's pids and, of a container that was started again, its name repeat.
+    """
+    stat = Path("/proc/1/stat").read_text()
+    return f"{socket.gethostname()}@{stat.rpartition(')')[2].split()[19]}"
 
 
 def now_s() -> float:

@@ -32,6 +32,8 @@ class Injection:
                 return self._etcd(fault)
             case Scope.JOB:
                 return self._scale()
+            case Scope.CLUSTER:
+                raise NotImplementedError(fault.kind)
 
     # --- workers
 
@@ -40,7 +42,7 @@ class Injection:
         if fault.worker >= len(workers):
             return None
         pid = workers[fault.worker].pid
-        entered = tail.ranks[pid]
+        entered = tail.ranks[str(pid)]
         victim = f"rank {entered.rank} on n{fault.node} (pid {pid})"
         undo = (lambda: _none(send([pid], signal.SIGCONT))) if fault.for_s else None
         if fault.is_own_deed:
@@ -205,7 +207,7 @@ def _serving(node: "ProcessNode", tail: Tail) -> list[Process]:
     return [
         worker
         for worker in node.workers()
-        if worker.pid in tail.ranks and tail.ranks[worker.pid].generation == tail.generation
+        if (entered := tail.ranks.get(str(worker.pid))) and entered.generation == tail.generation
     ]
 
 

@@ -49,6 +49,7 @@ class Expectation:
 
 
 _GONE = frozenset({"node_dead", "node_lost", "node_returned"})
+_GOODBYE = frozenset({"node_left", "preempted"})
 _SILENT = frozenset({"node_lost", "node_dead", "cut_off"})
 """What no packet comes from any more: a lease that ran out, or a connection that broke."""
 _LEASE_S = 4.0
@@ -86,7 +87,7 @@ EXPECTED: Mapping[str, Expectation] = {
     Kind.AGENT_STOP: _node(_SILENT, least_s=_LEASE_S),
     Kind.NODE_KILL: _node(_GONE),
     Kind.NODE_STOP: _node(_SILENT, least_s=_LEASE_S),
-    Kind.NODE_LEAVE: _node(frozenset({"node_left", "preempted"})),
+    Kind.NODE_LEAVE: _node(_GOODBYE),
     Kind.NODE_DRAIN: _node(frozenset({"drained"})),
     Kind.JOB_SCALE: Expectation(reasons=frozenset({"scaled"}), culprit=Culprit.NOBODY),
     Kind.NODE_CUT: _node(_SILENT, least_s=_LEASE_S),
@@ -104,6 +105,14 @@ EXPECTED: Mapping[str, Expectation] = {
         culprit=Culprit.ANY_NODE,
         may_pass=True,
     ),
+    Kind.POD_DELETE: _node(_GOODBYE),
+    # The kubelet sends SIGTERM even so, and the agent may get to say goodbye.
+    Kind.POD_FORCE_DELETE: _node(_GONE | _GOODBYE),
+    Kind.CONTAINER_KILL: _node(_GONE),
+    Kind.NODE_CORDON: _node(frozenset({"drained"})),
+    Kind.NODE_EVICT: _node(frozenset({"drained"})),
+    Kind.KUBELET_STOP: _node(frozenset({"drained"})),
+    Kind.OPERATOR_KILL: _ETCD,
 }
 
 

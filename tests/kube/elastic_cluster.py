@@ -34,8 +34,10 @@ class Commit:
 class ElasticCluster:
     """Agents on all nodes, an etcd, two operators, an autoscaler and a dashboard."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, runs: Path | None = None) -> None:
+        """`runs`: a folder of this machine in which all agents have the logs of their workers."""
         self.cluster = cluster
+        self._runs = runs
 
     def is_up(self) -> bool:
         """Whether somebody has applied it already."""
@@ -45,6 +47,10 @@ class ElasticCluster:
     def up(self) -> None:
         """Apply what a user applies, with the images of the testbed, and wait until it is ready."""
         self.kubectl("apply", "-k", str(self._overlay()))
+        if self._runs is not None:
+            self._runs.mkdir(exist_ok=True)
+            self._runs.chmod(0o777)  # The agents' user is not ours.
+            self.ours("patch", "daemonset/elasticd-agent", "--patch", _runs_patch(self._runs))
         for each in (
             "statefulset/elasticd-etcd",
             "daemonset/elasticd-agent",
@@ -167,3 +173,9 @@ class ElasticCluster:
         }
         (folder / "kustomization.yaml").write_text(json.dumps(text))
         return folder
+
+
+def _runs_patch(folder: Path) -> str:
+    """Say of the volume `runs` that it is a folder of the machine; chaos/README.md has the same."""
+    volume = {"name": "runs", "emptyDir": None, "hostPath": {"path": str(folder)}}
+    return json.dumps({"spec": {"template": {"spec": {"volumes": [volume]}}}})

@@ -53,7 +53,7 @@ def test_the_tail_sees_a_commit_when_the_last_rank_has_applied(tmp_path: Path) -
     assert tail.is_full_since(0.0)
     assert not tail.is_full_since(play.now_s)
     assert (tail.generation, tail.newest_step, tail.commits) == (1, 1, 1)
-    assert {pid: entered.rank for pid, entered in tail.ranks.items()} == {11: 0, 12: 1}
+    assert {process: entered.rank for process, entered in tail.ranks.items()} == {"11": 0, "12": 1}
 
 
 def test_the_tail_does_not_take_a_smaller_world_for_the_full_one(tmp_path: Path) -> None:

@@ -107,6 +107,18 @@ def test_a_rank_that_is_two_processes_breaks_i7() -> None:
     assert broken(play) == {"I7"}
 
 
+def test_the_same_pid_in_two_pods_is_two_processes() -> None:
+    """Every agent's container counts from 1."""
+    play = Play()
+    play.generation(1, [7, 7], base=0, steps=3)
+    for kind in (Entered, Took, Applied):
+        for rank in (0, 1):
+            play.change(kind, {"pod": f"pod{rank}@5"}, rank=rank)
+    assert broken(play) == set()
+    play.change(Applied, {"pod": "pod0@9"}, step=2, rank=0)
+    assert broken(play) == {"I7"}, "its container was started again meanwhile"
+
+
 def test_a_process_that_goes_back_a_generation_breaks_i7() -> None:
     play = right()
     play.now_s += 1
