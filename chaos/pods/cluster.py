@@ -84,8 +84,12 @@ class Cluster:
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": NAMESPACE},
         }
-        with suppress(ElasticdError):
+        try:
             self._once("POST", f"{PODS}/{name}/eviction", {}, body, what=f"evict {name}")
+        except (Unavailable, NotFound):
+            pass  # A budget forbids it now, or it is gone.
+        except ElasticdError as exc:
+            raise ChaosError(str(exc)) from exc
 
     def logs(self, name: str) -> str:
         """Return the last line of a pod's log; empty: there is none."""
