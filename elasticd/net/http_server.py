@@ -37,8 +37,6 @@ SERVED_MOST_S = 60.0
 has a few MiB at most: who takes it so slowly wants the place, not the answer."""
 PLACE_S = 0.2
 """For a connection that was hung up on to make room."""
-HOLD_MOST_S = 60.0
-"""So long at most a client waits for its next answer, where all of them took too much time."""
 LINGER_S = 1.0
 """For a client that was refused to end its connection, which most do as they read the refusal."""
 LINGER_BYTES = 1 << 20
@@ -58,6 +56,8 @@ class Handler(BaseHTTPRequestHandler):
 
     server: "BoundedServer"
     is_refused = False
+    urgent_paths: frozenset[str] = frozenset()
+    """What is answered at once, whatever the other answers took: a supervisor's probes."""
 
     def setup(self) -> None:
         super().setup()
@@ -88,15 +88,26 @@ class Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         began_s = time.thread_time()
         self._answer_one()
-        if wait_s := self.server.spend(time.thread_time() - began_s):
-            self.server.waits(self.connection)
-            self._hold(wait_s)
+        self.server.spend(time.thread_time() - began_s)
 
-    def _hold(self, wait_s: float) -> None:
-        """Keep the connection and its place; another client may be given the place meanwhile."""
+    def _has_waited(self) -> bool:
+        """Wait until the answers before are paid for; False: it was hung up on meanwhile.
+
+        Before the answer, and not after it: who opens a connection for each request waits too, an
+        answer that was made goes out at once, and no connection keeps a place that it needs no
+        more. A newcomer, which may be a probe, is given the place of one that waits here.
+        """
+        wait_s = self.server.owed_s()
+        if not wait_s or urlsplit(self.path).path in self.urgent_paths:
+            return True
+        self.server.holds(self.connection)
         poll = select.poll()
         poll.register(self.connection, 0)  # Only that we hung up: a client that does keeps waiting.
-        poll.poll(min(wait_s, HOLD_MOST_S) * 1000)
+        if poll.poll(wait_s * 1000):
+            self.close_connection = True
+            return False
+        self.server.is_asked()
+        return True
 
     def _answer_one(self) -> None:
         self.server.waits(self.connection)
@@ -124,7 +135,7 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             self.send_error(HTTPStatus.BAD_REQUEST, "The address cannot be read.")
             return False
-        return True
+        return self._has_waited()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse in one sentence, as text, and end the connection: what follows is not read."""
@@ -176,6 +187,8 @@ class BoundedServer(ThreadingHTTPServer):
         """By thread: since when its connection has asked for nothing. The longest comes first."""
         self._served: dict[int, tuple[float, socket.socket]] = {}
         """By thread: since when its connection is being answered. The longest comes first."""
+        self._held: dict[int, tuple[float, socket.socket]] = {}
+        """By thread: since when its connection waits until answers are paid for."""
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="http-server", daemon=True)
         self.where = address_of(listener)
@@ -198,31 +211,47 @@ class BoundedServer(ThreadingHTTPServer):
             self._thread.join(CLOSE_S)
         self.server_close()
 
-    def spend(self, cpu_s: float) -> float:
-        """Note what an answer cost; return for how long its client waits for the next one."""
-        return self._cpu_share.spend(cpu_s) if self._cpu_share is not None else 0.0
+    def spend(self, cpu_s: float) -> None:
+        """Note what an answer cost."""
+        if self._cpu_share is not None:
+            self._cpu_share.spend(cpu_s)
+
+    def owed_s(self) -> float:
+        """Return for how long an answer has to wait that is not urgent."""
+        return self._cpu_share.owed_s() if self._cpu_share is not None else 0.0
 
     def waits(self, connection: socket.socket) -> None:
         """Note that the connection of this thread asks for nothing, from now on."""
+        self._note(self._waiting, connection)
+
+    def holds(self, connection: socket.socket) -> None:
+        """Note that the connection of this thread has to wait for its answer."""
+        self._note(self._held, connection)
+
+    def _note(
+        self, among: dict[int, tuple[float, socket.socket]], connection: socket.socket
+    ) -> None:
         thread = threading.get_ident()
         with self._lock:
-            self._served.pop(thread, None)
-            self._waiting.pop(thread, None)
-            self._waiting[thread] = (time.monotonic(), connection)
+            self._forget(thread)
+            among[thread] = (time.monotonic(), connection)
+
+    def _forget(self, thread: int) -> socket.socket | None:
+        found = [each.pop(thread, None) for each in (self._waiting, self._served, self._held)]
+        return next((entry[1] for entry in found if entry is not None), None)
 
     def is_asked(self) -> None:
         """Note that it has asked for something, and is answered from now on."""
         thread = threading.get_ident()
         with self._lock:
-            _, connection = self._waiting.pop(thread, (0.0, None))
+            connection = self._forget(thread)
             if connection is not None:
                 self._served[thread] = (time.monotonic(), connection)
 
     def is_kept(self) -> None:
         """Note that its answer has no end, and gives way to nobody; or that it is gone."""
         with self._lock:
-            self._waiting.pop(threading.get_ident(), None)
-            self._served.pop(threading.get_ident(), None)
+            self._forget(threading.get_ident())
 
     def _serve(self) -> None:
         while not self._is_closing.is_set():
@@ -246,7 +275,8 @@ class BoundedServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def _make_place(self) -> bool:
-        connection = self._take_longest(self._waiting, IDLE_LEAST_S)
+        connection = self._take_longest(self._held, 0.0)
+        connection = connection or self._take_longest(self._waiting, IDLE_LEAST_S)
         connection = connection or self._take_longest(self._served, SERVED_MOST_S)
         if connection is None:
             return False

@@ -14,7 +14,10 @@ from elasticd.control.output import TROUBLE
 from elasticd_agent.http_server.answer import Answer, told
 from elasticd_agent.standstill import LIMIT_S
 
-__all__ = ["BUSY_LIMIT_S", "Probes"]
+__all__ = ["BUSY_LIMIT_S", "PATHS", "Probes"]
+
+PATHS = frozenset({"/healthz", "/readyz"})
+"""Answered at once however much is asked besides: a supervisor that gets no answer restarts us."""
 
 BUSY_LIMIT_S = LIMIT_S
 """Nothing that the owner does waits for anything, so a turn takes milliseconds; but a supervisor

@@ -12,6 +12,7 @@ from elasticd.net.http_server import BoundedServer, Handler
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.http_server.answer import Answer, Route, told
 from elasticd_agent.http_server.listener import HttpListener
+from elasticd_agent.http_server.probes import PATHS
 
 __all__ = ["HttpServer"]
 
@@ -54,6 +55,7 @@ class _Server(BoundedServer):
 
 class _Handler(Handler):
     server: _Server
+    urgent_paths = PATHS
 
     def do_GET(self) -> None:  # noqa: N802 (its caller looks for this name)
         parts = urlsplit(self.path)

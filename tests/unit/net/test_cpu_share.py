@@ -1,12 +1,20 @@
 """Answers take no more of a processor than they may, and a burst of them is not slowed down."""
 
+import socket
+import threading
 import time
 
 import pytest
 
 from elasticd.net import cpu_share
-from elasticd.net.cpu_share import BURST_S, CpuShare
-from tests.unit.net.test_http_server import asked, asked_when_there_is_room, connected, served
+from elasticd.net.cpu_share import BURST_S, DEBT_MOST_S, CpuShare
+from tests.unit.net.test_http_server import (
+    PATIENCE_S,
+    Answers,
+    asked,
+    connected,
+    served,
+)
 
 
 class Clock:
@@ -48,9 +56,9 @@ def test_a_client_that_asks_without_a_pause_is_slowed_down(monkeypatch: pytest.M
         spent: list[float] = []
         spend = server.spend
 
-        def spied(cpu_s: float) -> float:
+        def spied(cpu_s: float) -> None:
             spent.append(cpu_s)
-            return spend(cpu_s)
+            spend(cpu_s)
 
         monkeypatch.setattr(server, "spend", spied)
         client, began_s = connected(server), time.monotonic()
@@ -61,8 +69,69 @@ def test_a_client_that_asks_without_a_pause_is_slowed_down(monkeypatch: pytest.M
     assert took_s >= sum(spent[:29]) / share - took_s * 0.05
 
 
-def test_a_client_that_waits_gives_its_place_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elasticd.net.http_server.IDLE_LEAST_S", 0.0)
-    with served(connections=1, cpu_share=1e-6) as server:
-        for _ in range(3):
-            assert asked_when_there_is_room(server) == b"xx"
+def test_nobody_waits_for_ever_for_one_answer(clock: Clock) -> None:
+    """A bundle may take a processor for a minute, and scrapes go on."""
+    share = CpuShare(0.2)
+    share.spend(60.0)
+    assert share.owed_s() == pytest.approx(DEBT_MOST_S)
+    clock.now_s += DEBT_MOST_S
+    assert share.owed_s() == 0.0
+
+
+def test_who_opens_a_connection_for_each_request_is_slowed_down_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu_share, "BURST_S", 0.0)
+    with served(cpu_share=0.01) as server:
+        owed: list[float] = []
+        owed_s = server.owed_s
+
+        def spied() -> float:
+            owed.append(owed_s())
+            return owed[-1]
+
+        monkeypatch.setattr(server, "owed_s", spied)
+        began_s = time.monotonic()
+        for _ in range(10):
+            client = connected(server)
+            assert asked(client) == b"xx"
+            client.close()
+        took_s = time.monotonic() - began_s
+    assert sum(owed) > 0.0
+    assert took_s >= sum(owed)
+
+
+def test_a_probe_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for its answer nor for a place: all are taken by clients that have to wait."""
+    monkeypatch.setattr(Answers, "urgent_paths", frozenset({"/probe"}))
+    monkeypatch.setattr(cpu_share, "DEBT_MOST_S", 1000.0)
+    monkeypatch.setattr("elasticd.net.http_server.PLACE_S", PATIENCE_S)
+    with served(connections=2, cpu_share=1e-6) as server:
+        held, are_held = server.holds, threading.Semaphore(0)
+
+        def spied(connection: socket.socket) -> None:
+            held(connection)
+            are_held.release()
+
+        monkeypatch.setattr(server, "holds", spied)
+        clients = [connected(server), connected(server)]
+        assert asked(clients[0]) == b"xx"
+        for client in clients:
+            client.request("GET", "/")
+            assert are_held.acquire(timeout=PATIENCE_S)
+        probe = connected(server)
+        assert asked(probe, "/probe") == b"xx"
+        for client in (*clients, probe):
+            client.close()
+
+
+def test_a_refusal_goes_out_at_once() -> None:
+    """So does the end of a connection that is closed after its answer."""
+    with served(cpu_share=1e-6) as server:
+        client = connected(server)
+        assert asked(client) == b"xx"
+        client.request("DELETE", "/")
+        began_s = time.monotonic()
+        assert client.getresponse().status == 405
+        client.close()
+    assert time.monotonic() - began_s < DEBT_MOST_S

@@ -188,12 +188,12 @@ def test_server_that_was_closed_has_freed_its_port() -> None:
     again.close()
 
 
-def asked_when_there_is_room(server: BoundedServer) -> bytes:
+def asked_when_there_is_room(server: BoundedServer, path: str = "/") -> bytes:
     """Ask as a client does that comes again when it was hung up on."""
     for _ in range(1000):
         connection = connected(server)
         try:
-            return asked(connection)
+            return asked(connection, path)
         except (OSError, http.client.HTTPException):
             threading.Event().wait(0.01)
         finally:
