@@ -22,9 +22,15 @@ def goodput(seconds: Mapping[TimeCause, float]) -> float | None:
 def attainment(seconds: Mapping[TimeCause, float], wanted_s: float) -> float | None:
     """Return training time against what was wished for; None: nothing was.
 
-    `wanted_s`: wanted slots times the time that went by, in slot-seconds.
+    `wanted_s`: wanted slots times the time that went by, in slot-seconds. Slots that the job held,
+    but for spares, were wanted too: each agent writes its seconds at a moment of its own, so they
+    may be a little more than one agent counts as wanted, and training would come out as more than
+    the share that goodput says.
     """
-    return seconds.get(TimeCause.TRAIN, 0.0) / wanted_s if wanted_s > 0.0 else None
+    if wanted_s <= 0.0:
+        return None
+    used_s = sum(seconds.values()) - seconds.get(TimeCause.SPARE, 0.0)
+    return seconds.get(TimeCause.TRAIN, 0.0) / max(wanted_s, used_s)
 
 
 def total(accounts: Iterable[Mapping[TimeCause, float]]) -> Mapping[TimeCause, float]:

@@ -14,6 +14,11 @@ def test_attainment_is_training_against_what_was_wanted() -> None:
     assert attainment(SECONDS, 120.0) == 0.5
 
 
+def test_attainment_is_never_above_goodput() -> None:
+    """Agents write at different moments: what all held may be more than one counted as wanted."""
+    assert attainment(SECONDS, 74.0) == goodput(SECONDS) == 0.8
+
+
 def test_of_no_time_there_is_no_share() -> None:
     assert goodput({}) is None
     assert goodput({TimeCause.SPARE: 5.0}) is None
