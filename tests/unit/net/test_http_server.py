@@ -117,6 +117,7 @@ def test_silent_connections_give_way_to_one_that_asks(monkeypatch: pytest.Monkey
     with served(connections=2) as server:
         kept = connected(server)
         assert asked(kept) == b"xx"
+        until_one_waits(server)  # Its answer is here before its thread notes that it asks no more.
         silent = connected(server)
         assert asked_when_there_is_room(server) == b"xx"
         for each in (kept, silent):
@@ -186,6 +187,16 @@ def test_server_that_was_closed_has_freed_its_port() -> None:
         socket.create_connection(where, timeout=PATIENCE_S)
     again = BoundedServer(listen(*where), Answers, connections=1, silence_s=1.0)
     again.close()
+
+
+def until_one_waits(server: BoundedServer) -> None:
+    """Return when a connection is known to ask for nothing."""
+    for _ in range(3000):
+        with server._lock:
+            if server._waiting:
+                return
+        threading.Event().wait(0.01)
+    raise AssertionError("it was served for ever")
 
 
 def asked_when_there_is_room(server: BoundedServer, path: str = "/") -> bytes:
