@@ -31,9 +31,10 @@ Metadata = Sequence[tuple[str, str]]
 
 # A thread in wait for a stream's next answer wakes ten times a second, so that Python could run
 # signal handlers if it were the main thread (grpc issue 19464). Ours never is, and the waking was
-# a third of an idle agent's CPU. Should the name go away, only that saving does.
+# a third of an idle agent's CPU; once a second it still is a twentieth. An answer, an error and the
+# end of a channel wake it at once. Should the name go away, only that saving does.
 if hasattr(_common, "MAXIMUM_WAIT_TIMEOUT"):
-    _common.MAXIMUM_WAIT_TIMEOUT = 1.0
+    _common.MAXIMUM_WAIT_TIMEOUT = 30.0
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # A list or a watch's answer may be larger than gRPC's default of 4 MiB; etcd sets no limit.
