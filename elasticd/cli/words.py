@@ -9,8 +9,8 @@ from elasticd.control.last_checkpoint import CheckpointAwaited, CheckpointLost
 from elasticd.control.report import Change, JobReport
 from elasticd.control.session import AgentEnded, Stopping, Told
 from elasticd.records.failure import Failure
-from elasticd.records.job import JobStatus
-from elasticd.records.progress import RankProgress
+from elasticd.records.job import JobSpec, JobStatus
+from elasticd.records.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.reason import Cause, Phase, Reason
 
 __all__ = ["change_of", "failure_lines", "news_line", "seconds", "standing", "summary_lines"]
@@ -206,6 +206,15 @@ def standing(ranks: Sequence[RankProgress]) -> list[str]:
         text += f"; paused: {first.why_paused}"
     bad = {name: step for rank in reversed(ranks) for name, step in rank.not_finite.items()}
     return [text, *(f"{name} was not finite, first seen at step {at}" for name, at in bad.items())]
+
+
+def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
+    """Say how old the newest checkpoint of a running job is, as the nodes that answered know it."""
+    if spec.checkpoint is None or not ranks:
+        return []
+    age_s = newest_checkpoint_age_s(ranks)
+    said = f"the newest is {duration(age_s)} old" if age_s is not None else "none is durable yet"
+    return [f"checkpoint: {said}; {spec.checkpoint.url}"]
 
 
 def age_lines(report: JobReport, now_unix_s: float) -> list[str]:

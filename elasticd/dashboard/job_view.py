@@ -12,7 +12,7 @@ from elasticd.control.report import Change, JobReport, NodeReport
 from elasticd.dashboard.samples import Sample
 from elasticd.records.failure import Failure
 from elasticd.records.late import LateNode
-from elasticd.records.progress import RankProgress
+from elasticd.records.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.reason import Phase
 
 __all__ = ["Plain", "Sentences", "change_view", "job_row", "job_view", "node_row", "samples_view"]
@@ -95,6 +95,8 @@ def job_view(
         "told_at": time.at_unix_s if time is not None else 0.0,
         "account": time.plain if time is not None else None,
         "progress": _progress(ranks, at_unix_s),
+        "saves": spec.checkpoint is not None,
+        "checkpoint_at": _moment(newest_checkpoint_age_s(ranks), at_unix_s),
         "ranks": [_rank(rank, at_unix_s) for rank in ranks[:RANKS_LIMIT]],
         "ranks_left_out": max(0, len(ranks) - RANKS_LIMIT),
     }

@@ -1,11 +1,11 @@
 """Where a rank of a running job stands, as its agent last heard: for people, never stored."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.records.ids import Generation, Rank
 
-__all__ = ["RankProgress"]
+__all__ = ["RankProgress", "newest_checkpoint_age_s"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +42,9 @@ class RankProgress:
     """Age of the newest durable checkpoint, as this node's keeper says; None: there is none."""
     output_ago_s: float | None = None
     """Age of the last line that the rank wrote; None: it wrote none in this generation."""
+
+
+def newest_checkpoint_age_s(ranks: Iterable[RankProgress]) -> float | None:
+    """Return the age of the newest durable checkpoint that any of their keepers knows."""
+    ages = (rank.checkpoint_ago_s for rank in ranks)
+    return min((age for age in ages if age is not None), default=None)

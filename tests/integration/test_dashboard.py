@@ -6,6 +6,7 @@ With ELASTICD_SHOTS=DIR the screenshots are kept there.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from elasticd.dashboard.action import Action, Drain, Scale
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import Refused
+from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import NodeId
 from elasticd.records.late import LateNode
 from elasticd.records.reason import Phase, Reason
@@ -23,11 +25,14 @@ from tests.unit.dashboard.records_case import (
     BEGAN_S,
     HOSTILE,
     JOB,
+    KEYS,
     SAY,
+    SPEC,
     be_late,
     change_world,
     filled,
     opened,
+    put,
 )
 
 TOKEN = "a-token-of-some-length"
@@ -72,6 +77,7 @@ def shots(tmp_path: Path) -> Path:
 def test_page_shows_what_happens_as_it_happens(tab: Tab, shots: Path) -> None:
     """A change of world comes by itself, hostile words stay words, nobody else is asked."""
     store = filled()
+    put(store, KEYS.spec(JOB), replace(SPEC, checkpoint=CheckpointSpec(url="file:///c", owner="o")))
     with dashboard(store) as server:
         tab.complaints.clear()
         tab.requests.clear()
@@ -79,6 +85,7 @@ def test_page_shows_what_happens_as_it_happens(tab: Tab, shots: Path) -> None:
         tab.open(server.url)
         tab.wait("document.querySelectorAll('#changes details').length === 3")
         assert tab.evaluate("document.getElementById('name').textContent") == JOB
+        tab.wait("document.getElementById('tiles').textContent.includes('no checkpoint yet')")
         tab.evaluate("document.querySelectorAll('#changes summary')[1].click()")
         words = tab.wait("document.querySelector('#changes pre')?.textContent")
         assert HOSTILE in words

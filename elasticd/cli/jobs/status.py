@@ -167,7 +167,7 @@ def show_job(report: JobReport, ranks: Sequence[RankProgress]) -> None:
         "a world that lasts gives them back"
     )
     counted = words.training_lines(report) if current.phase.is_final else []
-    for line in (*words.standing(ranks), *counted):
+    for line in (*words.standing(ranks), *words.checkpoint_lines(spec, ranks), *counted):
         click.echo(line)
     for line in late_now(report.late_now):
         click.echo(line)

@@ -65,8 +65,8 @@ def frame(
         parts += _autoscaled(board)
     page = board.pages.get(chosen)
     if page is not None:
-        parts += _job(page, width)
-    left = height - len(board.jobs) - len(_autoscaled(board)) - 16
+        parts += _job(page, width, now_unix_s)
+    left = height - len(board.jobs) - len(_autoscaled(board)) - 17
     if board.nodes and left > 0:
         parts.append(_nodes(board.nodes, left))
     if has_keys:
@@ -138,10 +138,19 @@ def _share(view: Mapping[str, object]) -> str:
     return f"{goodput:.1%}" if goodput is not None else ""
 
 
-def _job(page: JobPage, width: int) -> list[RenderableType]:
-    """Return its rate, its account and its newest changes."""
+def _checkpoint(view: Mapping[str, object], now_unix_s: float) -> str:
+    at = cast(float | None, view.get("checkpoint_at"))
+    if at is None:
+        return "no checkpoint is known yet"
+    return f"newest checkpoint {duration(max(0.0, now_unix_s - at))} ago"
+
+
+def _job(page: JobPage, width: int, now_unix_s: float) -> list[RenderableType]:
+    """Return its newest checkpoint, its rate, its account and its newest changes."""
     said = page.view["message"] or page.view["ending"] or page.view["phase"]
     parts: list[RenderableType] = [Text(""), _line(f"{page.view['job']}: {said}", "bold")]
+    if page.view.get("saves") and not page.view["is_over"]:
+        parts.append(_line(_checkpoint(page.view, now_unix_s), "dim"))
     for late in cast(Sequence[Mapping[str, object]], page.view.get("late", ())):
         if late["is_now"]:
             parts.append(_line(f"! {late['sentence']}", "yellow"))

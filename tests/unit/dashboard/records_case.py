@@ -18,7 +18,20 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Put, StoreSettings, Txn
 from elasticd.store.memory import MemoryStore
 
-__all__ = ["BEGAN_S", "HOSTILE", "JOB", "KEYS", "SAY", "Place", "be_late", "change_world", "filled"]
+__all__ = [
+    "BEGAN_S",
+    "HOSTILE",
+    "JOB",
+    "KEYS",
+    "SAY",
+    "SPEC",
+    "Place",
+    "be_late",
+    "change_world",
+    "filled",
+    "opened",
+    "put",
+]
 
 KEYS = Keys()
 JOB = JobName("digits")

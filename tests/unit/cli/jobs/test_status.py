@@ -13,6 +13,7 @@ from elasticd.cli.jobs import status as command
 from elasticd.cli.jobs.redraw import redraw
 from elasticd.cli.main import main
 from elasticd.errors import Unavailable
+from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Rank
 from elasticd.records.job import JobStatus
 from elasticd.records.member import Result, Training
@@ -46,6 +47,38 @@ def test_job_is_shown_with_who_submitted_it_and_its_processes(
     rows = {line.split()[0]: line.split() for line in shown.splitlines() if "host-" in line}
     assert rows["a"][1:4] == ["host-a", "0", "4711"]
     assert rows["b"][1:3] == ["host-b", "1"]
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "said"),
+    [
+        ((70.0, 12.0, None), "checkpoint: the newest is 12 s old; file:///ckpt\n"),
+        ((None,), "checkpoint: none is durable yet; file:///ckpt\n"),
+        ((), None),
+    ],
+)
+def test_job_with_checkpoints_says_how_old_the_newest_is(
+    store: MemoryStore,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ages_s: tuple[float | None, ...],
+    said: str | None,
+) -> None:
+    """That is what would be lost with all nodes now. Where no node answers, nothing is claimed."""
+    run_it(store)
+    put(
+        store,
+        KEYS.spec(JOB),
+        replace(SPEC, checkpoint=CheckpointSpec(url="file:///ckpt", owner="j")),
+    )
+    ranks = [
+        RankProgress(rank=Rank(at), generation=Generation(2), step=20, checkpoint_ago_s=age_s)
+        for at, age_s in enumerate(ages_s)
+    ]
+    monkeypatch.setattr(command, "read_ranks", lambda *args: tuple(ranks))
+    assert main(["status", JOB]) == 0
+    shown = capfd.readouterr().out
+    assert said in shown if said is not None else "checkpoint" not in shown
 
 
 def test_job_that_is_over_says_how_far_it_came(

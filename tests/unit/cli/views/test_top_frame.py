@@ -73,6 +73,24 @@ def test_frame_says_what_runs_how_fast_and_what_happened() -> None:
         assert words in text, words
 
 
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [(940.0, "newest checkpoint 1 min ago"), (None, "no checkpoint is known yet")],
+)
+def test_age_of_the_newest_checkpoint_is_shown_of_a_job_that_saves(
+    at: float | None, words: str
+) -> None:
+    """On a narrow terminal too; not of a job that saves nothing, nor of one that is over."""
+
+    def shown(**view: Any) -> str:
+        page = JobPage(view={**VIEW, "is_over": False, "checkpoint_at": at, **view})
+        return "\n".join(drawn(replace(BOARD, pages={"digits": page}), 40))
+
+    assert words in shown(saves=True)
+    assert "checkpoint" not in shown(saves=False)
+    assert "checkpoint" not in shown(saves=True, is_over=True)
+
+
 def test_late_node_is_named_with_what_it_costs() -> None:
     """While it is late; what is over is `elasticd why`'s."""
     sentence = "node gpu-1 is 34 % late since 14:02, costs 0.8 node"

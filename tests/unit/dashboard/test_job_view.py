@@ -1,0 +1,33 @@
+"""What the page is told of one job."""
+
+from dataclasses import replace
+
+from elasticd.control.report import JobReport, job_reports
+from elasticd.dashboard.job_view import job_view
+from elasticd.records.checkpoint import CheckpointSpec
+from elasticd.records.ids import Generation, Rank
+from elasticd.records.progress import RankProgress
+from tests.unit.dashboard.records_case import BEGAN_S, KEYS, SAY, filled
+
+
+def report() -> JobReport:
+    (found,) = job_reports(filled().list(KEYS.jobs).items, KEYS)
+    return found
+
+
+def rank(number: int, age_s: float | None) -> RankProgress:
+    return RankProgress(rank=Rank(number), generation=Generation(3), checkpoint_ago_s=age_s)
+
+
+def test_newest_checkpoint_that_any_node_knows_counts() -> None:
+    """Keepers hear of a commit one after the other; also where no steps are seen."""
+    spec = replace(report().spec, checkpoint=CheckpointSpec(url="file:///c", owner="o"))
+    saving = replace(report(), spec=spec)
+    view = job_view(saving, [rank(0, 40.0), rank(1, 10.0), rank(2, None)], SAY, at_unix_s=BEGAN_S)
+    assert (view["saves"], view["checkpoint_at"], view["progress"]) == (True, BEGAN_S - 10, None)
+    assert job_view(saving, [rank(0, None)], SAY, at_unix_s=BEGAN_S)["checkpoint_at"] is None
+
+
+def test_job_without_checkpoints_is_told_as_such() -> None:
+    """And not as one whose first checkpoint is awaited."""
+    assert job_view(report(), [rank(0, None)], SAY, at_unix_s=BEGAN_S)["saves"] is False
