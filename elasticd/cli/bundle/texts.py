@@ -55,7 +55,7 @@ def report_texts(report: JobReport, ranks: Sequence[RankProgress]) -> Mapping[st
     found = {
         "why.txt": _captured(lambda: tell_why(report, ranks)),
         "status.txt": _captured(lambda: show_job(report, ranks)),
-        "why.html": why_page(report),
+        "why.html": why_page(report, time.time()),
         "trace.json": json.dumps(chrome_trace(report.spec.name, report.changes, report.incidents)),
         "data/spec.json": _json(to_plain(report.spec)),
         "data/status.json": _json({**status_plain(report), "progress": to_plain(ranks)}),

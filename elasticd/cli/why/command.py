@@ -52,7 +52,7 @@ def why(
         report = report_of(source, name)
         ranks = read_progress(source.store, source.keys, report, source.settings)
     if html_path is not None:
-        _write(why_page(report), html_path, "page", "--html")
+        _write(why_page(report, time.time()), html_path, "page", "--html")
         click.echo(f"Wrote {html_path}.", err=is_json)
     if trace_path is not None:
         trace = chrome_trace(name, report.changes, report.incidents)

@@ -47,18 +47,24 @@ table{border-collapse:collapse;margin-top:.6rem}
 td,th{text-align:left;padding:.15rem 1.2rem .15rem 0}td+td,th+th{text-align:right}
 .dot{display:inline-block;width:.7rem;height:.7rem;border-radius:2px;margin-right:.5rem}
 article{border-left:3px solid var(--line);padding:.2rem 0 .2rem .9rem;margin:.9rem 0}
+article.fault{border-color:#c53030}
 article b{font-weight:600}article p{margin:.1rem 0}
 pre{overflow:auto;padding:.7rem;background:var(--soft);border-radius:4px;font-size:13px}
 """
 
 
-def why_page(report: JobReport) -> str:
-    """Return the page."""
+FAULT, PLANNED = "\u2715", "\u25c7"
+"""Signs of a change, those of the dashboard: who reads the page in grey sees them too."""
+
+
+def why_page(report: JobReport, written_unix_s: float) -> str:
+    """Return the page; it says when it was written, as it may be read days later."""
     spec = report.spec
     parts = [
         f"<h1>{escape(spec.name)}</h1>",
         f'<p class="said">{escape(words.ending(report.status))}</p>',
         f'<p class="said">{escape(" ".join((spec.entry, *spec.args)))}</p>',
+        _said(f"{_submitted(report)}this page was written at {_moment(written_unix_s)}"),
     ]
     if report.time is not None:
         parts += _account(report.time)
@@ -71,6 +77,13 @@ def why_page(report: JobReport) -> str:
     if words.is_failed(report.status) and report.status.failure is not None:
         parts += _failure(report.status.failure)
     return _document(f"why {spec.name}", "\n".join(parts))
+
+
+def _submitted(report: JobReport) -> str:
+    at_unix_s, who = report.spec.submitted_at_unix_s, report.spec.submitted_by
+    if not at_unix_s:
+        return ""
+    return f"submitted{f' by {who}' if who else ''} at {_moment(at_unix_s)}; "
 
 
 def _document(title: str, body: str) -> str:
@@ -129,8 +142,12 @@ def _sizes(report: JobReport) -> list[str]:
 
 
 def _change(report: JobReport, change: Change) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.at_unix_s))
-    lines = [f"<p>{when}</p>", f"<p><b>{escape(words.timeline(change))}</b></p>"]
+    is_fault = change.culprit is not None or bool(change.lost)
+    sign = FAULT if is_fault else PLANNED
+    lines = [
+        f"<p>{_moment(change.at_unix_s)}</p>",
+        f"<p><b>{sign} {escape(words.timeline(change))}</b></p>",
+    ]
     if arrivals := report.arrivals(change):
         lines.append(_said(arrivals))
     phases = ", ".join(f"{name} {words.seconds(value)}" for name, value in change.phases_s.items())
@@ -142,12 +159,17 @@ def _change(report: JobReport, change: Change) -> str:
         lines.append(_said(words.progress(change)))
     if change.culprit is not None and change.culprit.traceback:
         lines.append(f"<pre>{escape(change.culprit.traceback)}</pre>")
-    return f"<article>{''.join(lines)}</article>"
+    return f"<article{' class=fault' if is_fault else ''}>{''.join(lines)}</article>"
 
 
 def _failure(failure: Failure) -> list[str]:
     said = "\n".join(words.failure_lines(failure))
     return ["<h2>Last failure</h2>", f"<pre>{escape(said)}</pre>"]
+
+
+def _moment(unix_s: float) -> str:
+    """Say a time so that a reader of another time zone can tell which it was."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))
 
 
 def _said(text: str) -> str:

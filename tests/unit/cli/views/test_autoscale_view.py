@@ -77,12 +77,12 @@ def test_job_that_never_had_a_policy_says_nothing_of_it(
     why_module.tell_why(bare, ())
     told = capfd.readouterr().out
     assert "autoscaler" not in told and "decisions" not in told and "size:" not in told
-    assert autoscale_view(bare) is None and "autoscaler" not in why_page(bare)
+    assert autoscale_view(bare) is None and "autoscaler" not in why_page(bare, 0.0)
 
 
 def test_page_of_why_draws_the_curve(store: MemoryStore) -> None:
     """As SVG without any script, and every decision under it."""
-    page = why_page(report_of(store))
+    page = why_page(report_of(store), 0.0)
     assert "<svg" in page and "promised by #1 1 -&gt; 2 nodes" in page and "<script" not in page
     assert "#3 3 -&gt; 2 nodes (take_back)" in page
 

@@ -1,6 +1,7 @@
 """The page of `elasticd why --html`: all as text, nothing from elsewhere."""
 
 import re
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -14,6 +15,7 @@ from tests.unit.control.test_report import CULPRIT, JOB, KEYS, records
 
 EVIL = "<script>alert('x')</script> & \"quoted\""
 VOID = {"meta", "br"}
+WRITTEN_S = 1_700_000_000.0
 
 
 class Reader(HTMLParser):
@@ -40,7 +42,7 @@ class Reader(HTMLParser):
 
 def page_of(report: JobReport) -> Reader:
     reader = Reader()
-    reader.feed(why_page(report))
+    reader.feed(why_page(report, WRITTEN_S))
     reader.close()
     assert reader.open == []
     return reader
@@ -62,6 +64,24 @@ def test_changes_and_account_stand_in_it() -> None:
     assert page.tags.count("i") == 3, "a bar with a part for each cause"
 
 
+def test_faults_are_told_from_what_was_planned_without_colours_too() -> None:
+    text = page_of(report()).text
+    assert "\u2715 generation 2: 2 nodes, 2 workers (a worker was killed" in text
+    assert "\u25c7 generation 1" in text
+    assert why_page(report(), WRITTEN_S).count("<article class=fault>") == text.count("\u2715")
+
+
+def test_page_says_who_submitted_the_job_and_when_it_was_written() -> None:
+    """It is mailed around, and read when the job has long gone on."""
+    spec = replace(report().spec, submitted_by=EVIL, submitted_at_unix_s=WRITTEN_S - 7_200.0)
+    text = page_of(replace(report(), spec=spec)).text
+    at, before = (
+        time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(WRITTEN_S - ago_s))
+        for ago_s in (0.0, 7_200.0)
+    )
+    assert f"submitted by {EVIL} at {before}; this page was written at {at}" in text
+
+
 def test_what_a_script_raised_is_text() -> None:
     """Wherever it comes from: the name of a file, a traceback, an exception."""
     failure = replace(CULPRIT, traceback=EVIL, exception=EVIL, log_path=EVIL, host=EVIL)
@@ -81,7 +101,7 @@ def test_a_job_without_anything_has_a_page() -> None:
 
 
 def test_it_asks_for_nothing_and_is_small() -> None:
-    html = why_page(report())
+    html = why_page(report(), WRITTEN_S)
     assert "default-src 'none'" in html
     assert not re.search(r"https?://|@import|url\(", html)
     assert len(html) < 20_000
