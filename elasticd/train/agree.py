@@ -170,7 +170,8 @@ def choose(reports: Sequence[Report]) -> Decision:
     elif old and not all(each.can_restore for each in reports):
         raise StateLost(
             f"No rank has a state to go on from: {_named(tuple(each.rank for each in old))} lost "
-            "theirs inside of an optimizer's step. Start the job again from its newest snapshot."
+            "theirs inside of an optimizer's step, or while the script had other parameters in "
+            "their place. Start the job again from its newest snapshot."
         )
     else:
         position, sources = min(reports, key=lambda each: each.rank).position, (ranks[0],)

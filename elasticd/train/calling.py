@@ -28,6 +28,7 @@ def check_call(train: Callable[..., Any], state: State, setting: Setting) -> Non
             "elasticd.run(train, elasticd.State(model=model, optimizer=optimizer, ...))."
         )
     _check_arguments(train)
+    _check_body(train)
     if not setting.agent and setting.is_torchrun:
         raise CallError(
             "elasticd.run does not work under torchrun: start the script with elasticd run "
@@ -42,7 +43,7 @@ def check_call(train: Callable[..., Any], state: State, setting: Setting) -> Non
         raise CallError(
             "elasticd.run was called from a thread: call it from the main thread of the script."
         )
-    state._tree()  # Raises where something in it cannot travel, before it stands in any world.
+    state._check()  # Something in it may not travel: before it stands in any world.
 
 
 def check_device(modules: Iterable[torch.nn.Module], own: torch.device) -> None:
@@ -72,3 +73,20 @@ def _check_arguments(train: Callable[..., Any]) -> None:
         ) from None
     except ValueError:
         return  # Some callables of C code do not tell.
+
+
+def _check_body(train: Callable[..., Any]) -> None:
+    """Refuse what would return at once, without a step."""
+    if any(
+        kind(train)
+        for kind in (
+            inspect.isgeneratorfunction,
+            inspect.iscoroutinefunction,
+            inspect.isasyncgenfunction,
+        )
+    ):
+        name = getattr(train, "__name__", "train")
+        raise CallError(
+            f"elasticd.run calls {name}(state, world), and as it is async or has a yield, that "
+            "would return before it does anything: define it as an ordinary function."
+        )

@@ -13,7 +13,15 @@ from elasticd.train.loader import Loader
 from elasticd.train.tree import flatten
 from elasticd.train.unsupported import check_entry
 
-__all__ = ["Kind", "checked_name", "inner_optimizers", "kind_of", "plain", "unwrapped"]
+__all__ = [
+    "Kind",
+    "checked_name",
+    "inner_optimizers",
+    "kind_of",
+    "not_assignable",
+    "plain",
+    "unwrapped",
+]
 
 RESERVED = frozenset({"step", "epoch", "epochs", "commit", "pause", "seed", "summary"})
 _SCALARS = (bool, int, float, str)
@@ -104,6 +112,21 @@ def plain(path: str, value: Any) -> Any:
     raise CallError(
         f"{path} would be a {type(value).__name__}, which is not a plain value: keep numbers, "
         "text, None, tensors, and lists, tuples and dicts of them in the state."
+    )
+
+
+def not_assignable(name: str, kind: Kind | None, *, is_own: bool) -> CallError:
+    """Say why `state.NAME = ...` is refused, where NAME is no plain value of the state."""
+    if kind is not None:
+        return CallError(
+            f"state.{name} is a {kind} and cannot be replaced: only plain values can. Change the "
+            "object itself."
+        )
+    if is_own:
+        return CallError(f"state.{name} is elasticd's own and cannot be assigned.")
+    return CallError(
+        f"state.{name} is not declared: give it a first value in State({name}=...), so that it is "
+        "copied to every rank."
     )
 
 

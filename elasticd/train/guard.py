@@ -14,7 +14,6 @@ is about to change (`undo`). Rejected: that copy for everybody, which costs a te
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from elasticd.errors import CallError
 from elasticd.train import gradient
 from elasticd.train.gradient import GradientsNotFinite, OnNan
 from elasticd.train.scaler import drop_scale
+from elasticd.train.touch import Touch
 from elasticd.train.undo import Undo, parameters_of
 from elasticd.train.unsupported import check_step, is_strange
 from elasticd.train.watch import Watch
@@ -47,7 +47,6 @@ several for each commit; one that forgot to commit makes no progress at all."""
 HABIT = 2
 """Steps in a row in which parameters changed before the optimizer's step: it will go on."""
 
-_version = attrgetter("_version")
 _graph_task = torch._C._current_graph_task_id
 _Optimizer = torch.optim.Optimizer
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -84,8 +83,7 @@ class Guard:
         self._is_copied = False  # all of them, when the rank was clean
         self._settled_at = self._met_at = -1
         self._stepped_at: int | None = None
-        self._version_sum: int | None = None
-        self._states: list[Any] = []
+        self._touch = Touch()
         # Habits of the script:
         self._is_followed = False  # by collectives between the first step and the commit
         self._joint_commits = 0  # with a step of each optimizer
@@ -99,8 +97,11 @@ class Guard:
 
     @property
     def has_stepped(self) -> bool:
-        """Dirty, but every optimizer that began its step ended it."""
-        return self.is_dirty and not self.is_busy and all(self._begun.values())
+        """Dirty, but every optimizer that began its step ended it.
+
+        Parameters that something else has put there are those of no step.
+        """
+        return bool(self._begun) and not self.is_busy and all(self._begun.values())
 
     @property
     def optimizers(self) -> tuple[_Optimizer, ...]:
@@ -123,6 +124,7 @@ class Guard:
         every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
         self._parameters = list(every.values())
         self._known = frozenset((*every, *names))
+        self._touch.bind(self.optimizers, self._parameters)
         self._is_on_gpu = any(each.is_cuda for each in self._parameters)
 
     def arm(
@@ -153,7 +155,7 @@ class Guard:
         is_early = self._generations == 1 and self._is_on_gpu
         if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
             self._copy_all(is_required=False)
-        self._look_away()
+        self._touch.look_away(is_sampled=True)
         self._hooks.callback(register_optimizer_step_pre_hook(self._before).remove)
         self._hooks.callback(register_optimizer_step_post_hook(self._after).remove)
 
@@ -161,6 +163,12 @@ class Guard:
         """End a generation; what is dirty stays so."""
         self._hooks.close()
         self._watch = None
+
+    def begin_pause(self) -> None:
+        """An evaluation may put other parameters here for a while."""
+        self._look_for_touches(is_close=True)
+        if not self.is_dirty:
+            self._touch.look_away(is_sampled=True)
 
     def begin_commit(self) -> None:
         """Make sure that the step may count; the state is not clean before `end_commit`.
@@ -204,7 +212,7 @@ class Guard:
         elif not self._needs_undo():
             for undo in self._undo.values():
                 undo.release()
-        self._look_away()
+        self._touch.look_away()
         self.is_busy = False
 
     def undo(self) -> bool:
@@ -212,7 +220,7 @@ class Guard:
         if self.is_busy:
             return False
         self._running = None
-        self._look_for_touches()
+        self._look_for_touches(is_close=True)
         for each in self._leads:
             drop_scale(each)
         if not self.is_dirty:
@@ -225,19 +233,19 @@ class Guard:
             undo.put_back()
         self._begun.clear()
         self._is_touched = False
-        self._look_away()
+        self._touch.look_away()
         return True
 
     def trust(self) -> None:
         """Take what is there for what was committed: where the rank is clean, it was put back."""
-        if not self.is_dirty and self._version_sum is not None:
-            self._look_away()
+        if not self.is_dirty and self._touch.is_watched:
+            self._touch.look_away()
 
     def reset(self) -> None:
         """Be clean: the state was replaced by one that counts."""
         self.is_busy = False
         self._begin_step()
-        self._version_sum = None
+        self._touch.forget()
 
     # --- around each optimizer's step -----------------------------------------------------------
 
@@ -262,7 +270,9 @@ class Guard:
         self._settle()
         if not self._begun:
             self._meet_others()
-            self._look_for_touches()
+            # Some scripts write past torch's counters at each step; they are known by the first.
+            is_probe = self._touches > 0 or self._commits & (self._commits - 1) == 0
+            self._look_for_touches(is_close=is_probe)
         else:
             self._met_at = -1  # Sums of a group of the script's own are not counted.
         # The optimizer itself is among the arguments; most steps have no other.
@@ -384,17 +394,6 @@ class Guard:
             undo.take(is_required=is_required)
         self._is_copied = all(undo.is_valid for undo in self._undo.values())
 
-    def _look_away(self) -> None:
-        """Take what is there for what was committed."""
-        self._version_sum = sum(map(_version, self._parameters))
-        self._states = [lead.state for lead in self._undo]
-
-    def _look_for_touches(self) -> None:
-        """Find what changed while no optimizer's step was on its way.
-
-        The counters of torch grow with each write; loading into an optimizer makes another dict.
-        """
-        if not self._begun and self._version_sum is not None:
-            self._is_touched |= self._version_sum != sum(map(_version, self._parameters))
-            for lead, state in zip(self._undo, self._states, strict=True):
-                self._is_touched |= lead.state is not state
+    def _look_for_touches(self, *, is_close: bool = False) -> None:
+        if not self._begun:
+            self._is_touched |= self._touch.look(is_close=is_close)

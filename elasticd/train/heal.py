@@ -31,6 +31,7 @@ from elasticd.train.chunk import (
 )
 from elasticd.train.device import CPU, device
 from elasticd.train.group_broken import GroupBroken
+from elasticd.train.module_mode import adopt_modes, modes_of
 from elasticd.train.parcel import ASK_LIMIT_BYTES, BYTES, DIGESTS, MANIFEST, Ask, Manifest
 from elasticd.train.source import SILENCE_LIMIT_S, Source
 from elasticd.train.tensor_bytes import TensorBytes
@@ -65,6 +66,7 @@ class Healable(Protocol):
 
     def _tree(self) -> Tree: ...
     def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
+    def _modules(self) -> dict[str, torch.nn.Module]: ...
 
 
 class Meeting(Protocol):
@@ -107,7 +109,7 @@ def heal(group: Meeting, decision: Decision, state: Healable) -> Healed:
     started_s = time.monotonic()
     with Source(state._tree(), address=group.address, generation=group.generation) as source:
         place = [group.address, source.port, source.token]
-        group.store.set(_key(group.rank), json.dumps(place))
+        group.store.set(_key(group.rank), json.dumps([*place, modes_of(state._modules())]))
         _wait_for_all(group, len(decision.targets), has_finished=False)
     return Healed(sent_bytes=source.sent_bytes, copy_s=time.monotonic() - started_s)
 
@@ -124,6 +126,7 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
     order = [decision.sources[(turn + index) % len(decision.sources)] for index in range(STREAMS)]
     with ExitStack() as open_lines:
         lines = [_connect(group, rank, open_lines) for rank in order]
+        modes = json.loads(group.store.get(_key(order[0])))[-1]
         with _explained(order[0]):
             Ask(MANIFEST).send(lines[0])
             manifest = Manifest.from_json(parcel.read_text(lines[0]))
@@ -142,6 +145,7 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
     tree = Tree(manifest.skeleton, tuple(slot.tensor for slot in slots))
     try:
         state._load(tree, decision.position)
+        adopt_modes(state._modules(), modes)
     except (RuntimeError, OSError) as exc:
         # Not to be taken for an error of the network: no other world would do better.
         raise LoadFailed(f"The state of another rank does not load here: {exc}") from exc
@@ -153,7 +157,7 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
 
 def _connect(group: Meeting, rank: int, open_lines: ExitStack) -> socket.socket:
     with _explained(rank):
-        address, port, token = json.loads(group.store.get(_key(rank)))
+        address, port, token, _ = json.loads(group.store.get(_key(rank)))
         line = open_lines.enter_context(
             socket.create_connection((address, port), timeout=_CONNECT_LIMIT_S)
         )

@@ -19,6 +19,7 @@ import torch
 from elasticd.errors import InvariantBroken
 from elasticd.train.bundle import Bundle, bundled
 from elasticd.train.group_values import GroupValues
+from elasticd.train.module_mode import Modes
 from elasticd.train.optimizer_state import own_types
 from elasticd.train.scaler import ScalerState
 from elasticd.train.shard import memory_of
@@ -89,6 +90,7 @@ class Keep:
             part for part in every
             if type(part).get_extra_state is not torch.nn.Module.get_extra_state
         ]  # fmt: skip
+        self._modes = Modes(every)
         slots = _slots(every, self._owned)
         small = [slot for slot in slots if _is_small(slot.home[slot.key])]
         self._small = _Small(small)
@@ -131,6 +133,7 @@ class Keep:
                 self._copies.commit()
         finally:
             torch._C._set_grad_enabled(has_grad)
+        self._modes.copy()
         self._kept = kept
 
     @torch.no_grad()
@@ -153,6 +156,7 @@ class Keep:
         for part, state in zip(self._extras, extras, strict=True):
             part.set_extra_state(restored(state))
         self._values.update(restored(values))
+        self._modes.put_back()
         return is_whole
 
     def _groups(self) -> list[GroupValues]:

@@ -100,6 +100,7 @@ class _Run:
         self._is_forming = False
         self._was_training = False
         """In the world before this one."""
+        self._has_grad = torch.is_grad_enabled()
         self._held: weakref.ref[object] | None = None
         self._persistence = Persistence(setting, state, session)
         self._feed = EventFeed(Sender(setting.tensorboard)) if setting.tensorboard else None
@@ -135,6 +136,8 @@ class _Run:
             world, formed, note = self._form(group, enter)
             self._session.formed(formed, note)
             self._was_training = True
+            # It may have been interrupted where the script had switched that off.
+            torch.set_grad_enabled(self._has_grad)
             self._session.call(lambda: self._train(self._state, world))
             is_done = self._finish(group, enter)
         except BaseException as exc:

@@ -15,13 +15,16 @@ import torch
 
 from elasticd.errors import CallError
 from elasticd.train import randomness, tree
-from elasticd.train.entry import Kind, checked_name, kind_of, plain
+from elasticd.train.built_groups import BuiltGroups
+from elasticd.train.coverage import check_coverage
+from elasticd.train.entry import Kind, checked_name, kind_of, not_assignable, plain, unwrapped
 from elasticd.train.gradient import OnNan
 from elasticd.train.guard import Guard
 from elasticd.train.keep import Keep
 from elasticd.train.loaders import Loaders
 from elasticd.train.ownership import Ownership
 from elasticd.train.scalar import Scalars, Tensors
+from elasticd.train.script_hooks import ScriptHooks
 from elasticd.train.sharding import any_rank, is_sharded, make_room, meeting
 from elasticd.train.totals import Totals, summary
 from elasticd.train.transfer import described, load, saved
@@ -80,7 +83,8 @@ class State:
         self._seed_prefix, self._seed_epoch = 0, -1
         self._watch: Watch | None = None
         self._thread: int | None = None
-        self._group_sizes: list[int] = []
+        self._groups = BuiltGroups(())
+        self._hooks = ScriptHooks()
         self._keep = Keep()
         self._guard = Guard()
         self._given = Scalars()
@@ -132,6 +136,7 @@ class State:
     def pause(self, why: str) -> Iterator[None]:
         """Say that no step is going to end for a while: an evaluation, a big save."""
         watch = self._inside("pause()")
+        self._guard.begin_pause()
         watch.pause(why)
         try:
             yield
@@ -157,18 +162,8 @@ class State:
             object.__setattr__(self, name, value)
         elif name in self._values:
             self._values[name] = plain(f"state.{name}", value)
-        elif name in self._kinds:
-            raise CallError(
-                f"state.{name} is a {self._kinds[name]} and cannot be replaced: only plain values "
-                "can. Change the object itself."
-            )
-        elif hasattr(type(self), name):
-            raise CallError(f"state.{name} is elasticd's own and cannot be assigned.")
         else:
-            raise CallError(
-                f"state.{name} is not declared: give it a first value in State({name}=...), so "
-                "that it is copied to every rank."
-            )
+            raise not_assignable(name, self._kinds.get(name), is_own=hasattr(type(self), name))
 
     # --- for run and heal -------------------------------------------------------------------------
 
@@ -206,6 +201,7 @@ class State:
         self._settle_back()
         self._world, self._seed_epoch = world, -1
         self._thread = threading.get_ident()
+        self._hooks.take_off()
         self._build(world)
         if self._is_new:
             self._tree()  # What cannot travel should be told now, not in the first failure.
@@ -216,6 +212,7 @@ class State:
         for optimizer in self._of(torch.optim.Optimizer):
             optimizer.zero_grad(set_to_none=True)
         self._loaders.place(world, watch, self._of(torch.nn.Module))
+        self._hooks.note(self._objects.values())
         # If this rank was dirty and nobody's state came, the ranks agreed that its own counts.
         self._guard.reset()
         self._keep.copy(self._keep.collect())
@@ -264,6 +261,11 @@ class State:
         for name, kind in self._kinds.items():
             lines += described(name, kind, getattr(self, name, None))
         return tuple(lines)
+
+    def _check(self) -> None:
+        """Raise where something cannot travel, or would be left behind."""
+        objects = [name for name, kind in self._kinds.items() if kind is Kind.OBJECT]
+        check_coverage(self._of(torch.optim.Optimizer), self._tree(), objects)
 
     def _tree(self) -> Tree:
         """The committed state, without a copy; `_settle_back` or a commit came before."""
@@ -319,14 +321,12 @@ class State:
     def _take(self, step: int, epoch: int) -> None:
         """Make what is live the committed state."""
         if not self._is_checked:
-            self._tree()  # What optimizers have made in their first step must be able to travel.
+            self._check()  # What optimizers have made in their first step must be able to travel.
             self._is_checked = True
+        self._groups.check()
         self._guard.begin_commit()
         try:
             is_waiting = self._guard.is_waiting and not self._keep.has_updated_scaler()
-            if self._sizes() != self._group_sizes:
-                self._is_broken = True  # Until there are copies again.
-                self._bind()  # An optimizer was given more parameters.
             kept = self._keep.collect()
         except BaseException as exc:
             self._guard.cancel_commit()
@@ -337,8 +337,6 @@ class State:
         self._loaders.commit(epoch if epoch > self._epoch else None, is_waiting=is_waiting)
         self._step, self._epoch = step, epoch
         self._guard.end_commit()
-        if self._is_broken:
-            self._is_broken = False
         self._reseed()
 
     def _reseed(self) -> None:
@@ -385,16 +383,17 @@ class State:
         )
         self._guard.bind(owned.optimizers, owned.names)
         self._optimizers: tuple[torch.optim.Optimizer, ...] = self._guard.optimizers
-        self._group_sizes = self._sizes()
-
-    def _sizes(self) -> list[int]:
-        return [
-            len(group["params"])
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
-        ]
+        self._groups = BuiltGroups(self._optimizers)
 
     def _of(self, kind: type) -> list[Any]:
         return [
             value for value in (self._objects | self._built).values() if isinstance(value, kind)
         ]
+
+    def _modules(self) -> dict[str, torch.nn.Module]:
+        """Those that are not built anew with each world."""
+        return {
+            name: unwrapped(value)
+            for name, value in self._objects.items()
+            if isinstance(value, torch.nn.Module)
+        }

@@ -33,11 +33,8 @@ def load(value: Any, state: Any) -> Any:
     elif hasattr(value, "load_state_dict"):
         with own_types(inner_optimizers(value)):
             value.load_state_dict(_own(state))
-    elif isinstance(value, torch.Tensor) and fits(value, state):
-        with torch.no_grad():
-            value.copy_(state)
     else:
-        return _own(state)
+        return _filled(value, state)
     return value
 
 
@@ -84,6 +81,23 @@ def _is_same(one: Any, other: Any) -> bool:
         return False
     here, there = memory_of(one), memory_of(other)
     return here.data_ptr() == there.data_ptr() and here.stride() == there.stride()
+
+
+def _filled(value: Any, state: Any) -> Any:
+    """Return a plain value that is what was saved, with the tensors of `value` where they fit.
+
+    An optimizer may train them, and others may hold them too.
+    """
+    if isinstance(value, torch.Tensor) and fits(value, state):
+        with torch.no_grad():
+            return value.copy_(state)
+    if isinstance(value, dict) and isinstance(state, dict):
+        for key in state:
+            state[key] = _filled(value.get(key), state[key])
+        return state
+    if isinstance(value, list | tuple) and type(value) is type(state) and len(value) == len(state):
+        return type(value)(map(_filled, value, state))
+    return _own(state)
 
 
 def _own(value: Any) -> Any:

@@ -50,6 +50,9 @@ class Possession:
     def _tree(self) -> Tree:
         return flatten("state", self.entries)
 
+    def _modules(self) -> dict[str, torch.nn.Module]:
+        return {}
+
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
         self._position, self._is_broken, self._is_new = position, False, False
@@ -118,7 +121,7 @@ def serve_nothing(line: Connection, rank: int, port: int, word: str) -> None:
     group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
     group.form()
     with socket.create_server((HOST, 0)) as listener:
-        place = f'["{HOST}", {listener.getsockname()[1]}, "{"0" * 32}"]'
+        place = f'["{HOST}", {listener.getsockname()[1]}, "{"0" * 32}", {{}}]'
         group.store.set(f"elasticd/heal/source/{rank}", place)
         lines = [listener.accept()]
         line.send("connected")
@@ -171,7 +174,7 @@ def serve_damaged(line: Connection, rank: int, port: int) -> None:
     parcel.sum_of = lambda data: bytes(8)
     tree = Possession(seed=2, position=(5, 0))._tree()
     with Source(tree, address=HOST, generation=group.generation) as source:
-        place = f'["{HOST}", {source.port}, "{source.token}"]'
+        place = f'["{HOST}", {source.port}, "{source.token}", {{}}]'
         group.store.set(f"elasticd/heal/source/{rank}", place)
         line.recv()
 

@@ -31,6 +31,9 @@ class Turned:
     def _tree(self) -> Tree:
         return flatten("state", self.entries)
 
+    def _modules(self) -> dict[str, torch.nn.Module]:
+        return {}
+
     def _load(self, source: Tree, position: tuple[int, int]) -> None:
         self.entries = unflatten(source)
 

@@ -10,7 +10,9 @@ import elasticd
 from elasticd.errors import CallError
 from elasticd.train import nccl
 from elasticd.train import run as run_module
-from elasticd.train.calling import check_device
+from elasticd.train.calling import check_call, check_device
+from elasticd.train.setting import Setting
+from elasticd.train.state import State
 
 
 def model_on(*devices: str) -> Any:
@@ -53,3 +55,19 @@ def test_device_and_environment_are_set_before_anything_else(
     with pytest.raises(InterruptedError):
         elasticd.run(lambda state, world: None, elasticd.State(model=torch.nn.Linear(1, 1)))
     assert done == ["device", "environment", "session"]
+
+
+def test_train_that_would_return_at_once_is_refused() -> None:
+    """Called like a function it makes a generator or a coroutine, and the job would succeed."""
+
+    def steps(state: Any, world: Any) -> Any:
+        yield 1
+
+    async def later(state: Any, world: Any) -> None:
+        pass
+
+    for train in (steps, later):
+        with pytest.raises(
+            CallError, match=rf"{train.__name__}.*define it as an ordinary function"
+        ):
+            check_call(train, State(), Setting.read({}))

@@ -42,6 +42,34 @@ def test_new_rank_that_loads_a_state_goes_on_like_its_source(case: str) -> None:
     assert same(facts(target[0]), facts(source[0]))
 
 
+def test_parameter_among_the_values_stays_the_one_that_its_optimizer_trains() -> None:
+    """However deep it stands in them."""
+
+    def made() -> State:
+        learned = [{"scale": torch.nn.Parameter(torch.ones(2))}, (torch.zeros(1), "text")]
+        optimizer = torch.optim.SGD([learned[0]["scale"]], lr=0.1)  # type: ignore[index]
+        return State(learned=learned, optimizer=optimizer)
+
+    def step(state: State) -> None:
+        state.optimizer.zero_grad()
+        state.learned[0]["scale"].square().sum().backward()
+        state.optimizer.step()
+        state.learned[1][0].add_(1)
+        state.commit()
+
+    source, target = made(), made()
+    for state, steps in ((source, 2), (target, 1)):
+        with entered(state):
+            for _ in range(steps):
+                step(state)
+    target._load(copy.deepcopy(source._tree()), source._position)
+    assert target.learned[0]["scale"] is target.optimizer.param_groups[0]["params"][0]
+    for state in (source, target):
+        with entered(state):
+            step(state)
+    assert same(facts(target), facts(source))
+
+
 def test_rank_that_is_ahead_or_dirty_takes_over_an_older_state() -> None:
     """Whatever its own copies said before."""
     make = CASES["Adam"][0]

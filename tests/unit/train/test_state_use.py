@@ -39,25 +39,6 @@ def test_learning_rate_of_the_last_commit_comes_back() -> None:
         assert state.scheduler.get_last_lr() == [0.5]
 
 
-def test_parameters_that_are_unfrozen_later_get_an_owner() -> None:
-    """`add_param_group` in the middle of a run; taken back if it was not committed."""
-    net: Any = model()
-    state = State(model=net, optimizer=torch.optim.SGD(net[0].parameters(), lr=0.1, momentum=0.9))
-    with entered(state):
-        plain_step(state, lambda _: None)
-        state.optimizer.add_param_group({"params": list(net[3].parameters())})
-    with entered(state):
-        assert len(state.optimizer.param_groups) == 1
-        state.optimizer.add_param_group({"params": list(net[3].parameters())})
-        plain_step(state, lambda _: None)
-        assert any(each is net[3].weight for each in state._guard._parameters)
-        before = facts(state)
-        with pytest.raises(Interrupted):
-            plain_step(state, Killer(state, "step", 2))
-    state._settle_back()
-    assert not state._is_clean or same(facts(state), before)
-
-
 def test_gradients_of_the_interrupted_step_are_gone() -> None:
     """A script that accumulates would add to them."""
     net = model()

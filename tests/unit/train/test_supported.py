@@ -218,6 +218,32 @@ def sparse_gradients() -> Case:
     return state, step
 
 
+def scheduled(make: Callable[[torch.optim.Optimizer], Any]) -> Callable[[], Case]:
+    def case() -> Case:
+        state, step = plain(torch.optim.SGD, lr=0.1, momentum=0.9)
+        own = torch.optim.SGD(state.model.parameters(), lr=0.1, momentum=0.9)
+        entries = {"model": state.model, "optimizer": own, "scheduler": make(own)}
+        return State(**entries, seen=0, history=[]), step
+
+    return case
+
+
+def unsaved_buffer() -> None:
+    """A survivor goes back to it; another rank does not get it."""
+    one: Any = torch.nn.Module()
+    other: Any = torch.nn.Module()
+    for each in (one, other):
+        each.register_buffer("seen", torch.zeros(1), persistent=False)
+    state, new = State(model=one), State(model=other)
+    with entered(state):
+        one.seen += 1
+        state.commit()
+        one.seen += 1
+    state._settle_back()
+    new._load(copy.deepcopy(state._tree()), state._position)
+    assert (one.seen.item(), other.seen.item()) == (1, 0)
+
+
 def wrapped_ddp() -> object:
     made = DistributedDataParallel.__new__(DistributedDataParallel)
     torch.nn.Module.__init__(made)
@@ -235,9 +261,26 @@ _MUON = getattr(torch.optim, "Muon", None)
 _USE = "unit/train/test_sharded_use.py"
 _UNSUPPORTED = "unit/train/test_unsupported.py"
 _LOOPS = "unit/train/test_ledger_loops.py"
+_AGAIN = "unit/train/test_train_again.py"
 _PART = "`..., of whose state each rank has only a part`"
 _SPLIT = "`..., which splits the computation of one sample`"
 _POSITION = "`..., whose position is that of one rank`"
+
+
+_LR = torch.optim.lr_scheduler
+SCHEDULERS: tuple[Callable[[torch.optim.Optimizer], Any], ...] = (
+    lambda own: _LR.LambdaLR(own, lambda step: 1 / (step + 1)),
+    lambda own: _LR.MultiplicativeLR(own, lambda step: 0.9),
+    lambda own: _LR.MultiStepLR(own, [1, 3]),
+    lambda own: _LR.LinearLR(own, total_iters=4),
+    lambda own: _LR.SequentialLR(own, [_LR.ConstantLR(own), _LR.ExponentialLR(own, 0.9)], [2]),
+    lambda own: _LR.ChainedScheduler([_LR.PolynomialLR(own), _LR.ExponentialLR(own, 0.9)]),
+    lambda own: _LR.CosineAnnealingLR(own, 5),
+    lambda own: _LR.CosineAnnealingWarmRestarts(own, 2),
+    lambda own: _LR.CyclicLR(own, 0.1, 0.2),
+    lambda own: _LR.OneCycleLR(own, 0.1, 20),
+    lambda own: torch.optim.swa_utils.SWALR(own, 0.05),
+)
 
 
 def of(name: str) -> Callable[[], None]:
@@ -272,6 +315,18 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="one that steps within backward (one for each parameter)",
         in_process="no", said="`....step() was called during backward`",
         check=told(in_backward, "called during backward")),
+    Row(area="Optimizers", what="one whose parameters are in no entry of the state",
+        in_process="no", restart=OWN, said="`that no entry of it holds`",
+        check=shown("unit/train/test_coverage.py::"
+                    "test_model_that_was_forgotten_is_missed_before_the_run_begins")),
+    Row(area="Optimizers", what="parameters added in training (`add_param_group`)",
+        in_process="no", said="`given other parameters in train`", check=shown(
+            f"{_AGAIN}::test_parameters_that_are_added_in_training_are_refused_at_the_commit")),
+    Row(area="Optimizers", what="learning rate schedulers, in State",
+        check=works(*(scheduled(make) for make in SCHEDULERS), at="schedule")),
+    Row(area="Optimizers", what="a learning rate scheduler that is made in `train`",
+        in_process="no", said="`scheduler was made in train`", check=shown(
+            f"{_AGAIN}::test_scheduler_that_is_made_in_train_is_refused_at_the_commit")),
     Row(area="Optimizers", what="ZeroRedundancyOptimizer, fairscale's OSS, apex's "
         "DistributedFusedAdam", in_process="no", restart=OWN, said=_PART, check=of("ZeRO")),
     Row(area="Optimizers", what="DeepSpeed's and Megatron's distributed optimizers",
@@ -314,6 +369,23 @@ WRAPPERS = (
         in_process="yes; not exact at another world size", check=works(CASES["SGD"][0])),
     Row(area="Wrappers and meshes", what="an averaged model (EMA), as a module or an object",
         in_process="yes, a copy at each commit", check=works(averaged, at="average")),
+    Row(area="Wrappers and meshes", what="other parameters for an evaluation (an average put in "
+        "their place)", in_process="yes, if the script puts them back when it is interrupted "
+        "(`with`, `finally`)", check=shown(
+            "unit/train/test_touch.py::"
+            "test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit",
+            "unit/train/test_touch.py::"
+            "test_average_that_is_evaluated_is_not_taken_for_the_state")),
+    Row(area="Wrappers and meshes", what="modules whose shapes come with the first batch "
+        "(LazyLinear)", in_process="no", restart=OWN, said="`gets its shape from the first batch`",
+        check=refused(lambda: torch.nn.LazyLinear(2), "gets its shape from the first batch")),
+    Row(area="Wrappers and meshes", what="`eval()`, `requires_grad`", restart="set by the script",
+        check=shown(
+            f"{_AGAIN}::test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did",
+            f"{_AGAIN}::test_new_rank_freezes_and_evaluates_what_the_others_do")),
+    Row(area="Wrappers and meshes", what="buffers with `persistent=False` that training changes",
+        in_process="with DistributedDataParallel, which sends rank 0's; not in checkpoints",
+        restart=OWN, check=unsaved_buffer),
 )  # fmt: skip
 
 PRECISION = (
@@ -362,6 +434,9 @@ COMPILE = (
         check=told(captured, "captured in a CUDA graph")),
     Row(area="Compilation and hooks", what="hooks on gradients and modules, activation "
         "checkpointing", check=works(hooked)),
+    Row(area="Compilation and hooks", what="hooks that `train` registers on what is in State",
+        in_process="yes, taken off when `train` is left", check=shown(
+            f"{_AGAIN}::test_hook_that_train_registers_is_called_once_in_each_generation")),
 )  # fmt: skip
 
 VALUES = (

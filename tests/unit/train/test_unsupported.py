@@ -104,6 +104,17 @@ def test_other_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         State(model=model())
 
 
+@pytest.mark.parametrize(
+    "part", [torch.nn.LazyLinear(2), torch.nn.LazyBatchNorm1d()], ids=["parameter", "buffer"]
+)
+def test_module_whose_shapes_are_not_known_yet_is_refused(part: torch.nn.Module) -> None:
+    """A new process would have no place for what the others have made of it."""
+    with pytest.raises(CallError, match="gets its shape from the first batch"):
+        State(model=torch.nn.Sequential(part))
+    part(torch.zeros(2, 3))
+    State(model=torch.nn.Sequential(part))
+
+
 # --- steps --------------------------------------------------------------------------------------
 
 
