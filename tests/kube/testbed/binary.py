@@ -95,6 +95,8 @@ def _build(folder: Path) -> None:
         "GO111MODULE": "off",
         "GOCACHE": str(work / "cache"),
         "GOFLAGS": "",
+        # The compiler collects its garbage less often: a quarter of its time, for some memory.
+        "GOGC": "400",
     }
     # The makefile asks git for a version; it gets a repository without a file.
     _run(["git", "init", "-q"], place, log, environment)
@@ -135,7 +137,11 @@ def _fetch(work: Path, log: Path) -> None:
         # Root would fetch as a user who may not write here.
         "APT::Sandbox::User": "root",
     }
-    apt = ["apt-get", *(f"-o{key}={value}" for key, value in options.items())]
+    apt = [
+        "apt-get",
+        "-oAcquire::Retries=3",
+        *(f"-o{key}={value}" for key, value in options.items()),
+    ]
     _run([*apt, "update"], work, log, os.environ)
     _run([*apt, "source", "kubernetes", _REFLECT], work, log, os.environ)
 

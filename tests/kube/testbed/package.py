@@ -34,6 +34,8 @@ FOR_NODES = {
 # Packages of servers start their servers, unless this file says no; the testbed starts its own.
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _SBIN = "/usr/sbin:/sbin"
+# Another apt may be at work, as a machine that has just booted updates itself.
+_APT = ("apt-get", "-oDPkg::Lock::Timeout=600", "-oAcquire::Retries=3")
 
 
 class Missing(Exception):
@@ -76,8 +78,8 @@ def _install(packages: Sequence[str]) -> None:
         _POLICY.write_text("#!/bin/sh\nexit 101\n")
         _POLICY.chmod(0o755)
     try:
-        _run(["apt-get", "update", "-qq"], environment)
-        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment)
+        _run([*_APT, "update", "-qq"], environment)
+        _run([*_APT, "install", "-y", "-qq", "--no-install-recommends", *packages], environment)
     finally:
         if is_ours:
             _POLICY.unlink()
