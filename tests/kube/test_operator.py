@@ -155,7 +155,6 @@ def test_the_schema_refuses_a_field_of_the_wrong_form(
         ({"checkpoint": {"url": "nowhere://x/y"}}, "checkpoint.url"),
         ({"files": {"../x": "1"}}, "files"),
         ({"autoscale": {"policy": "nonsense ["}}, "autoscale.policy"),
-        ({"priority": 3}, "priority"),
     ],
 )
 def test_what_no_schema_refuses_is_invalid_with_a_sentence(

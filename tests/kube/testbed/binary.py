@@ -95,7 +95,7 @@ def _build(folder: Path) -> None:
         "GO111MODULE": "off",
         "GOCACHE": str(work / "cache"),
         "GOFLAGS": "",
-        # The compiler collects its garbage less often: a quarter of its time, for some memory.
+        # The compiler collects its garbage less often, for some memory.
         "GOGC": "400",
     }
     # The makefile asks git for a version; it gets a repository without a file.
