@@ -41,6 +41,10 @@ class AddFinalizer:
     """Have the object stay, once it is deleted, until its job has stopped."""
 
     job: JobKey
+    replicas: int | None = None
+    """Fill in `spec.replicas` by the same write; None: the object has it."""
+    at_generation: int = 0
+    """As `ApplyReplicas` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

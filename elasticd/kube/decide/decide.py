@@ -23,7 +23,7 @@ from elasticd.kube.decide.drain import decide_drains
 from elasticd.kube.decide.event import events
 from elasticd.kube.decide.label import decide_labels
 from elasticd.kube.decide.memory import ObjectMemory
-from elasticd.kube.decide.size import decide_policy, decide_size, fill_replicas
+from elasticd.kube.decide.size import add_finalizer, decide_policy, decide_size, fill_replicas
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.job_spec import changed_fields, job_spec
@@ -130,13 +130,17 @@ def _submit(look: _Look, seen: Cluster) -> Iterator[Action]:
     status = unsubmitted_status(
         job, look.name, wrong=wrong, reason=reason, message=message, now_unix_s=look.now_unix_s
     )
-    yield from _report(look, status)
+    # A new object's first status has its job: one before that would be out of date in a moment, and
+    # many new objects wait for each write.
+    if wrong or reason != "NotSubmitted" or job.status != ElasticJobStatus():
+        yield from _report(look, status)
     if wrong:
         return
-    yield from fill_replicas(job, look.memory)
     if FINALIZER not in job.finalizers:
-        yield AddFinalizer(job=job.key)
-    elif seen.records is not None:
+        yield add_finalizer(job)
+        return
+    yield from fill_replicas(job, look.memory)
+    if seen.records is not None:
         name = _free_name(job, seen)
         spec = job_spec(job, name, cluster=seen.identity, now_unix_s=look.now_unix_s)
         yield WriteJob(job=job.key, spec=spec)

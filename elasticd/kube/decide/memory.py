@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from elasticd.kube.decide.action import (
     Action,
+    AddFinalizer,
     ApplyReplicas,
     ApplyStatus,
     DrainNode,
@@ -70,7 +71,7 @@ def remembered(
             found = seen.get(action.job.uid)
             version = found.resource_version if found is not None else ""
             return _changed(memory, action.job.uid, status_s=now_s, status_version=version)
-        case ApplyReplicas():
+        case AddFinalizer() | ApplyReplicas() if action.replicas is not None:
             return _changed(
                 memory,
                 action.job.uid,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from elasticd.kube.decide.action import (
     Action,
+    AddFinalizer,
     ApplyReplicas,
     RemovePolicy,
     TellEvent,
@@ -16,7 +17,14 @@ from elasticd.kube.resource.job_records import JobRecords
 from elasticd.kube.resource.job_spec import has_policy_of, policy_of
 from elasticd.records.ids import JobName
 
-__all__ = ["decide_policy", "decide_size", "fill_replicas"]
+__all__ = ["add_finalizer", "decide_policy", "decide_size", "fill_replicas"]
+
+
+def add_finalizer(job: ElasticJob) -> AddFinalizer:
+    """Take a new object up, and give it the `replicas` that it lacks by the same write."""
+    if job.spec is None or job.spec.replicas is not None:
+        return AddFinalizer(job=job.key)
+    return AddFinalizer(job=job.key, replicas=job.spec.max_nodes, at_generation=job.generation)
 
 
 def fill_replicas(job: ElasticJob, memory: ObjectMemory) -> Iterator[Action]:

@@ -97,7 +97,7 @@ class Effects:
         match action:
             case AddFinalizer():
                 standing = seen["metadata"].get("finalizers") or []
-                self._set_finalizers(seen, [*standing, FINALIZER])
+                self._set_finalizers(seen, [*standing, FINALIZER], replicas=action.replicas)
             case RemoveFinalizer():
                 standing = seen["metadata"].get("finalizers") or []
                 self._set_finalizers(seen, [each for each in standing if each != FINALIZER])
@@ -170,8 +170,12 @@ class Effects:
         active = decode(Active, item.value) if item is not None else None
         return active is not None and active.is_ready and active.uid == spec.uid
 
-    def _set_finalizers(self, seen: Object, finalizers: list[str]) -> None:
-        change = {"metadata": {"finalizers": finalizers or None}}
+    def _set_finalizers(
+        self, seen: Object, finalizers: list[str], *, replicas: int | None = None
+    ) -> None:
+        change: dict[str, object] = {"metadata": {"finalizers": finalizers or None}}
+        if replicas is not None:
+            change["spec"] = {"replicas": replicas}
         self._keep(self.api.patch(ELASTIC_JOBS, seen, change))
 
     def _keep(self, found: Object) -> None:

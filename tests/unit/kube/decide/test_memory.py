@@ -22,6 +22,13 @@ def test_writes_are_remembered_with_what_was_seen_then() -> None:
     assert (found.replicas, found.replicas_generation) == (4, 2)
 
 
+def test_replicas_that_were_filled_in_with_the_finalizer_are_remembered() -> None:
+    """Else they would be applied once more, where the watch is behind."""
+    taken = AddFinalizer(job=JOB.key, replicas=4, at_generation=2)
+    found = remembered(Memory(), taken, SEEN, now_s=1.0).objects["u1"]
+    assert (found.replicas, found.replicas_generation) == (4, 2)
+
+
 def test_events_are_remembered_by_topic_and_worlds_by_generation() -> None:
     memory = Memory()
     for event in (

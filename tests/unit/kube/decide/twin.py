@@ -226,6 +226,8 @@ class Twin:
         match action:
             case AddFinalizer():
                 self._meta(action.job.uid)["finalizers"] = [FINALIZER]
+                if action.replicas is not None:
+                    self.edit(action.job.uid, replicas=action.replicas)
             case RemoveFinalizer():
                 self._meta(action.job.uid)["finalizers"] = []
                 self._collect(action.job.uid)
