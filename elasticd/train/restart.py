@@ -27,6 +27,7 @@ from elasticd.train.keeper import Keeper
 from elasticd.train.load_into import check_fits, fill
 from elasticd.train.matching import matched
 from elasticd.train.mirroring import Mirroring
+from elasticd.train.saved_tensors import SavedTensors
 from elasticd.train.saving import Saving
 from elasticd.train.shard import common, local_part
 from elasticd.train.told import told_by_first
@@ -125,6 +126,8 @@ class _Job:
         self._nodes = _nodes(env, self._rank, self._size)
         self._calls = 0
         """Of `save` in this world; all ranks make the same."""
+        self._published = ""
+        """The digest of the tensors that other ranks can look up."""
         self._state = _Plain()
         # What else than an optimizer changes tensors between two calls is not known here.
         self._saving = Saving(Keeper(name).connect, Every(), "blocking")
@@ -166,7 +169,15 @@ class _Job:
         # Numbered, since a step that was not saved may be given again: the answer is another.
         self._calls += 1
         key = f"elasticd/save/{self._generation}/{self._calls}/{step}"
-        return _told_by_first(store, key, self._rank, self._size, self._saving.is_free)
+        tensors = SavedTensors(self._state._tree())
+        if self._rank == 0 and tensors.digest != self._published:
+            tensors.publish(store)
+            self._published = tensors.digest
+        is_free, digest = _told_by_first(
+            store, key, self._rank, self._size, self._saving.is_free, tensors.digest
+        )
+        tensors.check(store, digest, rank=self._rank)
+        return is_free
 
     def load(self, into: MutableMapping[str, Any] | None) -> tuple[Any, int] | None:
         client = self._saving.client
@@ -273,10 +284,16 @@ def _job() -> _Job:
     return _JOB
 
 
-def _told_by_first(store: Any, key: str, rank: int, size: int, decide: Callable[[], bool]) -> bool:
-    """Return what rank 0 decides, on all ranks."""
-    told = told_by_first(store, key, rank=rank, size=size, decide=lambda: "1" if decide() else "")
-    return bool(told)
+def _told_by_first(
+    store: Any, key: str, rank: int, size: int, decide: Callable[[], bool], digest: str
+) -> tuple[bool, str]:
+    """Return what rank 0 decides and the digest of what it saves, on all ranks."""
+
+    def word() -> str:
+        return f"{int(decide())} {digest}"
+
+    is_it, theirs = told_by_first(store, key, rank=rank, size=size, decide=word).split(" ")
+    return is_it == "1", theirs
 
 
 def _checked(what: str, state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -289,7 +289,10 @@ def asked_of_all(store: Any, key: str, decide: Callable[[], bool], size: int = S
     """What each rank is told, all of them at the same time."""
 
     def ask(rank: int) -> bool:
-        return restart._told_by_first(store, key, rank, size, decide if rank == 0 else unasked)
+        asked = decide if rank == 0 else unasked
+        is_it, digest = restart._told_by_first(store, key, rank, size, asked, str(rank))
+        assert digest == "0"
+        return is_it
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(ask, reversed(range(size))))
@@ -314,7 +317,7 @@ def test_answer_stays_until_the_last_rank_has_read_it() -> None:
     store = HashStore()
     for rank in range(SIZE):
         assert store.num_keys() == (2 if rank else 0)
-        assert restart._told_by_first(store, "key", rank, SIZE, lambda: True)
+        assert restart._told_by_first(store, "key", rank, SIZE, lambda: True, "a") == (True, "a")
     assert store.num_keys() == 0
 
 
@@ -322,18 +325,48 @@ def test_ranks_agree_about_a_step_that_is_given_again(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First there is no room, then there is: rank 0 is ahead, and rank 1 reads both answers."""
-    store = HashStore()
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
-    ranks = []
-    for rank in range(2):
-        environ = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}
-        ranks.append(restart._Job(environ))
+    store, ranks = two_ranks(monkeypatch)
     free = iter([False, True])
     monkeypatch.setattr(ranks[0]._saving, "is_free", lambda: next(free))
     assert [ranks[0]._is_time(5), ranks[0]._is_time(5)] == [False, True]
     assert [ranks[1]._is_time(5), ranks[1]._is_time(5)] == [False, True]
-    assert store.num_keys() == 0
+    assert store.num_keys() == 1, "what rank 0 saves, for those that save something else"
+
+
+ONE, OTHER = torch.zeros(3), torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "sentence"),
+    [
+        ({"b": OTHER, "a": ONE}, r"rank 1 has `state\.b .*` where rank 0 has `state\.a "),
+        ({"a": ONE, "b": torch.zeros(2)}, r"rank 1 has `state\.b torch\.float32 \[2\]`"),
+        ({"a": ONE}, r"rank 0 has `state\.b .*`, which rank 1 lacks"),
+        ({"a": ONE, "b": OTHER, "loss": 0.1}, ""),
+    ],
+    ids=["another order", "another shape", "fewer", "another number"],
+)
+def test_ranks_that_save_other_tensors_are_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, Any], sentence: str
+) -> None:
+    """A checkpoint would be put together from parts of different tensors. Of what is no tensor
+    rank 0's counts, so there they may differ."""
+    _, ranks = two_ranks(monkeypatch)
+    ranks[0].save({"a": ONE, "b": OTHER}, 1)
+    if not sentence:
+        ranks[1].save(theirs, 1)
+        return
+    with pytest.raises(CallError, match=sentence):
+        ranks[1].save(theirs, 1)
+
+
+def two_ranks(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[restart._Job]]:
+    """Of one process group, and its store."""
+    store = HashStore()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    environs = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+    return store, [restart._Job(environ) for environ in environs]
 
 
 @pytest.mark.parametrize(
