@@ -83,7 +83,7 @@ class Guard:
         self._is_copied = False  # all of them, when the rank was clean
         self._settled_at = self._met_at = -1
         self._stepped_at: int | None = None
-        self._touch = Touch()
+        self.touch = Touch()
         # Habits of the script:
         self._is_followed = False  # by collectives between the first step and the commit
         self._joint_commits = 0  # with a step of each optimizer
@@ -124,7 +124,7 @@ class Guard:
         every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
         self._parameters = list(every.values())
         self._known = frozenset((*every, *names))
-        self._touch.bind(self.optimizers, self._parameters)
+        self.touch.bind(self.optimizers, self._parameters)
         self._is_on_gpu = any(each.is_cuda for each in self._parameters)
 
     def arm(
@@ -155,7 +155,7 @@ class Guard:
         is_early = self._generations == 1 and self._is_on_gpu
         if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
             self._copy_all(is_required=False)
-        self._touch.look_away(is_sampled=True)
+        self.touch.look_away(is_sampled=True)
         self._hooks.callback(register_optimizer_step_pre_hook(self._before).remove)
         self._hooks.callback(register_optimizer_step_post_hook(self._after).remove)
 
@@ -168,7 +168,7 @@ class Guard:
         """An evaluation may put other parameters here for a while."""
         self._look_for_touches(is_close=True)
         if not self.is_dirty:
-            self._touch.look_away(is_sampled=True)
+            self.touch.look_away(is_sampled=True)
 
     def begin_commit(self) -> None:
         """Make sure that the step may count; the state is not clean before `end_commit`.
@@ -212,7 +212,7 @@ class Guard:
         elif not self._needs_undo():
             for undo in self._undo.values():
                 undo.release()
-        self._touch.look_away()
+        self.touch.look_away()
         self.is_busy = False
 
     def undo(self) -> bool:
@@ -233,19 +233,19 @@ class Guard:
             undo.put_back()
         self._begun.clear()
         self._is_touched = False
-        self._touch.look_away()
+        self.touch.look_away()
         return True
 
     def trust(self) -> None:
         """Take what is there for what was committed: where the rank is clean, it was put back."""
-        if not self.is_dirty and self._touch.is_watched:
-            self._touch.look_away()
+        if not self.is_dirty and self.touch.is_watched:
+            self.touch.look_away()
 
     def reset(self) -> None:
         """Be clean: the state was replaced by one that counts."""
         self.is_busy = False
         self._begin_step()
-        self._touch.forget()
+        self.touch.forget()
 
     # --- around each optimizer's step -----------------------------------------------------------
 
@@ -396,4 +396,4 @@ class Guard:
 
     def _look_for_touches(self, *, is_close: bool = False) -> None:
         if not self._begun:
-            self._is_touched |= self._touch.look(is_close=is_close)
+            self._is_touched |= self.touch.look(is_close=is_close)

@@ -16,7 +16,7 @@ from elasticd.train.meshes import forget_meshes
 from elasticd.train.parting import Parting
 from elasticd.train.remnant import Remnant, Remnants
 from elasticd.train.restoring import Alive, Restored, restore
-from elasticd.train.saving import Saving
+from elasticd.train.saving import FINAL_LIMIT_S, Saving
 from elasticd.train.setting import Setting
 from elasticd.train.spent import Spent
 from elasticd.train.state import State
@@ -198,13 +198,23 @@ class Persistence:
 
     def finish(self, generation: int) -> None:
         """Make the last state durable, so that the same job called again has nothing to do."""
-        if self._saving is None:
+        saving, guard = self._saving, self._state._guard
+        if saving is None:
             return
         is_stale = self._staleness(generation)
         self._keeper.is_awaited = True
         self._session.pause("the last state is being saved")
+        step = self._state._position[0]
         try:
-            self._saving.finish(lambda: not is_stale())
+            if step > saving.saved_step and (guard.is_dirty or guard.touch.has_moved()):
+                # With the position of the last commit it would be the state of no step.
+                saving.say(
+                    f"The parameters were changed after the last commit (step {step}), so they are "
+                    "in no checkpoint: call state.commit() before train returns."
+                )
+                saving.wait(FINAL_LIMIT_S, lambda: not is_stale())
+            else:
+                saving.finish(lambda: not is_stale())
         finally:
             self._session.pause(None)
 

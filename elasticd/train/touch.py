@@ -89,6 +89,10 @@ class Touch:
             self._version_sum = version_sum
         return is_close and not self._few.is_current()
 
+    def has_moved(self) -> bool:
+        """True if parameters are others now, whatever was written to them meanwhile."""
+        return self._version_sum is not None and not self._few.is_current()
+
 
 class _Sample:
     """The beginnings of some parameters, and where their memory is."""
