@@ -20,6 +20,8 @@ NAMES = ("agent", "control")
 OF_THE_BASE = {"numpy", "protobuf", "fsspec", "urllib3"}
 """What an image with torch has already, in versions that its other packages were made for."""
 OF_THE_OPERATOR = {"kubernetes"}
+OF_WORKERS = {"torch", "numpy"}
+"""What only a process that trains imports."""
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
@@ -83,9 +85,9 @@ def test_user_of_the_image_is_that_of_the_pods(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_image_has_what_the_package_asks_for(name: str) -> None:
-    """But torch: control needs none, and the agent's is that of its base."""
+    """But torch: control needs none, nor numpy, and the agent's is that of its base."""
     wanted = {package(each) for each in PROJECT["dependencies"]} - {"torch"}
-    wanted -= OF_THE_OPERATOR if name == "agent" else set()
+    wanted -= OF_THE_OPERATOR if name == "agent" else OF_WORKERS
     found = installed(name)
     assert {package(each) for each in found} == wanted
     (run,) = of(name, "RUN")
@@ -122,6 +124,13 @@ def test_command_and_health_are_those_that_there_are(name: str) -> None:
         assert "environ['HEALTH_URL']" in found[1]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_busy_machine_does_not_make_a_container_unhealthy(name: str) -> None:
+    """Swarm kills and replaces such a one, and all workers of its node with it."""
+    (check,) = of(name, "HEALTHCHECK")
+    assert "--timeout=30s" in check and "--interval=30s" in check
+
+
 def test_what_an_image_is_built_from_is_there() -> None:
     """And nothing else gets into it, above all no .git."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
@@ -133,7 +142,7 @@ def test_what_an_image_is_built_from_is_there() -> None:
 
 WITHOUT_TORCH = """
 import importlib, sys
-for name in ("torch", "torchft"):
+for name in ("torch", "torchft", "numpy", "aiohttp", "kubernetes.aio"):
     sys.modules[name] = None  # What imports it raises.
 from elasticd.cli.main import COMMANDS, main
 code = max(main([name, "--help"]) for name in COMMANDS)
@@ -156,7 +165,7 @@ MODULES = (
 
 
 def test_every_command_can_be_called_without_torch(tmp_path: Path) -> None:
-    """The control image has none."""
+    """The control image has none, nor what else is left out of it."""
     ended = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *MODULES],
         capture_output=True,

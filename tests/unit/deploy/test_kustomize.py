@@ -1,7 +1,11 @@
 """The manifests call commands that there are, and keep to the rules of a restricted namespace."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +14,7 @@ import yaml
 
 from elasticd import __version__
 from elasticd.kube.resource.__main__ import crd_text
+from elasticd.store.etcd_program import find_etcd
 from elasticd_agent.pod.leave import KEEPER_WAIT_S
 from elasticd_agent.standstill import LIMIT_S
 from tests.fixtures.manifests import (
@@ -33,8 +38,11 @@ WITHOUT_NAMESPACE = {
     "CustomResourceDefinition",
     "Namespace",
 }
-VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "projected", "secret"}
-"""Those that `restricted` allows, beside claims."""
+VOLUMES = {
+    *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"),
+    *("projected", "secret"),
+}
+"""Those that `restricted` allows."""
 ABOVE_THE_GRACE_S = 90
 """On top of the largest --shutdown-timeout: the agent's goodbye, and its keepers."""
 
@@ -49,13 +57,18 @@ def agent_of(manifests: tuple[Manifest, ...]) -> Any:
     return one(manifests, "DaemonSet", "elasticd-agent")["spec"]["template"]["spec"]
 
 
+def template_of(manifest: Manifest) -> Any:
+    spec = manifest["spec"]
+    return spec["jobTemplate"]["spec"]["template"] if "jobTemplate" in spec else spec["template"]
+
+
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_each_flag_is_one_that_the_command_has(folder: str) -> None:
     """And each variable one that it reads: what nobody calls rots."""
     settings = one(built(folder), "ConfigMap", "elasticd")["data"]
     count = 0
     for name, container in containers(built(folder)):
-        if name == "elasticd-etcd":
+        if name.startswith("elasticd-etcd"):
             continue
         assert "command" not in container, "the image has one"
         command = parsed(container["args"])
@@ -98,7 +111,7 @@ def test_pods_are_restricted(folder: str) -> None:
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             }, name
-            assert all("hostPort" not in port for port in container["ports"])
+            assert all("hostPort" not in port for port in container.get("ports", ()))
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
@@ -106,9 +119,9 @@ def test_names_and_labels_fit_together(folder: str) -> None:
     """A selector that selects nothing is refused by nobody."""
     manifests = built(folder)
     parts = {
-        m["metadata"]["labels"].get("app.kubernetes.io/component"): m["spec"]["template"]
+        m["metadata"]["labels"].get("app.kubernetes.io/component"): template_of(m)
         for m in manifests
-        if m["kind"] in ("DaemonSet", "Deployment", "StatefulSet")
+        if m["kind"] in ("CronJob", "DaemonSet", "Deployment", "StatefulSet")
     }
     accounts = {m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"}
     assert accounts == {template["spec"]["serviceAccountName"] for template in parts.values()}
@@ -126,17 +139,19 @@ def test_names_and_labels_fit_together(folder: str) -> None:
             wanted.items() <= template["metadata"]["labels"].items() for template in parts.values()
         ), each["metadata"]["name"]
     for name, container in containers(manifests):
-        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
         assert len(set(ports.values())) == len(ports), name
         for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
             probe = container.get(kind, {})
             for way in ("httpGet", "tcpSocket"):
-                assert probe.get(way, {"port": next(iter(ports))})["port"] in ports, name
-        pod = dict(pods(manifests))[name]
+                assert way not in probe or probe[way]["port"] in ports, name
+    for name, pod in pods(manifests):
         volumes = {v["name"] for v in pod.get("volumes", ())}
         claims = one(manifests, "StatefulSet", name)["spec"] if name == "elasticd-etcd" else {}
         volumes |= {c["metadata"]["name"] for c in claims.get("volumeClaimTemplates") or ()}
-        assert {m["name"] for m in container["volumeMounts"]} == volumes, name
+        all_containers = [*pod.get("initContainers", ()), *pod["containers"]]
+        mounted = {mount["name"] for each in all_containers for mount in each["volumeMounts"]}
+        assert mounted == volumes, name
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
@@ -182,16 +197,19 @@ def test_one_agent_at_a_time_is_replaced() -> None:
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/cpu-dev"])
+@pytest.mark.parametrize("folder", ["base", "overlays/cpu-dev", "overlays/tls-etcd"])
 def test_etcd_has_the_members_that_all_look_for(folder: str) -> None:
     """Three, or one to try it: a quorum of other members never answers."""
     found = one(built(folder), "StatefulSet", "elasticd-etcd")["spec"]
     (container,) = found["template"]["spec"]["containers"]
     (members,) = (e["value"] for e in container["env"] if e["name"] == "MEMBERS")
     names = [f"elasticd-etcd-{number}" for number in range(found["replicas"])]
-    assert members == ",".join(f"{n}=http://{n}.elasticd-etcd:2380" for n in names)
+    scheme = "https" if "tls" in folder else "http"
+    assert members == ",".join(f"{n}={scheme}://{n}.elasticd-etcd:2380" for n in names)
     settings = one(built(folder), "ConfigMap", "elasticd")["data"]
-    assert settings["ELASTICD_ETCD"] == ",".join(f"http://{n}.elasticd-etcd:2379" for n in names)
+    assert settings["ELASTICD_ETCD"] == ",".join(
+        f"{scheme}://{n}.elasticd-etcd:2379" for n in names
+    )
     assert (
         found["serviceName"] == one(built(folder), "Service", "elasticd-etcd")["metadata"]["name"]
     )
@@ -264,6 +282,62 @@ def test_certificates_are_where_the_settings_say() -> None:
         modes = {v["secret"]["defaultMode"] for v in pod["volumes"] if "secret" in v}
         assert modes == {0o440} and pod["securityContext"]["fsGroup"] > 0, name
     assert not [m for m in manifests if m["metadata"]["name"] == "elasticd-etcd"]
+
+
+def test_etcd_with_tls_asks_everybody_for_a_certificate_and_is_saved() -> None:
+    """Clients and members; what is saved is read by the same certificate as the agents have."""
+    manifests = built("overlays/tls-etcd")
+    (etcd,) = one(manifests, "StatefulSet", "elasticd-etcd")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    words = set(etcd["command"])
+    assert {"--client-cert-auth", "--peer-client-cert-auth"} <= words
+    assert all("https://" in word for word in words if "-urls=" in word and "metrics" not in word)
+    plain = one(BASE, "StatefulSet", "elasticd-etcd")["spec"]["template"]["spec"]["containers"][0]
+    kept = {word for word in plain["command"] if "-urls=" not in word}
+    assert kept <= words, "the patch replaces the whole command: what the base says stands here too"
+    backup = dict(pods(manifests))["elasticd-etcd-backup"]
+    (save,), (prune,) = backup["initContainers"], backup["containers"]
+    assert save["image"] == etcd["image"] and save["command"][-3:-1] == ["snapshot", "save"]
+    (mount,) = (m for m in save["volumeMounts"] if m["name"] == "backup")
+    assert mount["subPathExpr"] == "$(POD_NAME)" and save["command"][-1].startswith("/backup/")
+    compile(prune["command"][-1], "prune", "exec")
+
+
+def test_old_snapshots_are_removed_and_the_newest_stay(tmp_path: Path) -> None:
+    """By the program in the manifest."""
+    backup = dict(pods(built("overlays/tls-etcd")))["elasticd-etcd-backup"]
+    program = backup["containers"][0]["command"][-1].replace('"/backup"', repr(str(tmp_path)))
+    for number in range(50):
+        folder = tmp_path / f"run-{number}"
+        folder.mkdir()
+        (folder / "snapshot.db").write_text("x")
+        os.utime(folder / "snapshot.db", (number, number))
+    (tmp_path / "run-50").mkdir()  # A snapshot that was never finished is not counted.
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    left = {folder.name for folder in tmp_path.iterdir()}
+    assert left == {f"run-{number}" for number in range(2, 51)}
+
+
+def test_each_flag_of_etcd_is_one_that_it_has() -> None:
+    """As the etcd of this machine tells."""
+    told = subprocess.run([find_etcd(), "--help"], capture_output=True, text=True, check=False)
+    known = set(re.findall(r"--[a-z][a-z-]+", told.stdout + told.stderr))
+    for folder in ("base", "overlays/cpu-dev", "overlays/tls-etcd"):
+        (etcd,) = (c for name, c in containers(built(folder)) if name == "elasticd-etcd")
+        assert {word.partition("=")[0] for word in etcd["command"][1:]} <= known
+
+
+def test_claim_of_all_gpus_is_the_one_that_agents_name() -> None:
+    """And nothing counts them: an agent has a slot for each that it sees."""
+    manifests = built("overlays/gpu-dra")
+    pod = agent_of(manifests)
+    (claim,), (container,) = pod["resourceClaims"], pod["containers"]
+    template = one(manifests, "ResourceClaimTemplate", claim["resourceClaimTemplateName"])
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["allocationMode"] == "All"
+    assert container["resources"]["claims"] == [{"name": claim["name"]}]
+    assert "ELASTICD_SLOTS" not in {each["name"] for each in container["env"]}
 
 
 def test_alerts_and_dashboard_are_those_that_are_shipped() -> None:

@@ -4,13 +4,10 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-import tomllib
 from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from elasticd.cli.autoscale.run import run
 from elasticd.cli.main import elasticd
@@ -18,8 +15,6 @@ from elasticd.cli.main import elasticd
 DEPLOY = Path(__file__).parents[3] / "deploy"
 UNIT = (DEPLOY / "systemd" / "elasticd-autoscaler.service").read_text()
 ENVIRONMENT = (DEPLOY / "systemd" / "autoscaler.env").read_text()
-COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
-SERVICE = COMPOSE["services"]["autoscaler"]
 
 
 def words_of_unit() -> list[str]:
@@ -53,17 +48,16 @@ def variables() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("words", [words_of_unit(), SERVICE["command"]], ids=["unit", "compose"])
-def test_command_is_one_that_there_is(words: list[str]) -> None:
+def test_command_is_one_that_there_is() -> None:
     """Files that nobody calls rot."""
-    checked(words)
+    checked(words_of_unit())
 
 
 def test_variables_are_read() -> None:
     """Each of them, by the command that the files start."""
     named = [line.partition("=")[0] for line in ENVIRONMENT.splitlines() if line[:1] != "#"]
     assert len(named) > 5
-    for name in [*named, *SERVICE["environment"]]:
+    for name in named:
         assert name in variables(), name
 
 
@@ -78,52 +72,7 @@ def test_a_command_that_does_not_fit_is_found() -> None:
 def test_time_to_end_is_longer_than_the_lead_takes_to_give_back() -> None:
     """Two seconds for etcd, and one evaluation that is under way."""
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", UNIT, re.MULTILINE)
-    assert int(seconds) >= 15 and SERVICE["stop_grace_period"] == f"{seconds}s"
-
-
-def test_service_is_healthy_by_the_port_that_it_listens_on() -> None:
-    """And shows no port to the host: there are two of them."""
-    port = SERVICE["command"][-1].rpartition(":")[2]
-    assert f":{port}/healthz" in SERVICE["healthcheck"]["test"][-1]
-    assert SERVICE["expose"] == [port] and "ports" not in SERVICE
-    assert SERVICE["deploy"]["replicas"] > 1
-
-
-def test_image_has_what_the_autoscaler_imports() -> None:
-    """By hand, since torch would make it a hundred times as large; as the package asks for it."""
-    text = SERVICE["build"]["dockerfile_inline"].replace("\\\n", " ")
-    line = next(line for line in text.splitlines() if line.startswith("RUN pip"))
-    words = shlex.split(line.partition("&&")[0])
-    named = [word for word in words[3:] if not word.startswith("--")]
-    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
-    assert set(named) <= set(project["dependencies"])
-    code = (
-        "import sys; "
-        + "; ".join(f"import {name}" for name in IMPORTED)
-        + (
-            "; print(*{n.split('.')[0] for n, m in sys.modules.items() "
-            "if 'site-packages' in (getattr(m, '__file__', '') or '')})"
-        )
-    )
-    ended = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
-    packages = {"grpc": "grpcio", "google": "protobuf"}
-    imported = {packages.get(name, name) for name in ended.stdout.split()} - INDIRECT
-    assert imported == {re.split("[=<>]", name)[0] for name in named}
-
-
-IMPORTED = (
-    "elasticd.cli.main",
-    "elasticd.cli.autoscale.run",
-    "elasticd.leader.daemon",
-    "elasticd.autoscale.loop.evaluation",
-    "elasticd.leader.http_server",
-    "elasticd.autoscale.prometheus.client",
-    "elasticd.autoscale.direct.source",
-    "elasticd.store.etcd",
-)
-"""What `elasticd autoscale run` imports, late or early."""
-INDIRECT = {"six", "tenacity", "typing_extensions", "_distutils_hack", "elasticd", "elasticd_agent"}
-"""What comes with those or with pip, and ourselves."""
+    assert int(seconds) >= 15
 
 
 def test_unit_is_one_that_systemd_understands(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import pkgutil
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from typing import Any, get_args, get_origin, get_type_hints
@@ -46,10 +46,7 @@ def shape_of(found: Mapping[str, Any]) -> Shape:
 
 def types_of(shape: Shape) -> dict[str, Any]:
     """Make classes of that shape, which a release of that shape would read as it reads its own."""
-    words = {
-        name: Enum(name, {("OTHER" if w == "other" else w.upper()): w for w in each})  # type: ignore[misc]
-        for name, each in shape["words"].items()
-    }
+    words = {name: _word_list(name, each) for name, each in shape["words"].items()}
     made: dict[str, Any] = {}
 
     def record(name: str) -> Any:
@@ -74,8 +71,8 @@ def types_of(shape: Shape) -> dict[str, Any]:
         if head == "optional":
             return inner[0] | None
         if head == "list":
-            return tuple[inner[0], ...]
-        return Mapping[inner[0], inner[1]] if head == "map" else tuple[*inner]
+            return types.GenericAlias(tuple, (inner[0], ...))
+        return types.GenericAlias(Mapping if head == "map" else tuple, tuple(inner))
 
     return {name: record(name) for name in shape["records"]}
 
@@ -100,13 +97,17 @@ def _described(hint: Any, words: dict[str, Any]) -> Any:
         return ["list", _described(args[0], words)]
     if origin is tuple:
         return ["tuple", *(_described(each, words) for each in args)]
-    if origin is not None and issubclass(origin, Mapping):
+    if isinstance(origin, type) and issubclass(origin, Mapping):
         return ["map", *(_described(each, words) for each in args)]
     if issubclass(hint, Enum):
         words[hint.__name__] = [each.value for each in hint]
         return hint.__name__
     assert is_dataclass(hint), hint
-    return hint.__name__
+    return str(getattr(hint, "__name__", ""))
+
+
+def _word_list(name: str, words: Sequence[str]) -> Any:
+    return Enum(name, [(word.upper(), word) for word in words])
 
 
 def _empty(name: str) -> Any:
