@@ -25,8 +25,7 @@ from elasticd_agent.account.slot_history import SlotHistory
 __all__ = ["JobAccount"]
 
 READ_BACK = frozenset({"memory", "storage"})
-"""Places from which a state is restored; other ranks' memory is a copy, and part of the recovery.
-"""
+"""A state is restored from there; other ranks' memory is a copy, and part of the recovery."""
 PAUSE_NEWS_S = 0.2
 """A pause is told of with the next heartbeat."""
 UNSURE_S = 300.0
@@ -325,6 +324,8 @@ class JobAccount:
             track.is_recovering = False
         elif cause in _BEFORE_COMMIT and track.is_recovering and not state.is_over:
             cause = TimeCause.RECOVER
+        elif cause is TimeCause.RESIZE and state.is_in_process and self._furthest < 0:
+            cause = TimeCause.START  # No step was made that a change of size could have held up.
         has_left = isinstance(event, ev.WorkerEntered) and event.slot == slot
         if held is not None and not has_left and self._is_fault(held.cause, cause, state, track):
             # Its workers are about to say when they committed last: divided then.

@@ -440,6 +440,29 @@ def test_a_script_that_comes_to_run_later_was_starting() -> None:
     assert told.spent() == {T.WAIT: 4.0, T.START: 56.0}
 
 
+def test_a_node_that_joins_before_the_first_commit_makes_no_resize_of_the_start() -> None:
+    """Nothing trained yet that a change of size could have held up."""
+    told = running_job()
+    told.now_s += 1.0
+    told.world(dataclasses.replace(world(2, 0, 1), reason=Reason.JOINED))
+    told.now_s += 2.0
+    told.exited(-15)
+    told.up(nonce=2)
+    told.now_s += 50.0
+    attach(told, nonce=2)
+    told.now_s += 3.0
+    entered(told, 2, nonce=2)
+    told.now_s += 1.0
+    stepped(told, 2, 1, nonce=2)
+    assert told.spent() == {
+        T.WAIT: 4.0,
+        T.START: 5.0 + 50.0 + 3.0 + 1.0,
+        T.TRAIN: 1.0,  # It ran, and was stopped before it came to `elasticd.run`.
+        T.RESIZE: 2.0,
+    }
+    adds_up(told)
+
+
 def test_in_restart_mode_what_has_run_for_long_is_counted() -> None:
     told = running_job()
     told.now_s += 1000.0
