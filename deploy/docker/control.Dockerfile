@@ -20,6 +20,6 @@ COPY --from=build /opt/elasticd /opt/elasticd
 # HEALTH_URL is the autoscaler's; give another command its own.
 ENV PATH=/opt/elasticd/bin:${PATH} HEALTH_URL=http://127.0.0.1:9481/healthz
 USER 65532:65532
-HEALTHCHECK --interval=30s --timeout=30s CMD ["python3", "-c", "import os, urllib.request as r; r.urlopen(os.environ['HEALTH_URL'], timeout=4)"]
+HEALTHCHECK --interval=30s --timeout=30s CMD ["python3", "-c", "import os, urllib.request as r; r.urlopen(os.environ['HEALTH_URL'], timeout=25)"]
 ENTRYPOINT ["elasticd"]
 CMD ["--help"]

@@ -69,10 +69,11 @@ def test_agents_and_leaders_have_time_to_leave(services: dict[str, Any]) -> None
 
 
 def test_one_agent_at_a_time_is_replaced() -> None:
-    """And it keeps its node's name, by which its logs and drains are found."""
+    """With time to be given the state; and it keeps its node's name, by which drains find it."""
     agent = STACK["services"]["agent"]
     update = agent["deploy"]["update_config"]
     assert update["parallelism"] == 1 and update["order"] == "stop-first"
+    assert seconds(update["delay"]) >= 60
     assert "{{.Task.Slot}}" in agent["hostname"]
 
 

@@ -128,7 +128,7 @@ def test_command_and_health_are_those_that_there_are(name: str) -> None:
 def test_a_busy_machine_does_not_make_a_container_unhealthy(name: str) -> None:
     """Swarm kills and replaces such a one, and all workers of its node with it."""
     (check,) = of(name, "HEALTHCHECK")
-    assert "--timeout=30s" in check and "--interval=30s" in check
+    assert "--timeout=30s" in check and "--interval=30s" in check and "timeout=25)" in check
 
 
 def test_what_an_image_is_built_from_is_there() -> None:
