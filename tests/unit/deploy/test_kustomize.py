@@ -197,6 +197,14 @@ def test_one_agent_at_a_time_is_replaced() -> None:
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 
 
+@pytest.mark.parametrize("folder", ["overlays/gpu-exclusive", "overlays/gpu-dra"])
+def test_a_rollout_leaves_jobs_the_time_to_hand_on_their_state(folder: str) -> None:
+    """A pod is ready long before its worker has imported torch and been given the state."""
+    agents = one(built(folder), "DaemonSet", "elasticd-agent")["spec"]
+    assert agents["minReadySeconds"] >= 60
+    assert agents["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1}
+
+
 @pytest.mark.parametrize("folder", ["base", "overlays/cpu-dev", "overlays/tls-etcd"])
 def test_etcd_has_the_members_that_all_look_for(folder: str) -> None:
     """Three, or one to try it: a quorum of other members never answers."""
