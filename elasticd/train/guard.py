@@ -147,10 +147,9 @@ class Guard:
         self._on_nan = on_nan
         self._sequence = getattr(watch, "sequence", None)
         self._begin_step()
-        # DistributedDataParallel writes to the parameters when it is built (what was there before).
         # In the process's first generation it is not known how much memory the GPU will need. To
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
-        # before its first commit then counts as one that has stepped, which is nearly as good.
+        # in its first step then counts as one that has stepped, which is nearly as good.
         self._generations += 1
         is_early = self._generations == 1 and self._is_on_gpu
         if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
@@ -168,6 +167,8 @@ class Guard:
         """An evaluation may put other parameters here for a while."""
         self._look_for_touches(is_close=True)
         if not self.is_dirty:
+            if self.touch.is_usual:
+                self._copy_all(is_required=True)
             self.touch.look_away(is_sampled=True)
 
     def begin_commit(self) -> None:

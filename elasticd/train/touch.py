@@ -39,7 +39,7 @@ class Touch:
         """Of the first of them and the last, and of all."""
         self._is_sampled = False
         """Those of all are those of the last commit."""
-        self._is_usual = False
+        self.is_usual = False
         """The script was seen to write."""
 
     @property
@@ -65,7 +65,7 @@ class Touch:
         self._version_sum = sum(map(_version, self._parameters))
         self._states = [each.state for each in self._optimizers]
         self._few.take()
-        self._is_sampled = is_sampled or self._is_usual
+        self._is_sampled = is_sampled or self.is_usual
         if self._is_sampled:
             self._all.take()
 
@@ -84,7 +84,7 @@ class Touch:
         )
         if has_loaded or version_sum != self._version_sum:
             if has_loaded or not self._is_sampled or not self._all.is_current():
-                self._is_usual = True
+                self.is_usual = True
                 return True
             self._version_sum = version_sum
         return is_close and not self._few.is_current()

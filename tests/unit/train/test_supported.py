@@ -228,6 +228,24 @@ def scheduled(make: Callable[[torch.optim.Optimizer], Any]) -> Callable[[], Case
     return case
 
 
+def within_another() -> None:
+    """Nobody sees which of them the script loops over in which."""
+    numbers = {"shuffle": False}
+    state = State(outer=Loader(Numbers(4), 2, **numbers), inner=Loader(Numbers(4), 2, **numbers))
+    seen: list[tuple[list[int], list[int]]] = []
+    for is_over in (True, False):
+        with entered(state):
+            for outer in state.outer:
+                for inner in state.inner:
+                    seen.append((outer.tolist(), inner.tolist()))
+                    state.commit()
+                    if is_over:
+                        break
+                if is_over:
+                    break
+    assert seen == [([0, 1], [0, 1]), ([2, 3], [2, 3])]
+
+
 def unsaved_buffer() -> None:
     """A survivor goes back to it; another rank does not get it."""
     one: Any = torch.nn.Module()
@@ -418,6 +436,8 @@ DATA = (
         in_process="no", said=_POSITION, check=lambda: [
             check() for check in (of("torchdata"), of("Hugging Face"),
                                   refused(lambda: DataLoader(ROWS_OF_DATA), "position"))]),
+    Row(area="Data", what="a loop over a Loader within a loop over another",
+        in_process="not exact: the inner one goes on where it stood", check=within_another),
     Row(area="Data", what="an own sampler or generator", in_process="no",
         said="`a Loader takes no sampler`", check=told(
             lambda: with_loader(sampler=DistributedSampler(ROWS_OF_DATA, 1, 0)),

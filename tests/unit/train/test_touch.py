@@ -105,6 +105,23 @@ def test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit(way: st
         assert same(facts(state), before)
 
 
+def test_paused_evaluation_of_a_script_that_is_known_for_it_is_undone() -> None:
+    """As an optimizer does that trains other parameters than it evaluates (schedule-free)."""
+    state = made()
+    with suppress(Interrupted), entered(state):
+        while state.step < STEP:
+            plain_step(state, lambda _: None)
+            if state.step == 3:
+                put_back(state, counted, put_others(state, counted))
+        before = facts(state)
+        with state.pause("evaluation"):
+            put_others(state, counted)
+            raise Interrupted
+    state._settle_back()
+    assert state._is_clean
+    assert same(facts(state), before)
+
+
 def test_what_is_written_at_each_step_is_undone_once_it_is_known() -> None:
     """By the first steps: later nobody looks, but there is a copy."""
     state = made()
