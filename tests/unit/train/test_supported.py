@@ -230,7 +230,7 @@ def scheduled(make: Callable[[torch.optim.Optimizer], Any]) -> Callable[[], Case
 
 def within_another() -> None:
     """Nobody sees which of them the script loops over in which."""
-    numbers = {"shuffle": False}
+    numbers: dict[str, Any] = {"shuffle": False}
     state = State(outer=Loader(Numbers(4), 2, **numbers), inner=Loader(Numbers(4), 2, **numbers))
     seen: list[tuple[list[int], list[int]]] = []
     for is_over in (True, False):
