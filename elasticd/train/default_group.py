@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from elasticd.train import losses, wakeable
+from elasticd.train import ddp_group, losses, wakeable
 
 __all__ = [
     "COLLECTIVE_TIMEOUT_S",
@@ -46,6 +46,7 @@ def make(backend: str, store: Any, *, rank: int, size: int, device: torch.device
     options: dict[str, Any] = {"device_id": device} if has_nccl(backend) else {}
     if backend == dist.Backend.GLOO:
         wakeable.install()
+        ddp_group.install()
         timeout = wakeable.FOREVER
     else:
         timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)

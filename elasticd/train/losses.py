@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticd.train import sockets, wakeable
-from elasticd.train.wakeable import WakeableWork
+from elasticd.train.wakeable_work import Work
 
 __all__ = ["Losses", "let_go"]
 
@@ -33,7 +33,7 @@ class Losses:
     def __init__(self, links: Collection[int]) -> None:
         """Take the inodes of its connections; those that come later are knocks of our own."""
         self._links = frozenset(links)
-        self._seen: dict[WakeableWork, _Seen] = {}
+        self._seen: dict[Work, _Seen] = {}
 
     def look(self) -> None:
         """Give up what is lost by now."""
@@ -48,12 +48,12 @@ class Losses:
                 group.keep()
                 work.give_up(may_end_future=group.may_end_futures)
 
-    def _lost(self, works: list[WakeableWork], threads: int, now_s: float) -> list[WakeableWork]:
+    def _lost(self, works: list[Work], threads: int, now_s: float) -> list[Work]:
         taken_up = [work for work in works[:threads] if self._is_lost(work, now_s)]
         # With no thread left, nobody begins what waits.
         return works if len(taken_up) == threads else taken_up
 
-    def _is_lost(self, work: WakeableWork, now_s: float) -> bool:
+    def _is_lost(self, work: Work, now_s: float) -> bool:
         seen = self._seen[work]
         return seen.looks >= LOOKS and now_s >= seen.first_s + LOST_S and not work.has_result()
 

@@ -18,26 +18,23 @@ waits Gloo counts as its own, and other backends.
 import ctypes
 import functools
 import inspect
-import itertools
 import math
-import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
-from types import FunctionType
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from elasticd.errors import CallError
+from elasticd.train.hidden import hide_from_compilers
 from elasticd.train.step_wait import step_wait
+from elasticd.train.wakeable_work import LOST, SLICE, PassedWork, WakeableWork, Work, lock
 
 __all__ = [
     "FOREVER",
     "WakeableGroup",
-    "WakeableWork",
     "busy_groups",
     "install",
     "kept_count",
@@ -48,13 +45,11 @@ FOREVER = timedelta(days=3650)
 """The timeout of groups whose futures may be ended: torch ends the process if a collective comes
 to an end of its own after that."""
 
-_SLICE_S = 0.2
-"""How long is waited for Gloo before looking again whether the collective was given up."""
-
 _POLL_S = 0.001
 
-_ASKED = 8
-"""Collectives that are asked whether they are done when another one begins."""
+_PASSED = 16
+"""Works of torch's own code that are kept before those that are done are let go. Their tensors are
+the buckets of a reducer, which has them anyway."""
 
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "broadcast", "allgather", "allgather_coalesced",
@@ -74,100 +69,11 @@ _OTHERS = ("send", "recv", "recv_anysource")
 _REFUSED = ("split_group", "merge_remote_group")
 """What they make are groups of torch's own class."""
 
-_LOST = "Gloo does not come back from this collective; its group was aborted."
-
-_lock = threading.Lock()
 _busy: dict["WakeableGroup", None] = {}
 """Groups with collectives under way: nobody else may refer to one, and to let go of it would wait
 for them."""
 _kept: list[int] = []
 _is_installed = False
-
-
-class WakeableWork(dist.Work):
-    """A collective that is under way in Gloo, as its caller sees it."""
-
-    def __init__(self, inner: Any, options: Any, others: "dict[WakeableWork, None]") -> None:
-        super().__init__()
-        self._inner = inner
-        self._options = options
-        self._others = others
-        self._future: Any = None
-        self._is_given_up = False
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait until it is done; a timeout of 0 means for ever, as in torch.
-
-        Raises:
-            RuntimeError: it failed, it took too long, or it was given up.
-        """
-        began_s = now_s = time.monotonic()
-        until_s = began_s + timeout.total_seconds() if timeout else math.inf
-        while not self._is_given_up:
-            left_s = until_s - now_s
-            try:
-                slice_s = min(_SLICE_S, max(left_s, _POLL_S))
-                is_done = bool(self._inner.wait(timedelta(seconds=slice_s)))
-            except RuntimeError:
-                if left_s <= 0.0:
-                    raise
-            else:
-                with _lock:
-                    self._others.pop(self, None)
-                step_wait.waited(began_s)
-                return is_done
-            if self._inner.is_completed():
-                return bool(self._inner.wait())
-            now_s = time.monotonic()
-        raise RuntimeError(_LOST)
-
-    def get_future(self) -> Any:
-        if self._future is None:
-            self._future = self._inner.get_future()
-        step_wait.took_future()
-        return self._future
-
-    def has_result(self) -> bool:
-        """True also while Gloo's thread runs what the script has attached to the future."""
-        return bool(self._inner.is_completed() or self._inner.get_future().done())
-
-    def give_up(self, *, may_end_future: bool) -> None:
-        """Let whoever waits for it raise."""
-        if self._is_given_up:
-            return
-        self._is_given_up = True
-        asked = getattr(self._options, "timeout", None)
-        has_own_timeout = asked is not None and asked > timedelta(0)
-        if self._future is not None and may_end_future and not has_own_timeout:
-            # What the script has attached to it is run by who sets the result.
-            threading.Thread(target=self._end_future, name="elasticd-lost", daemon=True).start()
-
-    def _end_future(self) -> None:
-        # torch offers no way to set an error. No bucket has this shape, so its reader raises.
-        with suppress(RuntimeError):  # Gloo did it meanwhile.
-            if not self._future.done():
-                self._future.set_result([torch.empty(0)])
-
-    def is_completed(self) -> bool:
-        return bool(self._inner.is_completed())
-
-    def is_success(self) -> bool:
-        return bool(self._inner.is_success())
-
-    def exception(self) -> Any:
-        return self._inner.exception()
-
-    def result(self) -> Any:
-        return self._inner.result()
-
-    def source_rank(self) -> int:
-        return int(self._inner.source_rank())
-
-    def synchronize(self) -> None:
-        self._inner.synchronize()
-
-    def _get_op_type(self) -> Any:
-        return self._inner._get_op_type()
 
 
 class WakeableGroup(dist.ProcessGroup):
@@ -183,18 +89,40 @@ class WakeableGroup(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._native: Any = dist.ProcessGroup(store, rank, size)
         self._backend: Any = None
+        self._registered: list[tuple[str, tuple[Any, ...]]] = []
         self._store = store
-        self._open: dict[WakeableWork, None] = {}
+        self._open: dict[Any, Work | None] = {}
+        """In the order in which they began. Gloo's own works stand for themselves until somebody
+        asks what is under way."""
+        self.begin_allreduce: Any = None
+        self.begin_broadcast: Any = None
+        self.begun: Any = None
+        """What Gloo's backend does, and how many it has begun, past torch's dispatcher, which takes
+        10 us."""
+        self.had_no_timeout = False
+        """The script asked for none when the group was made."""
         self.is_kept = False
 
     def _set_default_backend(self, *args: Any) -> None:
         super()._set_default_backend(*args)
         self._native._set_default_backend(*args)
+        self._registered.append(("_set_default_backend", args))
 
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)
         self._native._register_backend(*args)
+        self._registered.append(("_register_backend", args))
         self._backend = args[-1]
+        self.begin_allreduce, self.begin_broadcast = (
+            self._backend.allreduce,
+            self._backend.broadcast,
+        )
+        self.had_no_timeout = self.may_end_futures
+
+    def register_backends(self, other: Any) -> None:
+        """Have another object of torch's name the backends that this one has."""
+        for name, args in self._registered:
+            getattr(other, name)(*args)
 
     def _set_group_name(self, *args: Any) -> None:
         super()._set_group_name(*args)
@@ -203,13 +131,15 @@ class WakeableGroup(dist.ProcessGroup):
     def get_group_store(self) -> Any:
         return self._store
 
-    def under_way(self) -> list[WakeableWork]:
+    def under_way(self) -> "list[Work]":
         """What has not come to an end, in the order in which Gloo's threads take it up."""
-        with _lock:
+        with lock:
             self._forget_done()
             if not self._open:
                 _busy.pop(self, None)
-            return list(self._open)
+            if self._open:  # The training thread has begun one meanwhile, and takes no lock.
+                _busy[self] = None
+            return [self._seen(each) for each in list(self._open)]
 
     @property
     def threads(self) -> int:
@@ -233,16 +163,51 @@ class WakeableGroup(dist.ProcessGroup):
             return None
         step_wait.begin_collective()
         work = WakeableWork(inner, args[-1] if args else None, self._open)
-        with _lock:
+        self.remember(work)
+        return work
+
+    def remember(self, work: WakeableWork) -> None:
+        """Take note of a collective that begins."""
+        with lock:
             # A work refers to its tensors, so it goes as soon as it is done. Gloo takes them up in
             # this order: to ask all that are under way each time would be quadratic.
-            for oldest in list(itertools.islice(self._open, _ASKED)):
+            while self._open:
+                oldest = next(iter(self._open))
                 if not oldest.is_completed():
                     break
-                del self._open[oldest]
-            self._open[work] = None
+                self._open.pop(oldest, None)
+            self._open[work] = work
             _busy[self] = None
-        return work
+
+    def pass_on(self, inner: Any) -> None:
+        """Take note of one whose work of Gloo's is handed to torch's own code."""
+        self._open[inner] = None
+        _busy[self] = None
+        if len(self._open) > _PASSED:
+            with lock:
+                self._forget_done()
+
+    def check(self, inner: Any) -> None:
+        """Return if all went well with one that was passed on, once its future has ended.
+
+        Raises:
+            RuntimeError: it failed, or it was given up.
+        """
+        while not inner.is_completed():  # The future ends a moment before the work.
+            seen = self._open.get(inner)
+            if seen is not None and seen.is_given_up:
+                raise RuntimeError(LOST)
+            with suppress(RuntimeError):
+                inner.wait(SLICE)
+        inner.wait()
+        self._open.pop(inner, None)
+
+    def _seen(self, begun: Any) -> Work:
+        """The same object each time."""
+        seen = self._open.get(begun)
+        if seen is None:
+            seen = self._open[begun] = PassedWork(begun)
+        return seen
 
     def _forget_done(self) -> None:
         for work in list(self._open):
@@ -252,7 +217,7 @@ class WakeableGroup(dist.ProcessGroup):
 
 def busy_groups() -> list[WakeableGroup]:
     """Those that may have collectives under way."""
-    with _lock:
+    with lock:
         return list(_busy)
 
 
@@ -322,7 +287,7 @@ def _forward(name: str, *, is_watched: bool) -> None:
         return self._watch(inner, args) if is_watched else inner
 
     def call_often(self: WakeableGroup, *args: Any, **options: Any) -> Any:
-        return self._watch(getattr(self._backend, name)(*args, **options), args)
+        return self._watch(getattr(self, f"begin_{name}")(*args, **options), args)
 
     if hasattr(dist.ProcessGroup, name):
         setattr(WakeableGroup, name, call_often if name in _OFTEN else call)
@@ -347,22 +312,4 @@ for _name in _OTHERS:
     _forward(_name, is_watched=False)
 
 
-def _hide_from_compilers() -> None:
-    """Have torch.compile leave these functions as they are.
-
-    DistributedDataParallel calls them in the middle of a compiled forward or backward pass, and
-    Dynamo takes a process group for an object of which it may know nothing. Its own decorator would
-    import all of it with elasticd; a torch that has other names for these refuses such a script.
-    """
-    with suppress(AttributeError):
-        frames = torch._C._dynamo.eval_frame
-        skip = frames._FrameAction.SKIP
-        strategy = frames._FrameExecStrategy(skip, skip)
-        for owner in (WakeableGroup, WakeableWork):
-            for value in vars(owner).values():
-                function = value.fget if isinstance(value, property) else value
-                if isinstance(function, FunctionType):
-                    frames.set_code_exec_strategy(function.__code__, strategy)
-
-
-_hide_from_compilers()
+hide_from_compilers(*vars(WakeableGroup).values())

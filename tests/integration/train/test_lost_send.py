@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from elasticd.train.group import Group
-from elasticd.train.wakeable import WakeableGroup
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
 
@@ -65,6 +64,8 @@ def send_and_go_on(line: Connection, port: int, what: str) -> None:
     try:
         if "gradients" in what:
             send_gradients(over)
+        elif "buffers" in what:
+            send_buffers(over)
         else:
             dist.broadcast(torch.ones(SENT), 0, group=over)
     except RuntimeError:
@@ -79,18 +80,18 @@ def send_and_go_on(line: Connection, port: int, what: str) -> None:
 
 def send_gradients(over: Any) -> None:
     """Have torch wait for the send: in an all-reduce it might wait for a receive, which is told."""
-    model = replicated(over)
+    world: Any = over or dist.group.WORLD
+    begin = world.begin_broadcast
+    world.begin_allreduce = lambda tensors, _: begin(tensors, dist.BroadcastOptions())
+    model = replicated(over)  # Its reducer asks the group once.
+    model(torch.ones(1, WIDTH)).sum().backward()
 
-    def broadcast(group: Any, tensors: Any, opts: Any) -> Any:
-        return group.broadcast(tensors, dist.BroadcastOptions())
 
-    # Of the class, since C++ looks it up there.
-    wakeable: Any = WakeableGroup
-    own, wakeable.allreduce = wakeable.allreduce, broadcast
-    try:
-        model(torch.ones(1, WIDTH)).sum().backward()
-    finally:
-        wakeable.allreduce = own
+def send_buffers(over: Any) -> None:
+    """As before each forward pass, where the other ranks take in what rank 0 has."""
+    buffers = [torch.ones(SENT), torch.ones(3, dtype=torch.int64)]
+    torch_distributed: Any = dist
+    torch_distributed._broadcast_coalesced(over or dist.group.WORLD, buffers, 1 << 40, 0)
 
 
 def send_and_leave(line: Connection, port: int, what: str) -> None:
@@ -115,9 +116,12 @@ def send_and_leave(line: Connection, port: int, what: str) -> None:
 # --- tests ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["tensor", "tensor, subgroup", "gradients", "gradients, subgroup"])
+WHATS = [each + over for each in ("tensor", "gradients", "buffers") for over in ("", ", subgroup")]
+
+
+@pytest.mark.parametrize("what", WHATS)
 def test_lost_send_is_left_and_its_process_goes_on(what: str) -> None:
-    """A tensor is waited for in Python, gradients in torch's own code."""
+    """A tensor is waited for in Python, gradients and buffers in torch's own code."""
     with Cast() as cast:
         _, port = cast.store()
         sender = cast.start(send_and_go_on, port, what)

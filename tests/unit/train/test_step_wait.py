@@ -7,7 +7,7 @@ import torch
 
 from elasticd.train import step_wait as module
 from elasticd.train.step_wait import WINDOW_STEPS, StepWait
-from elasticd.train.wakeable import WakeableWork
+from elasticd.train.wakeable_work import WakeableWork
 
 
 class Clock:
@@ -157,8 +157,8 @@ def test_collective_counts_the_time_for_which_it_is_waited_for(
         def is_completed(self) -> bool:
             return False
 
-    monkeypatch.setattr("elasticd.train.wakeable.step_wait", wait)
-    monkeypatch.setattr("elasticd.train.wakeable.time.monotonic", clock)
+    monkeypatch.setattr("elasticd.train.wakeable_work.step_wait", wait)
+    monkeypatch.setattr("elasticd.train.wakeable_work.time.monotonic", clock)
     assert WakeableWork(Inner(), None, {}).wait()
     wait.committed(clock.now_s)
     assert wait.total_s == pytest.approx(0.6)
