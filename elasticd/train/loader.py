@@ -17,6 +17,7 @@ from multiprocessing.context import BaseContext
 from time import monotonic
 from typing import Any, Protocol, cast
 
+import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from elasticd.errors import CallError
@@ -150,6 +151,13 @@ class Loader:
             self._finish()
         self._ahead.begin()
         return _Pass(self, self._cursor.pending.epoch, self._placements)
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return `loss * weight`; the loss itself where the weight is 1, as in most steps.
+
+        A product by 1 would be one operation more in the forward pass and one in the backward pass.
+        """
+        return loss if self.weight == 1.0 else loss * self.weight
 
     def weight_of(self, count: float, total: float) -> float:
         """Return the weight of a share that holds `count` of the `total` units of a global batch.

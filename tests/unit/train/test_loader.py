@@ -434,3 +434,13 @@ def test_the_time_in_a_loader_is_measured_for_whoever_watches(
     next(batches), next(batches)
     assert watch.spent.data_s == 2.75  # type: ignore[attr-defined]
     assert next(batches, None) is None, "the end of an epoch reads no clock"
+
+
+def test_scaled_loss_is_the_loss_times_the_weight_and_itself_where_that_is_1() -> None:
+    """Whole batches of two ranks weigh 1 each; a tail of three samples is cut 2 to 1."""
+    loader = world_of(Numbers(11), 4, 2, shuffle=False)[0]
+    loss = torch.tensor(3.0, requires_grad=True)
+    found = [(loader.weight, loader.scaled(loss)) for _ in loader]
+    assert [weight for weight, _ in found] == [1.0, 1.0, pytest.approx(4 / 3)]
+    assert [scaled is loss for _, scaled in found] == [True, True, False]
+    assert found[2][1].item() == pytest.approx(4.0)
