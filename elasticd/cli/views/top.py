@@ -14,12 +14,14 @@ from rich.live import Live
 from elasticd.cli.change import drain, scale
 from elasticd.cli.connect import where_options
 from elasticd.cli.main import complain
+from elasticd.cli.number import at_least
 from elasticd.cli.progress.terminal_line import can_draw
 from elasticd.cli.source import sources
 from elasticd.cli.views.keyboard import Keyboard
 from elasticd.cli.views.runs import which_runs
 from elasticd.cli.views.sentences import SENTENCES
 from elasticd.cli.views.top_frame import frame
+from elasticd.cli.words import counted
 from elasticd.dashboard.board import Board
 from elasticd.dashboard.collector import Collector
 from elasticd.errors import ElasticdError, NotFound, Unavailable
@@ -118,8 +120,8 @@ def _act(key: str, chosen: str, values: dict[str, Any]) -> None:
     plain = {"is_dry_run": False, "is_json": False, **values}
     try:
         if key == "s":
-            nodes = click.prompt(f"Nodes for job {chosen}", type=click.IntRange(1))
-            if click.confirm(f"Scale job {chosen} to {nodes} nodes?"):
+            nodes = click.prompt(f"Nodes for job {chosen}", value_proc=at_least(1))
+            if click.confirm(f"Scale job {chosen} to {counted(nodes, 'node')}?"):
                 context.invoke(scale, job=chosen, nodes=nodes, **plain)
         else:
             node = click.prompt("Node to take out of service")
