@@ -26,6 +26,7 @@ from elasticd.train.cursor import Cursor, Position
 from elasticd.train.ledger import Span
 from elasticd.train.lookahead import Lookahead
 from elasticd.train.reader import Fetching, Reader
+from elasticd.train.selection import selection_of
 from elasticd.train.share import Course, Share
 from elasticd.train.spent import Spent
 
@@ -94,6 +95,7 @@ class Loader:
         self.weight = 1.0
         self._dataset = cast(Samples, dataset)  # torch's Dataset does not declare its __len__
         self._length = _length(dataset)
+        self._selection = selection_of(dataset)
         self._batch_size = _batch_size(batch_size)
         self._shuffle = bool(shuffle)
         self._seed = operator.index(seed)
@@ -175,7 +177,7 @@ class Loader:
             )
         return count * self._size / total
 
-    def state_dict(self) -> dict[str, int | bool]:
+    def state_dict(self) -> dict[str, int | bool | str]:
         """Return the committed position and what it refers to, JSON-plain."""
         return {
             "epoch": self._cursor.committed.epoch,
@@ -185,9 +187,10 @@ class Loader:
             "seed": self._seed,
             "shuffle": self._shuffle,
             "drop_last": self._drop_last,
+            "selection": self._selection,
         }
 
-    def load_state_dict(self, state: Mapping[str, int | bool]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a position that `state_dict` returned.
 
         `seed` and `shuffle` are taken over with it, since the order in which the epoch was begun is
@@ -203,6 +206,11 @@ class Loader:
                 f"this is not the state of a Loader ({exc}): give what its state_dict() returned"
             ) from exc
         _require_length(now=self._length, then=length)
+        if state.get("selection", self._selection) != self._selection:
+            raise CallError(
+                "the dataset is a Subset of other samples than at the last commit: draw the same "
+                "in each process (random_split(..., generator=torch.Generator().manual_seed(0)))"
+            )
         if epoch < 0 or not 0 <= consumed <= length:
             raise CallError(
                 f"the state of the Loader is damaged: epoch {epoch}, {consumed} of {length} samples"

@@ -53,7 +53,9 @@ def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
             yield f"{name} parameter {index} {_type_of(tensor)}"
     elif isinstance(value, Loader) and kind is Kind.LOADER:
         state = value.state_dict()
-        yield f"{name} of {state['length']} samples in batches of {state['batch_size']}"
+        # Of a Subset ranks that have drawn other samples have another one.
+        selection = f", of the selection {state['selection']}" if state["selection"] else ""
+        yield f"{name} of {state['length']} samples in batches of {state['batch_size']}{selection}"
     elif kind in (Kind.SCALER, Kind.OBJECT):
         yield f"{name} {type(value).__name__}"
     else:

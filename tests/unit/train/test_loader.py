@@ -11,7 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    random_split,
+)
 
 from elasticd.errors import CallError
 from elasticd.train import loader as loader_module
@@ -20,6 +27,7 @@ from elasticd.train.ledger import Ledger
 from elasticd.train.loader import Loader
 from elasticd.train.loaders import Loaders
 from elasticd.train.spent import Spent
+from elasticd.train.state import State
 from elasticd.train.watch import EpochProgress
 from tests.unit.train.loader_case import Numbers, Watch, loader_of, world_of
 
@@ -291,6 +299,7 @@ def test_the_state_is_plain_and_positions_are_in_samples() -> None:
         "seed": 4,
         "shuffle": True,
         "drop_last": False,
+        "selection": "",
     }
     other = loader_of(Numbers(50), 7, seed=5)  # the order is the state's
     other.load_state_dict(state)
@@ -444,3 +453,28 @@ def test_scaled_loss_is_the_loss_times_the_weight_and_itself_where_that_is_1() -
     assert [weight for weight, _ in found] == [1.0, 1.0, pytest.approx(4 / 3)]
     assert [scaled is loss for _, scaled in found] == [True, True, False]
     assert found[2][1].item() == pytest.approx(4.0)
+
+
+def split(seed: int) -> Subset[int]:
+    """Half of the samples, and half of those again, as `random_split` draws them."""
+    generator = torch.Generator().manual_seed(seed)
+    half, _ = random_split(Numbers(8), [4, 4], generator=generator)
+    return Subset(half, [0, 1])
+
+
+def test_position_among_other_samples_is_refused() -> None:
+    """A new process that has split the dataset anew would train on what was held back."""
+    state = Loader(split(1), 2).state_dict()
+    Loader(split(1), 2).load_state_dict(state)
+    Loader(split(1), 2).load_state_dict({k: v for k, v in state.items() if k != "selection"})
+    for other in (split(2), Numbers(2)):
+        with pytest.raises(CallError, match=r"a Subset of other samples .*manual_seed\(0\)"):
+            Loader(other, 2).load_state_dict(state)
+
+
+def test_ranks_that_have_drawn_other_samples_differ_in_structure() -> None:
+    """So that it is said as the job begins, or to a process that joins later."""
+    one, same, other = (State(data=Loader(split(seed), 2))._structure() for seed in (1, 1, 2))
+    assert one == same != other
+    assert "of the selection" in one[0]
+    assert "selection" not in State(data=Loader(Numbers(2), 2))._structure()[0]

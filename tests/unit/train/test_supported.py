@@ -438,6 +438,11 @@ DATA = (
                                   refused(lambda: DataLoader(ROWS_OF_DATA), "position"))]),
     Row(area="Data", what="a loop over a Loader within a loop over another",
         in_process="not exact: the inner one goes on where it stood", check=within_another),
+    Row(area="Data", what="a Subset that each process draws for itself (`random_split` without a "
+        "seed)", in_process="no", said="`..., of the selection ...`, `a Subset of other samples`",
+        check=shown("unit/train/test_loader.py::test_position_among_other_samples_is_refused",
+                    "unit/train/test_loader.py::"
+                    "test_ranks_that_have_drawn_other_samples_differ_in_structure")),
     Row(area="Data", what="an own sampler or generator", in_process="no",
         said="`a Loader takes no sampler`", check=told(
             lambda: with_loader(sampler=DistributedSampler(ROWS_OF_DATA, 1, 0)),
