@@ -145,7 +145,7 @@ class Guard:
         self._meet = meet
         self._watch = watch
         self._on_nan = on_nan
-        self._sequence = getattr(watch, "counter", lambda: getattr(watch, "sequence", None))()
+        self._sequence = getattr(watch, "sequence", None)
         self._begin_step()
         # In the process's first generation it is not known how much memory the GPU will need. To
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
