@@ -12,7 +12,6 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -26,9 +25,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio, odd: splitmix64's increment (Steele and others, 2014)."""
 
 _torch_generator = torch.default_generator
-_python: Any = random.seed.__self__  # type: ignore[attr-defined]
-_seed_python = super(random.Random, _python).seed
-"""What `random.seed` calls for a whole number; but for that, it forgets half a Gaussian pair."""
+_seed_python = random.seed
 _has_cuda = cuda.is_used
 
 
@@ -57,7 +54,6 @@ def reseed(prefix: int, step: int) -> None:
     seed ^= seed >> 32
     _torch_generator.manual_seed(seed)
     _seed_python(seed)
-    _python.gauss_next = None
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed(seed & 0xFFFFFFFF)

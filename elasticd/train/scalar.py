@@ -67,10 +67,7 @@ class Scalars:
                         f"commit({name}=...) got a tensor that is no real number: give its abs(), "
                         "or one that has a value."
                     )
-                detached = value.detach()
-                # To ask a tensor for what it does not have takes longer than all of this.
-                is_plain = type(detached) is torch.Tensor
-                given[name] = detached if is_plain else _local(name, detached)
+                given[name] = _local(name, value.detach())
                 continue
             try:
                 given[name] = float(value)

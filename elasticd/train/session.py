@@ -114,14 +114,14 @@ class AgentSession:
             self.on_commit(self.step)
 
     def settle(self) -> None:
-        if self._wanted is not None and not self._holds():
+        if not self._holds():
             raise Interrupted
-        if (group := self._group) is not None:
-            group.settle(self._holds)
+        if self._group is not None:
+            self._group.settle(self._holds)
             step_wait.settled()
-            if self._wanted is not None and not self._holds():
+            if not self._holds():
                 raise Interrupted
-            if group.has_ended():
+            if self._group.has_ended():
                 self._explain()
 
     def pause(self, why: str | None) -> None:
@@ -282,10 +282,6 @@ class AgentSession:
 
     def sequence(self) -> int:
         return self._group.sequence() if self._group is not None else 0
-
-    def counter(self) -> Callable[[], int]:
-        """Return what counts them while this world is trained in, by the shortest way."""
-        return getattr(self._group, "counter", self.sequence)
 
     def arrived(self) -> int:
         return group.arrived() if (group := self._group) is not None else 0
