@@ -17,7 +17,13 @@ from elasticd.autoscale.books.recall import recalled, with_gaps
 from elasticd.autoscale.compose import Wish, composed, missing_nodes, size_limits
 from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.fit import fitted
-from elasticd.autoscale.curve.size import refused, with_windows
+from elasticd.autoscale.curve.size import (
+    is_another_job,
+    refused,
+    turned,
+    with_another_job,
+    with_windows,
+)
 from elasticd.autoscale.hold import Hold, counted, forbidden, unsettled
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.propose import proposals
@@ -91,6 +97,8 @@ def decide(
     if case.open is not None and found is not None and _is_worth_it(case, case.open, found):
         why = f"{found.why} No smaller size is worth more, so it is kept."
         found = replace(found, outcome=Outcome.KEPT, why=why)
+    if case.open is not None and found is not None:
+        case, found = _with_another_job(case, case.open, found)
     is_broken = found is not None and found.outcome is Outcome.TAKEN_BACK
     learned = case.curve
     if case.open is not None and found is not None and is_broken:
@@ -170,6 +178,24 @@ def _refused(case: _Case, broken: Decision) -> _Case:
         least = min(memory.target_refused or broken.to_nodes, broken.to_nodes)
         memory = replace(memory, target_refused=least)
     return replace(case, curve=refused(case.curve, broken.to_nodes), memory=memory)
+
+
+def _with_another_job(
+    case: _Case, broken: Decision, found: books.Verdict
+) -> tuple[_Case, books.Verdict]:
+    """Begin anew where a size that was measured before does not bring what it brought then.
+
+    Then nothing that is known is true any more, the size that it came from included: to go back
+    there would be to trust in what was just seen to be wrong.
+    """
+    if found.outcome is not Outcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT:
+        return case, found
+    was, got = broken.promised_steps_per_s, found.got_steps_per_s
+    if broken.is_probe or not is_another_job(case.curve, broken.to_nodes, was, got):
+        return case, found
+    curve = with_another_job(case.curve, broken.to_nodes, got, case.memory.judged_steps)
+    why = f"{found.why} That size was measured before, so the job is another one since."
+    return replace(case, curve=fitted(curve)), replace(found, outcome=Outcome.UNKNOWN, why=why)
 
 
 def _closed(case: _Case, found: books.Verdict) -> _Case:
@@ -316,7 +342,10 @@ def _done(case: _Case, change: Change, hold: Hold | None = None) -> Decided:
     if not policy.is_dry_run:
         resized = Resized(at_s=seen.now_s, delta=change.nodes - seen.wanted)
         memory = replace(memory, resized=(*memory.resized, resized))
-    held = _held(replace(case, memory=memory), hold)
+    curve = case.curve
+    if not policy.is_dry_run:
+        curve = turned(curve, decision.from_nodes, decision.to_nodes)
+    held = _held(replace(case, memory=memory, curve=curve), hold)
     return replace(
         held,
         decision=decision,

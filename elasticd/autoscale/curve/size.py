@@ -27,7 +27,7 @@ from elasticd.autoscale.curve.spread import (
 from elasticd.autoscale.seen import MeasuredWindow
 from elasticd.records.autoscale.curve import SIZES_LIMIT, Curve, SizeMeasured
 
-__all__ = ["refused", "with_windows"]
+__all__ = ["is_another_job", "refused", "turned", "with_another_job", "with_windows"]
 
 KEPT = 0.6
 """What the past counts at each new window of a size: half of the mean is of the last 1.4 windows,
@@ -39,6 +39,9 @@ CHANGE_SHARE = 0.05
 CHANGE_SPREADS = 3.0
 SHAPE_SPREADS = 2.0
 FAR_WINDOWS = 3
+OTHER_SHARE = 0.25
+"""Where a size that was measured makes its steps by so much faster or slower than it did, when the
+job comes back to it, the job is another one."""
 FAR_SHARE = 0.1
 """The last two windows of another job differ by less; else one of them may have had both jobs in
 it, and some more are waited for."""
@@ -63,6 +66,34 @@ def with_windows(curve: Curve, windows: Iterable[MeasuredWindow], at_unix_s: flo
 def refused(curve: Curve, nodes: int) -> Curve:
     """Return the curve that remembers a size as taken back."""
     return replace(curve, refused=tuple(sorted({*curve.refused, nodes})))
+
+
+def turned(curve: Curve, from_nodes: int, to_nodes: int) -> Curve:
+    """Return the curve that remembers where a change of size went, and whether it turned."""
+    way = (to_nodes > from_nodes) - (to_nodes < from_nodes)
+    if way in (0, curve.way):
+        return curve
+    return replace(curve, way=way, turns=curve.turns + (curve.way != 0))
+
+
+def is_another_job(curve: Curve, nodes: int, was_per_s: float, is_per_s: float) -> bool:
+    """Return whether two rates of one size, then and now, are further apart than noise is."""
+    size = next((each for each in curve.sizes if each.nodes == nodes), None)
+    spread = spread_share(curve, size) if size is not None else 0.0
+    away = abs(math.log(is_per_s / was_per_s))
+    return away > max(math.log1p(OTHER_SHARE), CHANGE_SPREADS * spread)
+
+
+def with_another_job(curve: Curve, nodes: int, per_s: float, steps: int) -> Curve:
+    """Return the curve of a job of which one size is known, and nothing of before."""
+    only = next((each for each in curve.sizes if each.nodes == nodes), None)
+    at_unix_s = only.at_unix_s if only is not None else 0.0
+    size = SizeMeasured(
+        nodes=nodes, step_s=1.0 / per_s, steps=float(steps), windows=2, at_unix_s=at_unix_s
+    )
+    if only is not None:
+        size = replace(size, spread_s=spread_share(curve, only) * size.step_s)
+    return replace(curve, sizes=(size,), refused=(), way=0, turns=0)
 
 
 def _is_valid(window: MeasuredWindow) -> bool:
@@ -167,7 +198,7 @@ def _with_shape_alone(curve: Curve, ratio: float) -> Curve:
         )
         for size in curve.sizes
     )
-    return replace(curve, sizes=sizes, refused=())
+    return replace(curve, sizes=sizes, refused=(), way=0, turns=0)
 
 
 def _has_shape(curve: Curve, first: SizeMeasured) -> bool:

@@ -20,6 +20,8 @@ A size that was never measured is tried, at most twice as far as the largest mea
 as far as the smallest. What is tried although the fit promises nothing is in `size_trial`.
 """
 
+from collections.abc import Callable, Iterator
+
 from elasticd.autoscale.curve.cost import change_cost_s
 from elasticd.autoscale.curve.estimate import measured_sizes, steps
 from elasticd.autoscale.curve.spread import standard_errors
@@ -53,8 +55,13 @@ from elasticd.records.autoscale.policy import GoodputRule, Policy
 
 __all__ = ["is_worth_as_much", "propose"]
 
+TURN_SHARE = 0.05
+"""A job that has turned once since it became what it is turns again to fewer nodes only where they
+are worth so much more, and to more that nobody has measured where they make so many steps more."""
 ALIKE_SHARE = 0.01
 """Sizes whose worth differs by less are worth the same; the largest of them trains soonest."""
+KNOWN_SHARE = 0.03
+"""A measured size counts before a smaller one that may be worth so much more."""
 
 
 def propose(
@@ -71,25 +78,9 @@ def propose(
         for step in steps(curve, _within_reach(curve, low, high))
         if step.nodes != seen.nodes
     ]
-    best = _best(sizes, seen.nodes)
-    trial = lower(scene, curve, low)
-    if trial is not None and trial.nodes <= high:
-        return _proposal(scene, trial, why_lower(scene, trial), sizes)
-    trial = behind_cliff(scene, curve, low, high)
-    if trial is not None and low <= trial.nodes <= high:
-        return _proposal(scene, trial, why_cliff(scene, trial), sizes)
-    if best is not None:
-        return _proposal(scene, best, why(scene, best), sizes)
-    trial = (
-        before_cliff(scene, curve, low, high)
-        or further(scene, curve, high)
-        or far_side(scene, curve, high)
-    )
-    if trial is not None and low <= trial.nodes <= high:
-        return _proposal(scene, trial, why_cliff(scene, trial), sizes)
-    trial = only_known(scene, curve, low, high)
-    if trial is not None:
-        return _proposal(scene, trial, why_trial(scene, trial), sizes)
+    for wish, said in _wishes(scene, curve, low, high, sizes):
+        if wish is not None and low <= wish.nodes <= high and _is_worth_a_turn(curve, scene, wish):
+            return _proposal(scene, wish, said(scene, wish), sizes)
     return Proposal(
         rule=Rule.GOODPUT,
         nodes=min(high, max(low, seen.nodes)),
@@ -114,6 +105,30 @@ def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s
     )
 
 
+def _wishes(
+    scene: Scene, curve: Curve, low: int, high: int, sizes: list[SizeWorth]
+) -> Iterator[tuple[SizeWorth | None, Callable[[Scene, SizeWorth], str]]]:
+    """Return the sizes to go to in the order in which they count, each with its sentence."""
+    yield lower(scene, curve, low), why_lower
+    yield behind_cliff(scene, curve, low, high), why_cliff
+    yield _best(sizes, scene.now.nodes), why
+    yield before_cliff(scene, curve, low, high), why_cliff
+    yield further(scene, curve, high), why_cliff
+    yield far_side(scene, curve, high), why_cliff
+    yield only_known(scene, curve, low, high), why_trial
+
+
+def _is_worth_a_turn(curve: Curve, scene: Scene, size: SizeWorth) -> bool:
+    """Return whether a size is worth that a job which turned before turns once more for it."""
+    way = 1 if size.nodes > scene.now.nodes else -1
+    if curve.turns == 0 or way == curve.way:
+        return True
+    if way < 0:
+        return size.worth > 1.0 + TURN_SHARE
+    # In doubt more nodes: a little more worth may be many more steps.
+    return size.step.is_measured or size.step.per_s > scene.now.per_s * (1.0 + TURN_SHARE)
+
+
 def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
     """Return the largest of those that are worth the most, or nearly; None: none is better.
 
@@ -131,7 +146,13 @@ def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
         if size.nodes > now and size.worth >= least and size.gain_steps > 0.0
         if not size.is_refused
     ]
-    return max(alike, key=lambda size: size.nodes, default=None)
+    found = max(alike, key=lambda size: size.nodes, default=None)
+    if found is None or found.step.is_measured or found.nodes > now:
+        return found
+    # A smaller one that nobody has measured is not worth a try where a measured one is as good.
+    known = [size for size in better if size.step.is_measured and size.nodes > found.nodes]
+    as_good = [size for size in known if size.worth >= found.worth * (1.0 - KNOWN_SHARE)]
+    return max(as_good, key=lambda size: size.worth, default=found)
 
 
 def _held(rule: GoodputRule, curve: Curve, seen: Seen, memory: Memory) -> Proposal | None:

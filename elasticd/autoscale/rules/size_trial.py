@@ -48,8 +48,12 @@ SMOOTH_SIZES = 4
 SMOOTH_SHARE = 0.05
 EXACT_SHARE = 0.02
 """A fit that is off by less everywhere is that of a smooth curve, whatever the noise."""
-MIDDLING = (0.2, 0.6)
-"""How the rate grows with the nodes where it is not clear that fewer are better, or more."""
+LEAST_GAIN = 0.2
+"""How the rate grows with the nodes at least where it is not clear that fewer are better."""
+LARGEST_CLIFF = 2.5
+"""So much slower are the sizes behind a cliff that is looked for below all that is known."""
+ROOM_SHARE = 0.25
+"""By so much larger the allowed sizes are at least where a larger one tells anything."""
 PARTS = 8
 """A gap between two measured sizes is searched in so many steps at most."""
 
@@ -68,7 +72,7 @@ def behind_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
         beyond = _beyond(scene, curve, known, high, top)
         if beyond is not None:
             return beyond
-    return _below(scene, curve, known, at, top)
+    return _below(scene, curve, known, at, top, high)
 
 
 def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
@@ -76,11 +80,12 @@ def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
 
     It is the one that lies next to the cliff, as far as is known: from there the way leads down.
     """
-    known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
+    known = [size for size in measured_sizes(curve) if low <= size.nodes]
     at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), len(known))
     if at + 1 >= len(known) or _is_too_long(scene) or _is_smooth(curve, known):
         return None
-    return _below(scene, curve, known, at + 1, 1.0)
+    # The nodes behind the cliff may be gone, and some before it be left.
+    return _below(scene, curve, known, at + 1, 1.0, high)
 
 
 def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
@@ -100,7 +105,8 @@ def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
     gains = min(1.0, _elasticity(known[-2], now))
     seconds = now.step_s * (now.nodes / nodes) ** gains
     size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
-    return size if size.is_better and size.worth > LEAST_HOPE else None
+    hope = NEXT_HOPE if nodes == now.nodes + 1 else LEAST_HOPE
+    return size if size.is_better and size.worth > hope else None
 
 
 def far_side(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
@@ -134,8 +140,11 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
     nodes = scene.now.nodes
     if len(measured_sizes(curve)) > 1 or _is_too_long(scene):
         return None
-    wished = {min(high, nodes + max(1, nodes // 2)), max(low, nodes // 2)} - {nodes}
-    others = sorted(other for other in wished if low <= other <= high)
+    more = min(high, nodes + max(1, nodes // 2))
+    fewer = max(low, nodes // 2)
+    # A size next to that of now says nothing: a job behind a cliff would be left there.
+    wished = {fewer} if fewer < nodes and more < nodes * (1.0 + ROOM_SHARE) else {fewer, more}
+    others = sorted(other for other in wished - {nodes} if low <= other <= high)
     sizes = [size_worth(scene, curve, step) for step in steps(curve, others)]
     allowed = [size for size in sizes if not size.is_refused]
     # Larger ones first: to see that they are no better costs fewer steps than with smaller ones.
@@ -143,18 +152,24 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
 
 
 def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
-    """Return half of the smallest measured size, where the job trains and scales in a middling way.
+    """Return half of the smallest measured size, where the job trains; None: there is no hope.
 
-    Whoever began at MAX knows two sizes then, which any smooth curve passes through. Nodes that add
-    little may all lie behind a cliff, and the best size before it.
+    Whoever came down from MAX knows two sizes then, which any smooth curve passes through. Both may
+    lie behind a cliff, and the best size before it: how the rate grows with the nodes behind it
+    does not tell. It costs one window with half of the nodes, once.
     """
     known = measured_sizes(curve)
     is_beginning = len(curve.sizes) == len(known) == 2
     if not is_beginning or known[0].nodes != scene.now.nodes or _is_too_long(scene):
         return None
-    least, most = MIDDLING
-    other = max(low, scene.now.nodes // 2)
-    if not least < _elasticity(*known) < most or other >= scene.now.nodes:
+    gains, other = _elasticity(*known), max(low, scene.now.nodes // 2)
+    if gains <= LEAST_GAIN or other >= scene.now.nodes:
+        return None
+    # Worth of the larger size, where that of now is 1, and what the smaller one has at best.
+    share = scene.rule.least_share
+    top = max(1.0, (known[1].nodes / known[0].nodes) ** (gains - share))
+    best = LARGEST_CLIFF * (other / scene.now.nodes) ** (gains - share)
+    if best < LEAST_HOPE * top:
         return None
     sizes = [size_worth(scene, curve, step) for step in steps(curve, (other,))]
     return next((size for size in sizes if not size.is_refused), None)
@@ -203,7 +218,7 @@ def _beyond(
 
 
 def _below(
-    scene: Scene, curve: Curve, known: Sequence[SizeMeasured], at: int, top: float
+    scene: Scene, curve: Curve, known: Sequence[SizeMeasured], at: int, top: float, high: int
 ) -> SizeWorth | None:
     """Return the size below a measured one that does not go on as those below it went."""
     now, last = known[at], known[at - 1]
@@ -216,7 +231,9 @@ def _below(
         furthest = above[-1]
         if _elasticity(now, furthest) < _elasticity(last, furthest):
             return None
-    nodes = now.nodes - max(1, (now.nodes - last.nodes) // PARTS)
+    nodes = min(high, now.nodes - max(1, (now.nodes - last.nodes) // PARTS))
+    if nodes <= last.nodes:
+        return None
     seconds = last.step_s * (last.nodes / nodes) ** _gains(known, at)
     size = size_worth(scene, curve, Step(nodes=nodes, seconds=seconds, is_measured=False))
     is_hope = size.worth > top * NEXT_HOPE

@@ -53,4 +53,9 @@ class Curve:
     """How many changes stand behind that."""
     refused: tuple[int, ...] = ()
     """Sizes whose decision was taken back: they are not tried again until the curve has changed."""
+    way: int = 0
+    """Where the last change of size that was decided went since the job became what it is: 1 to
+    more nodes, -1 to fewer; 0: there was none."""
+    turns: int = 0
+    """How often that way became the other one since then."""
     unknown: Mapping[str, object] = field(default_factory=dict)

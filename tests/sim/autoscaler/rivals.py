@@ -16,6 +16,7 @@ from elasticd.autoscale.rules.target import propose
 from elasticd.autoscale.seen import Seen
 from elasticd.autoscale.simulator.run import Autoscaler, Scaler
 from elasticd.autoscale.simulator.scenario import Scenario
+from elasticd.autoscale.simulator.shape import Shape
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Rule
 from elasticd.records.autoscale.memory import Memory, Resized
@@ -23,8 +24,10 @@ from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRu
 from tests.sim.autoscaler.oracle import best_size
 from tests.sim.autoscaler.policy import POLICY
 
-__all__ = ["SCALERS"]
+__all__ = ["KNOWING", "SCALERS", "WAITING"]
 
+KNOWING, WAITING = "knows the curve", "knows the curve after one window"
+"""The names of the two that nobody can be."""
 EVERY_S = 60.0
 """How often the models are fitted, and their size taken."""
 
@@ -199,6 +202,31 @@ def _utilisation(scenario: Scenario) -> Scaler:
     return Hpa(metric=metric)
 
 
+@dataclass(kw_only=True)
+class Knowing(Rival):
+    """Who knows each curve: at once as the oracle, or once a window of it has been measured.
+
+    Nobody else can do better than the first, who has the noise and the stalls of the job, and hardly
+    better than the second: without a window nothing says that the curve is another one.
+    """
+
+    scenario: Scenario
+    is_at_once: bool
+    _shape: Shape | None = None
+
+    def wish(self, seen: Seen) -> int | None:
+        shape = self.scenario.shape_at(seen.now_s)
+        if shape != self._shape and not self.is_at_once:
+            begun = [each.from_s for each in self.scenario.phases if each.from_s <= seen.now_s]
+            whole = [each for each in seen.windows if seen.now_s - each.seconds >= begun[-1]]
+            if not whole:
+                return None
+        self._shape = shape
+        share = POLICY.goodput.least_share if POLICY.goodput is not None else 0.0
+        most = min(seen.available, seen.max_nodes)
+        return self.sized(seen, best_size(shape, seen.min_nodes, most, share))
+
+
 def _throughput(scenario: Scenario) -> Scaler:
     """Its target is nine tenths of what the right size makes: nobody could know it better."""
     share = POLICY.goodput.least_share if POLICY.goodput is not None else 0.0
@@ -216,5 +244,7 @@ SCALERS: Mapping[str, Callable[[Scenario], Scaler]] = {
     "AdaptDL's model": lambda scenario: AdaptDl(),
     "the fit, costs ignored": lambda scenario: Fit(),
     "always MAX": _max,
+    WAITING: lambda scenario: Knowing(scenario=scenario, is_at_once=False),
+    KNOWING: lambda scenario: Knowing(scenario=scenario, is_at_once=True),
 }
 """By the name under which each stands in the table."""

@@ -68,12 +68,32 @@ def test_curve_in_proportion_to_the_nodes_has_no_cliff(now: int) -> None:
     assert tried(rates, now)[0] == 2 * now
 
 
-def test_whoever_came_down_from_max_looks_further_down_where_nodes_add_little() -> None:
+def test_whoever_came_down_from_max_looks_further_down_once() -> None:
     """Both sizes may lie behind a cliff, and any smooth curve passes through two sizes."""
     assert tried({16: 0.57, 8: 0.41}, 8) == (4, True)
     assert tried({16: 0.57, 8: 0.41}, 16)[0] == 16, "only from the smaller one"
-    assert tried({16: 1.0, 8: 0.55}, 8)[0] == 16, "there nodes add nearly what they can"
+    assert tried({16: 1.0, 8: 0.55}, 8) == (4, True), "nodes add much behind a cliff as well"
+    assert tried({16: 1.0, 8: 0.4}, 8)[0] == 16, "no cliff is so large"
     assert tried({16: 0.57, 8: 0.41, 4: 0.3}, 4) != (2, True)
+
+
+def test_sizes_before_a_cliff_are_tried_also_where_the_nodes_behind_it_are_gone() -> None:
+    """It lies between ten nodes and sixteen, and eleven are left."""
+    rates = {4: 1.93, 8: 3.63, 10: 4.43, 16: 4.4}
+    assert tried(rates, 10, high=16) == (15, True)
+    assert tried(rates, 10, high=11) == (11, True)
+    assert tried(rates, 10, high=10)[0] == 10
+
+
+def test_size_next_to_that_of_now_is_not_all_that_is_tried_after_a_change() -> None:
+    """Eleven nodes and twelve may both lie behind a cliff."""
+    curve = Curve(uid="u")
+    for nodes, rate, count in ((4, 4.0, 2), (8, 6.0, 2), (11, 7.0, 9), (11, 2.0, 3)):
+        curve = with_windows(curve, windows_of(nodes, rate, count))
+    assert [size.nodes for size in measured_sizes(curve)] == [11]
+    curve, policy = fitted(curve), Policy(goodput=RULE)
+    assert propose(RULE, policy, curve, seen(11, high=12), Memory()).nodes == 5
+    assert propose(RULE, policy, curve, seen(11, high=16), Memory()).nodes == 16
 
 
 def test_what_lies_beyond_a_small_fall_is_tried_as_well() -> None:
