@@ -206,8 +206,8 @@ def _utilisation(scenario: Scenario) -> Scaler:
 class Knowing(Rival):
     """Who knows each curve: at once as the oracle, or once a window of it has been measured.
 
-    Nobody else can do better than the first, who has the noise and the stalls of the job, and hardly
-    better than the second: without a window nothing says that the curve is another one.
+    Nobody else can do better than the first, who has the noise and the stalls of the job, and
+    hardly better than the second: without a window nothing says that the curve is another one.
     """
 
     scenario: Scenario

@@ -52,7 +52,7 @@ def test_turn_to_more_nodes_that_were_measured_needs_no_more() -> None:
 
 
 def test_turn_to_more_nodes_that_nobody_has_measured_needs_more_steps() -> None:
-    """A third node brings a quarter more; where it brings a twentieth it is worth no second turn."""
+    """A third node brings a quarter more steps; a fortieth is worth no second turn."""
     few = measured({n: 0.1 + 1.0 / n for n in (1, 2)}, windows=9)
     assert _wish(replace(few, way=-1, turns=1), 2) == _wish(few, 2) != 2
     wide = measured({n: 0.01 + 1.0 / n for n in (5, 10, 20, 40)}, windows=9)
