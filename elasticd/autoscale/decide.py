@@ -191,7 +191,8 @@ def _with_another_job(
     if found.outcome is not Outcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT:
         return case, found
     was, got = broken.promised_steps_per_s, found.got_steps_per_s
-    if broken.is_probe or not is_another_job(case.curve, broken.to_nodes, was, got):
+    is_known = any(each.nodes == broken.to_nodes and each.is_measured for each in broken.candidates)
+    if not is_known or not is_another_job(case.curve, broken.to_nodes, was, got):
         return case, found
     curve = with_another_job(case.curve, broken.to_nodes, got, case.memory.judged_steps)
     why = f"{found.why} That size was measured before, so the job is another one since."

@@ -93,7 +93,7 @@ def with_another_job(curve: Curve, nodes: int, per_s: float, steps: int) -> Curv
     )
     if only is not None:
         size = replace(size, spread_s=spread_share(curve, only) * size.step_s)
-    return replace(curve, sizes=(size,), refused=(), way=0, turns=0)
+    return _begun_anew(curve, size)
 
 
 def _is_valid(window: MeasuredWindow) -> bool:
@@ -107,6 +107,8 @@ def _with_window(curve: Curve, window: MeasuredWindow, at_unix_s: float) -> Curv
     before = next((size for size in curve.sizes if size.nodes == window.nodes), None)
     if before is None or not is_measured(before):
         first = _first(window, step_s, at_unix_s)
+        if not curve.is_superlinear and _is_superlinear(curve, first):
+            return _begun_anew(curve, first, is_superlinear=True)
         has_shape = _has_shape(curve, first)
         return _with_size(curve if has_shape else _without_shape(curve), first)
     is_near = _is_near(curve, before, step_s)
@@ -198,7 +200,27 @@ def _with_shape_alone(curve: Curve, ratio: float) -> Curve:
         )
         for size in curve.sizes
     )
-    return replace(curve, sizes=sizes, refused=(), way=0, turns=0)
+    return replace(curve, sizes=sizes, refused=(), way=0, turns=0, is_superlinear=False)
+
+
+def _begun_anew(curve: Curve, only: SizeMeasured, *, is_superlinear: bool = False) -> Curve:
+    return replace(curve, sizes=(only,), refused=(), way=0, turns=0, is_superlinear=is_superlinear)
+
+
+def _is_superlinear(curve: Curve, first: SizeMeasured) -> bool:
+    """Return whether this size and a measured one are further apart than their nodes.
+
+    Twice the nodes make twice the steps at best. What says otherwise was measured on two jobs: the
+    job became another one when it changed its size, so that no size shows it by itself.
+    """
+    noise = CHANGE_SPREADS * spread_share(curve, first)
+    limit = 1.0 + max(OTHER_SHARE, noise)
+    for size in curve.sizes:
+        if is_measured(size):
+            fewer, more = sorted((size, first), key=lambda each: each.nodes)
+            if fewer.step_s * fewer.nodes > limit * more.step_s * more.nodes:
+                return True
+    return False
 
 
 def _has_shape(curve: Curve, first: SizeMeasured) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from elasticd.autoscale.curve.estimate import Step, measured_sizes, off_share, steps
 from elasticd.autoscale.curve.spread import spread_share, spread_shares
+from elasticd.autoscale.curve.window import FIRST_STEPS, WINDOW_STEPS
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 
@@ -48,6 +49,8 @@ SMOOTH_SIZES = 4
 SMOOTH_SHARE = 0.05
 EXACT_SHARE = 0.02
 """A fit that is off by less everywhere is that of a smooth curve, whatever the noise."""
+LOSS_SHARE = 0.05
+"""Of the steps within the horizon, that a look further down may cost."""
 LEAST_GAIN = 0.2
 """How the rate grows with the nodes at least where it is not clear that fewer are better."""
 LARGEST_CLIFF = 2.5
@@ -164,6 +167,11 @@ def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
         return None
     gains, other = _elasticity(*known), max(low, scene.now.nodes // 2)
     if gains <= LEAST_GAIN or other >= scene.now.nodes:
+        return None
+    # At the smaller size a window takes longer as well, by the steps that it must have.
+    step_s = scene.now.seconds * (scene.now.nodes / other) ** gains
+    trial_s = max(scene.rule.probe_s, (FIRST_STEPS + WINDOW_STEPS) * step_s)
+    if trial_s * (1.0 - known[1].step_s / step_s) > LOSS_SHARE * scene.horizon_s:
         return None
     # Worth of the larger size, where that of now is 1, and what the smaller one has at best.
     share = scene.rule.least_share

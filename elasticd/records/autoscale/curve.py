@@ -58,4 +58,7 @@ class Curve:
     more nodes, -1 to fewer; 0: there was none."""
     turns: int = 0
     """How often that way became the other one since then."""
+    is_superlinear: bool = False
+    """A size made far more steps than in proportion to its nodes, and all that was known before was
+    given up for that. If it comes again the job is believed to be so."""
     unknown: Mapping[str, object] = field(default_factory=dict)

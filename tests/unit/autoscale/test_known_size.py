@@ -7,7 +7,7 @@ from elasticd.autoscale.curve.size import is_another_job, with_windows
 from elasticd.autoscale.decide import Decided, decide
 from elasticd.autoscale.seen import MeasuredWindow
 from elasticd.records.autoscale.curve import Curve
-from elasticd.records.autoscale.decision import Decision, Outcome, Rule
+from elasticd.records.autoscale.decision import Candidate, Decision, Outcome, Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import GoodputRule, Policy
 from elasticd.records.ids import Generation
@@ -28,6 +28,7 @@ SHRUNK = Decision(
     generation=Generation(2),
     was_steps_per_s=1.0,
     promised_steps_per_s=1.2,
+    candidates=(Candidate(nodes=4, steps_per_s=1.2, is_measured=True),),
 )
 
 
@@ -59,9 +60,35 @@ def test_known_size_that_is_a_little_slower_is_no_sign_of_another_job() -> None:
 
 def test_size_that_was_tried_says_nothing_of_the_job() -> None:
     """Its promise was a guess."""
-    found = _judged(0.5, replace(SHRUNK, is_probe=True))
+    found = _judged(0.5, replace(SHRUNK, is_probe=True, candidates=()))
     assert found.closed is None or "another one" not in found.closed.outcome_why
     assert 8 in [size.nodes for size in found.curve.sizes]
+
+
+def test_more_steps_than_in_proportion_to_the_nodes_are_those_of_another_job() -> None:
+    """Four nodes make three times what three and six did: both are of before."""
+    curve = measured({3: 1 / 0.28, 6: 1 / 0.4, 12: 1 / 0.53})
+    found = with_windows(curve, [_window(4, 1.07)])
+    assert [size.nodes for size in found.sizes] == [4] and found.is_superlinear
+    slower = with_windows(curve, [_window(4, 0.1)])
+    assert [size.nodes for size in slower.sizes] == [4], "six nodes would make four times as much"
+    as_before = with_windows(curve, [_window(4, 0.32)])
+    assert [size.nodes for size in as_before.sizes] == [3, 4, 6, 12]
+
+
+def test_job_that_really_scales_beyond_proportion_is_believed_the_second_time() -> None:
+    """Else it would go to and fro between two sizes for ever."""
+    curve = measured({2: 1.0})
+    curve = with_windows(curve, [_window(4, 5.0)])
+    assert [size.nodes for size in curve.sizes] == [4]
+    curve = with_windows(curve, [_window(2, 1.0)])
+    assert [size.nodes for size in curve.sizes] == [2, 4]
+
+
+def _window(nodes: int, rate: float) -> MeasuredWindow:
+    return MeasuredWindow(
+        generation=Generation(9), nodes=nodes, steps=round(1000 * rate), seconds=1000.0
+    )
 
 
 def test_noise_of_the_job_counts_in_what_is_far() -> None:

@@ -1,6 +1,7 @@
 """Curves as they come of windows, for the tests of the curve and of its rules."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import with_windows
@@ -19,10 +20,10 @@ def window(nodes: int, step_s: float, *, steps: int = 100) -> MeasuredWindow:
 
 def measured(step_s: Mapping[int, float], *, windows: int = 1) -> Curve:
     """A fitted curve on which each of these sizes was measured so many times, without noise."""
-    curve = Curve()
+    curve = Curve(is_superlinear=True)  # Any curve is taken as it is.
     for nodes, seconds in step_s.items():
         curve = with_windows(curve, [window(nodes, seconds)] * windows)
-    return fitted(curve)
+    return fitted(replace(curve, is_superlinear=False))
 
 
 def curve_of(shape: Callable[[int], float], *sizes: int) -> Curve:

@@ -62,7 +62,8 @@ def test_within_the_noise_the_most_optimistic_fit_counts() -> None:
 
 def test_more_steps_weigh_more_and_a_measured_size_beats_the_fit() -> None:
     windows = [window(1, 1.0, steps=100), window(2, 0.5, steps=100), window(4, 0.5, steps=1)]
-    curve = fitted(with_windows(Curve(), [*windows, window(8, 0.125, steps=100)]))
+    curve = Curve(is_superlinear=True)
+    curve = fitted(with_windows(curve, [*windows, window(8, 0.125, steps=100)]))
     assert fit_s(curve, 4) == pytest.approx(0.25, rel=0.1)
     assert step_s(curve, 4) == (0.5, True)
 

@@ -74,6 +74,7 @@ def test_whoever_came_down_from_max_looks_further_down_once() -> None:
     assert tried({16: 0.57, 8: 0.41}, 16)[0] == 16, "only from the smaller one"
     assert tried({16: 1.0, 8: 0.55}, 8) == (4, True), "nodes add much behind a cliff as well"
     assert tried({16: 1.0, 8: 0.4}, 8)[0] == 16, "no cliff is so large"
+    assert tried({16: 0.1, 8: 0.055}, 8)[0] == 16, "a window of four nodes takes ten minutes"
     assert tried({16: 0.57, 8: 0.41, 4: 0.3}, 4) != (2, True)
 
 
