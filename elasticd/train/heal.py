@@ -108,8 +108,10 @@ def heal(group: Meeting, decision: Decision, state: Healable) -> Healed:
         return healed
     started_s = time.monotonic()
     with Source(state._tree(), address=group.address, generation=group.generation) as source:
+        # Apart from the place, and before it: a version without modes reads the place alone.
+        group.store.set(_modes_key(group.rank), json.dumps(modes_of(state._modules())))
         place = [group.address, source.port, source.token]
-        group.store.set(_key(group.rank), json.dumps([*place, modes_of(state._modules())]))
+        group.store.set(_key(group.rank), json.dumps(place))
         _wait_for_all(group, len(decision.targets), has_finished=False)
     return Healed(sent_bytes=source.sent_bytes, copy_s=time.monotonic() - started_s)
 
@@ -126,7 +128,7 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
     order = [decision.sources[(turn + index) % len(decision.sources)] for index in range(STREAMS)]
     with ExitStack() as open_lines:
         lines = [_connect(group, rank, open_lines) for rank in order]
-        modes = json.loads(group.store.get(_key(order[0])))[-1]
+        modes = _told_modes(group, order[0])
         with _explained(order[0]):
             Ask(MANIFEST).send(lines[0])
             manifest = Manifest.from_json(parcel.read_text(lines[0]))
@@ -145,7 +147,8 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
     tree = Tree(manifest.skeleton, tuple(slot.tensor for slot in slots))
     try:
         state._load(tree, decision.position)
-        adopt_modes(state._modules(), modes)
+        if modes is not None:
+            adopt_modes(state._modules(), modes)
     except (RuntimeError, OSError) as exc:
         # Not to be taken for an error of the network: no other world would do better.
         raise LoadFailed(f"The state of another rank does not load here: {exc}") from exc
@@ -157,7 +160,7 @@ def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
 
 def _connect(group: Meeting, rank: int, open_lines: ExitStack) -> socket.socket:
     with _explained(rank):
-        address, port, token, _ = json.loads(group.store.get(_key(rank)))
+        address, port, token = json.loads(group.store.get(_key(rank)))
         line = open_lines.enter_context(
             socket.create_connection((address, port), timeout=_CONNECT_LIMIT_S)
         )
@@ -291,5 +294,15 @@ def _in_parallel(
             raise error
 
 
+def _told_modes(group: Meeting, rank: int) -> Any:
+    """Return the modes of a source's modules; None if its version does not tell them."""
+    key = _modes_key(rank)
+    return json.loads(group.store.get(key)) if group.store.check([key]) else None
+
+
 def _key(rank: int) -> str:
     return f"elasticd/heal/source/{rank}"
+
+
+def _modes_key(rank: int) -> str:
+    return f"elasticd/heal/modes/{rank}"

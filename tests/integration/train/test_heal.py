@@ -9,8 +9,10 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+import pytest
 import torch
 
+import elasticd.train.heal as heal_module
 from elasticd.train import parcel
 from elasticd.train.agree import Decision, Report, agree
 from elasticd.train.chunk import PIECE_BYTES, fingerprint
@@ -113,6 +115,24 @@ def test_what_a_joiner_does_not_have_yet_is_created() -> None:
     heal_all([behind, Possession(seed=1, position=(5, 0))])
 
 
+def older_part(line: Connection, rank: int, size: int, port: int, state: Possession) -> None:
+    """As a version that tells no modes of modules, and reads three words of a source's place."""
+    vars(heal_module)["_modes_key"] = "elasticd/heal/nowhere/{}".format
+    part(line, rank, size, port, state)
+
+
+@pytest.mark.parametrize("older", [0, 1])
+def test_a_version_that_knows_no_modes_gives_and_takes_a_state(older: int) -> None:
+    """While a cluster is upgraded node by node, both versions are in one world."""
+    states = [Possession(seed=1, position=(5, 0)), Possession(seed=2, position=None)]
+    with Cast() as cast:
+        _, port = cast.store()
+        parts = [older_part if rank == older else part for rank in range(2)]
+        ranks = [cast.start(each, n, 2, port, states[n]) for n, each in enumerate(parts)]
+        said = [each.hear() for each in ranks]
+    assert said[0][2:] == said[1][2:] and said[1][1].received_bytes > 0
+
+
 # --- when somebody is lost ----------------------------------------------------------------------
 
 
@@ -121,7 +141,7 @@ def serve_nothing(line: Connection, rank: int, port: int, word: str) -> None:
     group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
     group.form()
     with socket.create_server((HOST, 0)) as listener:
-        place = f'["{HOST}", {listener.getsockname()[1]}, "{"0" * 32}", {{}}]'
+        place = f'["{HOST}", {listener.getsockname()[1]}, "{"0" * 32}"]'
         group.store.set(f"elasticd/heal/source/{rank}", place)
         lines = [listener.accept()]
         line.send("connected")
@@ -174,7 +194,7 @@ def serve_damaged(line: Connection, rank: int, port: int) -> None:
     parcel.sum_of = lambda data: bytes(8)
     tree = Possession(seed=2, position=(5, 0))._tree()
     with Source(tree, address=HOST, generation=group.generation) as source:
-        place = f'["{HOST}", {source.port}, "{source.token}", {{}}]'
+        place = f'["{HOST}", {source.port}, "{source.token}"]'
         group.store.set(f"elasticd/heal/source/{rank}", place)
         line.recv()
 
