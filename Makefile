@@ -13,6 +13,7 @@ RUN_FOLDER ?= elasticd-runs
 TEST_PROCESSES ?= 2
 # What needs Kubernetes has a target of its own: it builds one, and with nodes it needs root.
 PYTEST = $(BIN)/python -m pytest --ignore tests/benchmarks --ignore tests/gpu --ignore tests/kube \
+  --ignore tests/containers \
   -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -20,8 +21,8 @@ CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-torch test-kube kube-up kube-down check extras gpu bench
-.PHONY: soak mutants clean
+.PHONY: help venv demo test test-slow test-torch test-kube test-docker kube-up kube-down check
+.PHONY: extras gpu bench soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -46,6 +47,9 @@ test-torch: ## the same with another torch, in an environment of its own: TORCH=
 test-kube: $(VENV)/.dev ## the tests against a real Kubernetes, which it builds once (Debian 12, root)
 	$(BIN)/python -m tests.kube.testbed build
 	$(BIN)/python -m pytest tests/kube $(PYTEST_ARGS)
+
+test-docker: $(VENV)/.dev ## build the images, run them and the stack on real engines (Debian 12, root)
+	$(BIN)/python -m pytest tests/containers $(PYTEST_ARGS)
 
 kube-up: $(VENV)/.dev ## a Kubernetes of three nodes on this machine, for you (Debian 12, root)
 	$(BIN)/python -m tests.kube.testbed up
