@@ -16,16 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from elasticd.channel.pool import FromPool, ToPool, unpack_from_pool
+from elasticd.channel.pool import FromPool, PoolLearned, ToPool, unpack_from_pool
 from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
 from elasticd.errors import InvariantBroken
-from elasticd.records.job import JobSpec
-from elasticd.telemetry.log import open_log
+from elasticd.records.job import EntryKind, JobSpec
+from elasticd.telemetry.log import get_logger, open_log
 from elasticd_agent.descriptors import give_first_limit
 from elasticd_agent.orphans import Children
 from elasticd_agent.worker_env import without_secrets
 
-__all__ = ["PoolNotStarted", "PoolTrouble", "WarmPool", "open_pool"]
+__all__ = [
+    "LEARNED_FOLDER",
+    "Learning",
+    "PoolNotStarted",
+    "PoolTrouble",
+    "WarmPool",
+    "log_learned",
+    "open_pool",
+]
 
 BACKLOG_LIMIT_BYTES = 64_000_000
 """A pool that reads nothing for so long is as good as gone."""
@@ -33,8 +41,15 @@ BACKLOG_LIMIT_BYTES = 64_000_000
 END_TIMEOUT_S = 5.0
 """For a pool to end what it guards, and itself."""
 
+
+LEARNED_FOLDER = ".imports"
+"""Below the run folder, where no job can have its own: what the scripts of this node import."""
+
 KILL_TIMEOUT_S = 1.0
 """A process that hangs in the kernel does not end; the agent must not wait for it."""
+
+
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +69,15 @@ class PoolTrouble:
     """False: it says itself that it can never work here."""
     was_ready: bool = True
     """False: none has ever worked here for this job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """The pool finds out what the script imports, and keeps that in a folder of this node."""
+
+    folder: Path
+    entry: str
+    is_module: bool
 
 
 Heard = Callable[[FromPool | PoolNotStarted | None], None]
@@ -76,6 +100,7 @@ class WarmPool:
         cwd: str,
         preload: tuple[str, ...],
         needs_torch: bool = True,
+        learning: Learning | None = None,
         heard: Heard,
         log_path: str,
         children: Children,
@@ -91,6 +116,9 @@ class WarmPool:
             self._command.append("--no-torch")
         if preload:
             self._command += ["--preload", ",".join(preload)]
+        if learning is not None:
+            self._command += ["--learn-in", str(learning.folder), "--script", learning.entry]
+            self._command += ["--is-module"] if learning.is_module else []
         self._env, self._log_path = dict(env), Path(log_path)
         self._children, self._prepare, self._heard = children, prepare, heard
         self.process: subprocess.Popen[bytes] | None = None
@@ -231,22 +259,40 @@ def _why(exc: OSError | ValueError) -> str:
     return str(exc)
 
 
+def log_learned(learned: PoolLearned) -> None:
+    """Tell what workers of a job have loaded from now on, and what not."""
+    log.info(
+        "pool.learned",
+        modules=learned.modules,
+        import_seconds=round(learned.import_s, 2),
+        pss_mib=round(learned.pss_bytes / 2**20),
+        left_out=dict(learned.left_out),
+    )
+
+
 def open_pool(
     spec: JobSpec,
     cwd: str,
     *,
+    run_folder: Path,
     log_path: Path,
     heard: Heard,
     children: Children,
     prepare: Callable[[], None],
 ) -> WarmPool:
     """Begin with the pool that a job's workers are forked from."""
+    learning = None
+    if spec.learns_imports and spec.entry_kind is not EntryKind.COMMAND:
+        is_module = spec.entry_kind is EntryKind.MODULE
+        folder = (run_folder / LEARNED_FOLDER).absolute()
+        learning = Learning(folder=folder, entry=spec.entry, is_module=is_module)
     return WarmPool(
         python=spec.python,
         env=without_secrets({**os.environ, **spec.env}),
         cwd=cwd,
         preload=spec.preload,
         needs_torch=not spec.needs_no_torch,
+        learning=learning,
         heard=heard,
         log_path=str(log_path),
         children=children,

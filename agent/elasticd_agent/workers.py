@@ -31,7 +31,13 @@ from elasticd_agent.output_watch.forwarding import JobForwarding
 from elasticd_agent.process import Home, Process, failure_of, heard_of, not_started
 from elasticd_agent.progress_answer import RankHeard
 from elasticd_agent.pulse import Verdict
-from elasticd_agent.warm_pool import PoolNotStarted, PoolTrouble, WarmPool, open_pool
+from elasticd_agent.warm_pool import (
+    PoolNotStarted,
+    PoolTrouble,
+    WarmPool,
+    log_learned,
+    open_pool,
+)
 from elasticd_agent.worker_env import (
     interface_of,
     prepared_env,
@@ -287,6 +293,7 @@ class Workers:
         return open_pool(
             self._spec,
             self._cwd,
+            run_folder=self._run_folder,
             log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
             heard=self._overhear,
             children=self._children,
@@ -321,6 +328,8 @@ class Workers:
                 if self._until_s is not None:
                     self._pool.tell(ch.License(until_s=self._until_s))
                 self._stores.keep()
+            case ch.PoolLearned():
+                log_learned(message)
             case ch.PoolFailed(message=why):
                 self._break(PoolTrouble(why=why, may_pass=False))
             case ch.StoresReady(stores=stores):

@@ -6,6 +6,7 @@ pool inherits, so nobody else can speak on it; its end is the end of the other s
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from elasticd.channel import wire
 from elasticd.records.job import EntryKind
@@ -16,7 +17,9 @@ __all__ = [
     "FromPool",
     "KeepStores",
     "License",
+    "ModulesLoaded",
     "PoolFailed",
+    "PoolLearned",
     "PoolReady",
     "Raised",
     "Start",
@@ -152,13 +155,47 @@ class StoresReady:
     stores: tuple[StoreAddress, ...] = field(default=())
 
 
-FromPool = PoolReady | PoolFailed | Started | StartFailed | Raised | Exited | StoresReady
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModulesLoaded:
+    """A worker that trains says which modules of installed packages it has loaded since its start.
+
+    It goes from the worker to the pool, and no further: values of variables may be secrets.
+    """
+
+    worker: str
+    modules: tuple[str, ...]
+    """In the order in which their imports began."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Those of its environment that are not as they were at its start; empty: one that is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLearned:
+    """From now on workers are forked from a process that has the script's packages loaded too."""
+
+    pid: int
+    modules: int
+    import_s: float
+    pss_bytes: int
+    """Memory of that process, each page that it shares counted by its share; 0: not known."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Packages that each worker still imports for itself, and why."""
+
+
+FromPool = (
+    PoolReady
+    | PoolFailed
+    | Started
+    | StartFailed
+    | Raised
+    | Exited
+    | StoresReady
+    | ModulesLoaded
+    | PoolLearned
+)
 
 _TO_POOL = {kind.__name__: kind for kind in (Start, Stop, License, KeepStores)}
-_FROM_POOL = {
-    kind.__name__: kind
-    for kind in (PoolReady, PoolFailed, Started, StartFailed, Raised, Exited, StoresReady)
-}
+_FROM_POOL = {kind.__name__: kind for kind in get_args(FromPool)}
 
 
 def unpack_to_pool(line: bytes) -> ToPool:

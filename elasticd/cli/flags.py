@@ -73,7 +73,12 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _own("priority", "Before waiting jobs of a lower one.  [0]", "N"),
     _own("env", "Variable for the workers; `K` alone copies it.", "K[=V]", is_many=True),
-    _own("preload", "Modules to import once, before workers are forked.", "M,..."),
+    _own(
+        "preload",
+        "What is imported once, before workers are forked: what the script was seen to load "
+        "(auto), torch alone (none), or these modules.  [auto]",
+        "auto|none|M,...",
+    ),
     _own("python", "Interpreter of the workers (also PYTHON_EXEC).", "FILE"),
     _own(
         "cwd", "Folder on the nodes where the workers start; SCRIPT is not looked for here.", "DIR"

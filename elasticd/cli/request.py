@@ -22,7 +22,7 @@ from elasticd.control.console import ConsoleChoice, parse_filter, parse_streams
 from elasticd.errors import CallError, NotSupported
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, checked_name
-from elasticd.records.job import EntryKind, JobSpec, Limits
+from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
 from elasticd.records.late import OnLate
 from elasticd.records.tensorboard import TensorBoardSpec
 from elasticd.store.api import StoreSettings
@@ -108,7 +108,8 @@ class RunRequest:
             # With --join each host uses its own folders, as with torchrun.
             cwd=self.cwd or ("" if self.mode is Mode.JOIN else here),
             env=self.env,
-            preload=self.preload,
+            preload=preload_of(self.preload)[0],
+            learns_imports=preload_of(self.preload)[1],
             role=self.role,
             run_folder=(
                 str(Path(here, self.run_folder))
@@ -193,7 +194,7 @@ def read_request(
         run_folder=log_dir_of(given, environ),
         cwd=values["cwd"] or "",
         env=_env(values["env"], environ),
-        preload=tuple(filter(None, (values["preload"] or "").split(","))),
+        preload=tuple((values["preload"] or "").split(",")),
         role=values["role"] or "default",
         limits=Limits(
             user_error=number.whole("--max-restarts", values["max_restarts"], 3, least=0),

@@ -1,6 +1,6 @@
 """A job: what to run, how many of it, what was wished since, and where it stands."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -24,9 +24,12 @@ __all__ = [
     "is_stuck",
     "lacks_nodes",
     "nodes_missing",
+    "preload_of",
     "size_want",
     "target_nodes",
 ]
+
+PRELOAD_AUTO, PRELOAD_NONE = "auto", "none"
 
 
 class EntryKind(StrEnum):
@@ -84,6 +87,9 @@ class JobSpec:
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts by their names below the folder where the workers start, which each node writes."""
     preload: tuple[str, ...] = ()
+    """Modules that each node imports before it forks workers."""
+    learns_imports: bool = True
+    """Each node finds out what the script imports, and has that ready for later workers too."""
     role: str = "default"
     run_folder: str = ""
     """Where each node keeps `<job>/gen-<n>/rank-<r>.{out,err}`; empty: the agent's default."""
@@ -144,6 +150,16 @@ class JobSpec:
     def label_text(self) -> str:
         """The labels as they are given to `--label` and `--node-label`."""
         return ", ".join(f"{key}={value}" for key, value in sorted(self.node_labels.items()))
+
+
+def preload_of(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """Read `auto`, `none` or names of modules: which are named, and whether more is learned.
+
+    Names alone mean these and no others; `auto` beside them means both.
+    """
+    given = tuple(filter(None, words))
+    names = tuple(word for word in given if word not in (PRELOAD_AUTO, PRELOAD_NONE))
+    return names, not given or PRELOAD_AUTO in given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from elasticd.channel.pool import (
     FromPool,
     KeepStores,
     License,
+    ModulesLoaded,
     PoolReady,
     Raised,
     Start,
@@ -39,6 +40,7 @@ from elasticd_agent.pool.process_table import children_of, look_up
 from elasticd_agent.pool.store_keeper import StoreKeeper
 from elasticd_agent.pool.subtree import Subtree
 from elasticd_agent.pool.warmup import Warmth
+from elasticd_agent.pool.zygote.zygote_keeper import ZygoteKeeper, ZygotePlan
 
 __all__ = ["Guardian"]
 
@@ -49,11 +51,15 @@ _SWEEP_TICK_S = 0.02
 
 
 class Guardian:
-    def __init__(self, agent: Link, launcher: Launcher, warmth: Warmth) -> None:
+    def __init__(
+        self, agent: Link, launcher: Launcher, warmth: Warmth, plan: ZygotePlan | None = None
+    ) -> None:
+        """`plan` says what is learned from workers that train; None: nothing."""
         self._agent = agent
         self._launcher = launcher
         self._warmth = warmth
         self._stores = StoreKeeper(launcher, self._tell)
+        self._zygotes = ZygoteKeeper(plan, self._tell) if plan is not None else None
         self._children: dict[str, Child] = {}
         self._given_up: set[int] = set()
         """Killed, not gone, and reported all the same."""
@@ -74,6 +80,8 @@ class Guardian:
                 can_fork=self._warmth.can_fork,
             )
         )
+        if self._zygotes is not None:
+            self._zygotes.recall()
         while not (self._is_ending and not self._children):
             self._wait()
             self._hear_agent()
@@ -83,6 +91,8 @@ class Guardian:
             self._check_clocks()
             self._sweep()
             self._stores.tend(time.monotonic())
+            if self._zygotes is not None:
+                self._zygotes.tend(time.monotonic())
         for pid in children_of(os.getpid()):
             Subtree().kill(pid)
 
@@ -92,7 +102,9 @@ class Guardian:
         if not self._agent.is_over:
             wanted = select.POLLOUT if self._agent.has_unsent else 0
             poll.register(self._agent.read_fd, select.POLLIN | wanted)
-        for link in (*(child.report for child in self._children.values()), *self._stores.links):
+        links = [child.report for child in self._children.values()]
+        links += [*self._stores.links, *(self._zygotes.links if self._zygotes is not None else ())]
+        for link in links:
             if not link.is_over:
                 poll.register(link.read_fd, select.POLLIN)
         poll.poll(math.ceil(1000 * self._time_to_sleep_s()))
@@ -142,7 +154,8 @@ class Guardian:
         refusal = self._refusal(start)
         if not refusal:
             try:
-                self._children[start.worker] = self._launcher.launch(start)
+                child = self._zygotes.launch(start) if self._zygotes is not None else None
+                self._children[start.worker] = child or self._launcher.launch(start)
             except OSError as exc:
                 refusal = f"No process could be started: {exc.strerror or exc}."
         if refusal:
@@ -179,6 +192,8 @@ class Guardian:
             match message:
                 case Started():
                     self._answer(child)
+                case ModulesLoaded() if self._zygotes is not None:
+                    self._zygotes.hear(message, child.start, time.monotonic())
                 case StartFailed() if not child.has_answered:
                     child.has_answered = child.is_refused = True
                     self._tell(replace(message, worker=child.name))
@@ -205,6 +220,8 @@ class Guardian:
             if pid == 0:
                 return
             self._given_up.discard(pid)
+            if self._zygotes is not None:
+                self._zygotes.bury(pid)
             if pid == self._stores.pid:
                 self._stores.bury(time.monotonic())
             elif pid in by_pid:
@@ -248,6 +265,8 @@ class Guardian:
     def _owner_of_orphan(self, pid: int) -> Child | None:
         """Name the worker that a child of ours descends from; None: it is one of ours itself."""
         children = list(self._children.values())
+        if self._zygotes is not None and pid in self._zygotes.pids:
+            return None
         if pid == self._stores.pid or any(pid == c.pid and not c.is_dead for c in children):
             return None
         process = look_up(pid)
@@ -263,6 +282,8 @@ class Guardian:
         if not self._is_ending:
             self._is_ending = True
             self._stores.end()
+            if self._zygotes is not None:
+                self._zygotes.end()
             self._kill_all()
 
     def _kill_all(self) -> None:

@@ -10,9 +10,10 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import elasticd
 import elasticd_agent
@@ -22,7 +23,7 @@ from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.inheritance import shed
 from elasticd_agent.pool.link import Link
 
-__all__ = ["BornChild", "Launcher", "import_roots"]
+__all__ = ["BornChild", "Heritage", "Launcher", "exec_worker", "fork", "import_roots"]
 
 _SPAWN_WORKER = (
     "import sys; sys.path[:0] = sys.argv[1:3]; "
@@ -41,10 +42,21 @@ _SPAWNED_OUTPUT_FD = 4
 class BornChild(BaseException):
     """Raised in a forked worker only; not an Exception, so that nothing on the way handles it."""
 
-    def __init__(self, start: Start, report_fd: int) -> None:
+    def __init__(self, start: Start, report_fd: int, heritage: "Heritage") -> None:
         super().__init__(start.worker)
         self.start = start
         self.report_fd = report_fd
+        self.heritage = heritage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heritage:
+    """What a worker has from the process that it was forked from, and must keep."""
+
+    kept_fds: Collection[int]
+    """Descriptors that imported modules opened: they belong to the workers too."""
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    """What imported modules set in the environment; None: taken away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +64,18 @@ class Launcher:
     can_fork: bool
     pool_pid: int
     kept_fds: Collection[int]
-    """Descriptors that preloaded modules opened: they belong to the workers too."""
 
     def launch(self, start: Start) -> Child:
         """Start a worker; raises OSError if the system gives no process."""
         read_fd, write_fd = os.pipe()
         try:
-            pid = _fork() if self.can_fork else _spawn_worker(start, write_fd)
+            pid = fork() if self.can_fork else _spawn_worker(start, write_fd)
         except OSError:
             os.close(read_fd)
             os.close(write_fd)
             raise
         if pid == 0:
-            raise BornChild(start, write_fd)
+            raise BornChild(start, write_fd, Heritage(kept_fds=self.kept_fds))
         os.close(write_fd)
         return Child(start=start, pid=pid, report=Link(read_fd))
 
@@ -74,7 +85,7 @@ class Launcher:
         we_read, host_writes = os.pipe()
         try:
             if self.can_fork:
-                pid = _fork()
+                pid = fork()
                 if pid == 0:
                     self._be_store_host(serve, host_reads, host_writes)
             else:
@@ -104,7 +115,7 @@ def import_roots() -> tuple[str, str]:
     return roots[0], roots[1]
 
 
-def _fork() -> int:
+def fork() -> int:
     """Fork; in the child all signals stay blocked until it has shed the pool's handlers."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = -1
@@ -114,6 +125,17 @@ def _fork() -> int:
         if pid != 0:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
+
+
+def exec_worker(start: Start, order_fd: int, report_fd: int, pool_pid: int) -> NoReturn:
+    """Begin anew as a fresh interpreter, in a forked worker whose imports cannot be used."""
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD) for fd in (order_fd, report_fd)]
+    os.lseek(high[0], 0, os.SEEK_SET)
+    os.dup2(high[0], _SPAWNED_INPUT_FD)
+    os.dup2(high[1], _SPAWNED_OUTPUT_FD)
+    command = [sys.executable, "-u", "-c", _SPAWN_WORKER, *import_roots(), str(pool_pid)]
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.execve(sys.executable, command, dict(start.env))  # noqa: S606  # itself
 
 
 def _spawn_worker(start: Start, report_fd: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from elasticd_agent.pool.mark import read_mark
 
-__all__ = ["Process", "children_of", "is_running", "look_up", "mark_of"]
+__all__ = ["Process", "children_of", "is_running", "look_up", "mark_of", "pss_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,18 @@ def mark_of(pid: int) -> str:
             return read_mark(file.read())
     except OSError:
         return ""
+
+
+def pss_bytes(pid: int) -> int:
+    """Return the memory of a process, each shared page counted by its share; 0: not known."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return 1024 * int(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
 
 
 def _children_by_scan(pid: int) -> list[int]:

@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import RLock
 
 from elasticd.channel.pool import FromPool, StartFailed
 from elasticd.channel.wire import pack
@@ -22,6 +23,8 @@ class Report:
     def __init__(self, worker: str, fd: int) -> None:
         self.worker = worker
         self.fd = fd
+        # A collection of garbage, in which a word may be sent, comes in any thread.
+        self._lock = RLock()
 
     def move_up(self) -> None:
         """Give the low number back; an exec closes the high one."""
@@ -32,7 +35,8 @@ class Report:
 
     def send(self, message: FromPool) -> None:
         line = pack(message)
-        with suppress(OSError):  # The script may have closed it; its exit code is still seen.
+        # The script may have closed it; its exit code is still seen.
+        with suppress(OSError), self._lock:
             while line:
                 line = line[os.write(self.fd, line) :]
 

@@ -10,13 +10,15 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from elasticd.errors import EnvironmentProblem
 
-__all__ = ["Warmth", "warm_up"]
+__all__ = ["ONE_THREAD", "Warmth", "one_thread", "warm_up"]
 
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _FIRST_STEP = (
     "torch",
@@ -44,26 +46,35 @@ def warm_up(preload: tuple[str, ...] = (), folder: str = "", *, needs_torch: boo
         EnvironmentProblem: torch is missing or a module cannot be imported.
     """
     started_s = time.monotonic()
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
-    try:
+    with one_thread():
         if needs_torch:
             _import_first_step()
         sys.path.insert(0, folder)
-        for name in preload:
-            _import_preload(name)
+        try:
+            for name in preload:
+                _import_preload(name)
+        finally:
+            if folder in sys.path:
+                sys.path.remove(folder)
+    # Collect once, then keep the collector from touching (and so copying) these pages in workers.
+    gc.collect()
+    gc.freeze()
+    return Warmth(import_s=time.monotonic() - started_s, can_fork=_is_forkable())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Have libraries that are imported meanwhile start no threads of their own."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
     finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-    # Collect once, then keep the collector from touching (and so copying) these pages in workers.
-    gc.collect()
-    gc.freeze()
-    return Warmth(import_s=time.monotonic() - started_s, can_fork=_is_forkable())
 
 
 def _import_first_step() -> None:

@@ -14,10 +14,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from elasticd.channel.pool import Start, Started, unpack_to_pool
 from elasticd.records.job import EntryKind
@@ -25,9 +25,12 @@ from elasticd.telemetry.process_title import set_title, worker_title
 from elasticd_agent.niceness import can_undo
 from elasticd_agent.pool import as_main, raised
 from elasticd_agent.pool.inheritance import shed
+from elasticd_agent.pool.launch import Heritage
 from elasticd_agent.pool.mark import MARK, write_mark
 from elasticd_agent.pool.output import OutputFile, open_output
 from elasticd_agent.pool.report import Report
+from elasticd_agent.pool.zygote.environ_reads import RENEWED_READERS
+from elasticd_agent.pool.zygote.module_report import ModuleReport
 
 __all__ = ["Inheritance", "become", "main"]
 
@@ -37,29 +40,31 @@ class Inheritance:
     """What a forked child must know of the pool that it comes from."""
 
     pool_pid: int
-    kept_fds: Collection[int]
-    """Descriptors of preloaded modules."""
+    heritage: Heritage
     mark_room: int
     """Where its name can be written, for all that descend from it."""
     pythonpath: Sequence[str]
     """What the pool's PYTHONPATH put on the search path."""
+    is_asked: bool = False
+    """It is to say what it has loaded, once it trains."""
 
 
 def become(start: Start, report_fd: int, inheritance: Inheritance) -> None:
     """Turn a forked child of the warm pool into the worker and run it; returns where it ends."""
     report = Report(start.worker, report_fd)
     with report.refusing():
-        shed({*inheritance.kept_fds, report_fd}, inheritance.pool_pid)
+        shed({*inheritance.heritage.kept_fds, report_fd}, inheritance.pool_pid)
         write_mark(inheritance.mark_room, start.worker)
         report.move_up()
         _settle(start)
         if start.entry_kind is EntryKind.COMMAND:
             _exec(start)
+        _take_over(inheritance.heritage.environment)
         own_path = as_main.python_path(os.environ, os.getcwd())
         sys.path[:] = as_main.search_path(sys.path, inheritance.pythonpath, own_path)
         _renew_libraries()
         _set_threads(start.threads)
-    _run(start, report)
+    _run(start, report, is_asked=inheritance.is_asked)
 
 
 def main(*arguments: str) -> None:
@@ -104,6 +109,15 @@ def _settle(start: Start) -> None:
     time.tzset()
 
 
+def _take_over(environment: Mapping[str, str | None]) -> None:
+    """Set what imported modules have set, as they would have here."""
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 def _exec(start: Start) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -113,7 +127,7 @@ def _exec(start: Start) -> NoReturn:
         raise OSError(exc.errno, f"{start.entry}: {exc.strerror}") from exc
 
 
-def _run(start: Start, report: Report) -> None:
+def _run(start: Start, report: Report, *, is_asked: bool = False) -> None:
     _renew_streams()
     report.send(Started(worker=start.worker, pid=os.getpid()))
 
@@ -124,6 +138,10 @@ def _run(start: Start, report: Report) -> None:
 
     # Before the script begins, so that it is called after all that the script registers.
     atexit.register(_free_what_is_counted)
+    if is_asked:
+        is_module = start.entry_kind is EntryKind.MODULE
+        own = start.entry.partition(".")[0] if is_module else ""
+        ModuleReport(start.worker, report.send, script_package=own).watch()
     as_main.run(
         start.entry,
         start.args,
@@ -144,6 +162,7 @@ def _free_what_is_counted() -> None:
 
 def _renew_streams() -> None:
     """Build stdin, stdout and stderr as `python -u` does, but for a full disk."""
+    renewed: list[tuple[object, object]] = []
     for name, fd in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         old = getattr(sys, name)
         kind = io.FileIO if fd == 0 else OutputFile
@@ -159,6 +178,17 @@ def _renew_streams() -> None:
         stream.mode = "r" if fd == 0 else "w"  # type: ignore[misc]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+        renewed.append((old, stream))
+    _renew_handlers(renewed)
+
+
+def _renew_handlers(renewed: Sequence[tuple[object, object]]) -> None:
+    """Have what imported modules log go where the script's own words go."""
+    for reference in getattr(sys.modules.get("logging"), "_handlerList", ()):
+        handler = reference()
+        for old, stream in renewed:
+            if getattr(handler, "stream", None) is old:
+                handler.stream = stream
 
 
 def _renew_libraries() -> None:
@@ -180,6 +210,9 @@ def _renew_libraries() -> None:
         vars(tracker._resource_tracker).update(_fd=None, _pid=None)
     if tempfile := sys.modules.get("tempfile"):
         tempfile.tempdir = None  # type: ignore[attr-defined]
+    for name in RENEWED_READERS & sys.modules.keys():  # They ask for the rank as they are imported.
+        space: Any = vars(sys.modules[name])
+        space["rank_zero_only"].rank = space["_get_rank"]() or 0
 
 
 def _set_threads(threads: int) -> None:

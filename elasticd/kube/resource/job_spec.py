@@ -12,7 +12,7 @@ from elasticd.kube.resource.spec import CheckpointField, ElasticJobSpec
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.checkpoint import CheckpointSpec, read_every
 from elasticd.records.ids import JobName
-from elasticd.records.job import EntryKind, JobSpec, Limits
+from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
 
 __all__ = ["changed_fields", "has_policy_of", "job_spec", "policy_of"]
 
@@ -51,7 +51,8 @@ def job_spec(
         },
         env_files=_secrets(spec),
         files=spec.files,
-        preload=spec.preload,
+        preload=preload_of(spec.preload)[0],
+        learns_imports=preload_of(spec.preload)[1],
         limits=Limits(user_error=spec.limits.max_restarts, node_loss=spec.limits.max_node_losses),
         shutdown_timeout_s=spec.timeouts.shutdown_s,
         failure_timeout_s=min(3.0, spec.timeouts.shutdown_s),
@@ -121,6 +122,7 @@ _FIELDS: Mapping[str, str] = {
     "env_files": "spec.env",
     "files": "spec.files",
     "preload": "spec.preload",
+    "learns_imports": "spec.preload",
     "limits": "spec.limits",
     "shutdown_timeout_s": "spec.timeouts",
     "formation_timeout_s": "spec.timeouts",

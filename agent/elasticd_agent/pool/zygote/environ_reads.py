@@ -1,0 +1,85 @@
+"""Which variables of the environment are read while packages are imported.
+
+A package that reads a variable as it is imported has that value for good. Where the value differs
+from rank to rank, from one generation to the next, or is set by the script before the import, the
+package must be imported by each worker itself. What reads beside Python (C's getenv) is not seen;
+whoever goes through the whole environment is not taken to depend on any of it.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, KeysView
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = ["RENEWED_READERS", "EnvironReads", "recorded"]
+
+RENEWED_READERS = frozenset(
+    {
+        "lightning.fabric.utilities.rank_zero",
+        "lightning_fabric.utilities.rank_zero",
+    }
+)
+"""Modules that read RANK as they are imported, and whose reading is done again in each worker."""
+_PASSED_ON = frozenset({"os", "_collections_abc", "collections.abc"})
+
+_Environ: Any = type(os.environ)
+
+
+class EnvironReads:
+    """The names that were read so far."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._walker: tuple[int, object] | None = None
+
+    def read(self, key: object, frame: FrameType) -> None:
+        """Take note that a frame asked for one variable, unless it goes through all of them."""
+        if isinstance(key, str) and _identity(frame) != self._walker:
+            reader: FrameType | None = frame
+            while reader is not None and reader.f_globals.get("__name__") in _PASSED_ON:
+                reader = reader.f_back
+            if reader is None or reader.f_globals.get("__name__") not in RENEWED_READERS:
+                self.names.add(key)
+
+    def walked(self, frame: FrameType) -> None:
+        """Take note that a frame begins to go through all of them."""
+        self._walker = _identity(frame)
+
+
+class _RecordedEnviron(_Environ):  # type: ignore[misc]
+    """`os.environ` with notes; its content and its methods are the same object's as before."""
+
+    def __getitem__(self, key: str) -> str:
+        _reads.read(key, sys._getframe(1))
+        value: str = super().__getitem__(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        _reads.walked(sys._getframe(1))
+        return iter(list(super().__iter__()))
+
+    def keys(self) -> KeysView[str]:
+        _reads.walked(sys._getframe(1))
+        return dict.fromkeys(super().__iter__(), "").keys()
+
+
+_reads = EnvironReads()
+
+
+@contextmanager
+def recorded() -> Iterator[EnvironReads]:
+    """Record what is read of `os.environ` meanwhile; not for two at once."""
+    global _reads
+    _reads = EnvironReads()
+    environ: Any = os.environ
+    environ.__class__ = _RecordedEnviron
+    try:
+        yield _reads
+    finally:
+        environ.__class__ = _Environ
+
+
+def _identity(frame: FrameType) -> tuple[int, object]:
+    return id(frame), frame.f_code

@@ -1,0 +1,136 @@
+"""What must hold of a process whose forks become workers, and what is wrong where it does not.
+
+A fork copies one thread, and every descriptor. A lock of another thread stays held for ever, a
+connection would be spoken on by several workers at once, a CUDA context does not survive.
+"""
+
+import locale
+import os
+import resource
+import select
+import signal
+import stat
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from elasticd_agent.pool.inheritance import open_fds
+from elasticd_agent.pool.launch import fork
+from elasticd_agent.pool.process_table import children_of
+
+__all__ = ["CANARY_S", "ProcessFacts", "answers", "facts", "what_changed"]
+
+CANARY_S = 5.0
+"""A forked process that has not answered by then is taken not to work."""
+_SHARED_BADLY = ("socket:", "pipe:", "anon_inode:")
+"""What a worker that uses it takes away from all others: a wait for events, a wake-up, a talk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """What an import must leave as it was."""
+
+    threads: int
+    has_cuda: bool
+    channels: frozenset[int]
+    children: frozenset[int]
+    cwd: str
+    umask: int
+    signals: tuple[object, ...]
+    blocked: frozenset[int]
+    limits: tuple[tuple[int, int], ...]
+    locale: str
+    arguments: tuple[str, ...]
+    hooks: tuple[object, ...]
+    streams: tuple[int, ...]
+
+
+def facts() -> ProcessFacts:
+    """Look at this process."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    umask = os.umask(0o77)
+    os.umask(umask)
+    kinds = (resource.RLIMIT_NOFILE, resource.RLIMIT_STACK, resource.RLIMIT_CORE)
+    return ProcessFacts(
+        threads=len(os.listdir("/proc/self/task")),
+        has_cuda=cuda is not None and bool(cuda.is_initialized()),
+        channels=frozenset(fd for fd in open_fds() if _is_channel(fd)),
+        children=frozenset(children_of(os.getpid())),
+        cwd=os.getcwd(),
+        umask=umask,
+        signals=tuple(signal.getsignal(number) for number in sorted(signal.valid_signals())),
+        blocked=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        limits=tuple(resource.getrlimit(kind) for kind in kinds),
+        locale=locale.setlocale(locale.LC_ALL),
+        arguments=tuple(sys.argv),
+        hooks=(sys.excepthook, threading.excepthook, sys.unraisablehook, sys.displayhook),
+        streams=tuple(id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)),
+    )
+
+
+def what_changed(before: ProcessFacts, now: ProcessFacts) -> str:
+    """Say in a few words what an import did that a fork, or another worker, would suffer from."""
+    changes = (
+        (now.threads > before.threads, "it starts a thread"),
+        (now.has_cuda and not before.has_cuda, "it makes a CUDA context"),
+        (not now.channels <= before.channels, "it opens a socket, a pipe or an event queue"),
+        (not now.children <= before.children, "it starts a process"),
+        (now.cwd != before.cwd, "it changes the working folder"),
+        (now.umask != before.umask, "it changes the umask"),
+        (now.signals != before.signals, "it handles a signal"),
+        (now.blocked != before.blocked, "it blocks a signal"),
+        (now.limits != before.limits, "it changes a limit of the process"),
+        (now.locale != before.locale, "it sets the locale"),
+        (now.arguments != before.arguments, "it changes sys.argv"),
+        (now.hooks != before.hooks, "it replaces a hook of the interpreter"),
+        (now.streams != before.streams, "it replaces a standard stream"),
+    )
+    return next((words for is_so, words in changes if is_so), "")
+
+
+def answers(niceness: int = 0, limit_s: float = CANARY_S) -> bool:
+    """Fork a process that starts a thread and computes; say whether it does so in time."""
+    read_fd, write_fd = os.pipe()
+    pid = fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            if niceness:
+                os.nice(-niceness)
+            _work()
+            os.write(write_fd, b"1")
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(write_fd)
+    try:
+        poll = select.poll()
+        poll.register(read_fd, select.POLLIN)
+        return bool(poll.poll(1000 * limit_s)) and os.read(read_fd, 1) == b"1"
+    finally:
+        os.close(read_fd)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _work() -> None:
+    """Take the locks that a worker takes in its first second."""
+    thread = threading.Thread(target=sum, args=((1, 2),))
+    thread.start()
+    thread.join()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(2)
+        a = torch.ones(256, 256)
+        assert float((a @ a).sum()) > 0
+
+
+def _is_channel(fd: int) -> bool:
+    try:
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return True
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(_SHARED_BADLY)
+    except OSError:
+        return False

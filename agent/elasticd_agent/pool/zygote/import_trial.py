@@ -1,0 +1,128 @@
+"""Import what was learned, package by package, and look after each whether all is still well.
+
+Which package is at fault is known at once, since the look comes after each. Only a fork that does
+not work is tried once at the end; if it fails, a second trial, a careful one, tries a fork after
+each package. A package that imports the one at fault is found to be at fault itself; nothing is
+kept from being imported, so no package takes another way than it would in a worker.
+"""
+
+import gc
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticd_agent.pool.warmup import ONE_THREAD, one_thread
+from elasticd_agent.pool.zygote.environ_reads import recorded
+from elasticd_agent.pool.zygote.fork_safety import answers, facts, what_changed
+from elasticd_agent.pool.zygote.learned_set import LearnedSet
+
+__all__ = ["Loaded", "Unsound", "import_packages"]
+
+
+class Unsound(Exception):
+    """A package must be left out, and this process must not go on."""
+
+    def __init__(self, package: str, why: str) -> None:
+        super().__init__(f"{package}: {why}")
+        self.package, self.why = package, why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What the imports came to."""
+
+    modules: int
+    import_s: float
+    reads: frozenset[str]
+    """Variables whose values the packages have for good."""
+    environment: Mapping[str, str | None]
+    """What the imports set in the environment, and every worker must have; None: taken away."""
+
+
+def import_packages(
+    learned: LearnedSet,
+    *,
+    differing: frozenset[str],
+    set_by_script: Mapping[str, str] | None,
+    is_careful: bool = False,
+    began: Callable[[str], None] = lambda _: None,
+    niceness: int = 0,
+) -> Loaded:
+    """Import all packages of the set in this process.
+
+    `differing` are the variables that are not the same in all workers; `set_by_script` those that
+    the script itself sets, with values; None: only their names are known, from an earlier run.
+
+    Raises:
+        Unsound: a package did what makes a fork unsafe, or read a variable that differs.
+    """
+    began_s, count = time.monotonic(), 0
+    before_modules = len(sys.modules)
+    environment = dict(os.environ)
+    gc.disable()
+    try:
+        with one_thread(), recorded() as reads:
+            own = dict(os.environ)
+            for package, names in learned.packages().items():
+                began(package)
+                before = facts()
+                for name in names:
+                    count += _import(name)
+                if why := what_changed(before, facts()):
+                    raise Unsound(package, why)
+                script = _set_by_script(learned, set_by_script, own)
+                wrong = sorted(reads.names & (differing | script) - set(ONE_THREAD))
+                if wrong:
+                    raise Unsound(package, f"it reads {', '.join(wrong)} as it is imported")
+                if is_careful and not answers(niceness):
+                    raise Unsound(package, "a process forked after it does not answer")
+            changes = _changes(own)
+    finally:
+        gc.enable()
+        os.environ.clear()
+        os.environ.update(environment)
+    gc.collect()
+    gc.freeze()
+    return Loaded(
+        modules=len(sys.modules) - before_modules,
+        import_s=time.monotonic() - began_s,
+        reads=frozenset(reads.names) - set(ONE_THREAD),
+        environment=changes,
+    )
+
+
+def _import(name: str) -> bool:
+    """Import one; what cannot be imported here is left to the worker, which may know how."""
+    if name in sys.modules:
+        return True
+    try:
+        importlib.import_module(name)
+    except BaseException:
+        return False
+    return True
+
+
+def _changes(own: Mapping[str, str]) -> dict[str, str | None]:
+    now = _plain(os.environ)
+    keys = {key for key in {*now, *own} if now.get(key) != own.get(key)} - set(ONE_THREAD)
+    return {key: now.get(key) for key in sorted(keys)}
+
+
+def _set_by_script(
+    learned: LearnedSet, values: Mapping[str, str] | None, own: Mapping[str, str]
+) -> set[str]:
+    """Name the variables that the script sets itself: those that a package sets are none."""
+    now = _plain(os.environ)
+    by_packages = {key for key in learned.variables if now.get(key) != own.get(key)}
+    if values is not None:
+        by_packages = {key for key in by_packages if now.get(key, "") == values.get(key)}
+    return set(learned.variables) - by_packages
+
+
+def _plain(environ: Any) -> dict[str, str]:
+    """Copy the environment without being taken for one that reads it."""
+    return {environ.decodekey(k): environ.decodevalue(v) for k, v in environ._data.items()}

@@ -1,0 +1,49 @@
+"""What a zygote says to the pool that it comes from, one line each."""
+
+from dataclasses import dataclass, field
+
+from elasticd.channel import wire
+from elasticd_agent.pool.zygote.learned_set import LearnedSet
+
+__all__ = ["Failed", "Importing", "Ready", "unpack_word"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importing:
+    """It begins with a package: if it ends now, that is at fault."""
+
+    package: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """It cannot serve, and ends."""
+
+    why: str
+    package: str = ""
+    """Which is at fault; empty: none is known to be."""
+    learned: LearnedSet = field(default_factory=LearnedSet)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Workers can be forked from it."""
+
+    modules: int
+    import_s: float
+    reads: tuple[str, ...]
+    """Variables that must be as they were when it was made."""
+    learned: LearnedSet
+
+
+_WORDS = {kind.__name__: kind for kind in (Importing, Failed, Ready)}
+
+
+def unpack_word(line: bytes) -> Importing | Failed | Ready:
+    """Read one line.
+
+    Raises:
+        InvariantBroken: it is none of them.
+    """
+    word: Importing | Failed | Ready = wire.unpack(line, _WORDS)
+    return word

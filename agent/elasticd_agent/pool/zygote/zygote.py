@@ -1,0 +1,171 @@
+"""A child of the pool that imports what was learned, and then forks workers at the pool's word.
+
+What it forks must be the pool's child, as all workers are: the pool reaps them, guards them, and
+they end with it. So a worker is forked by a process that stands by for that, forked itself before
+it is needed, and ends at once; the worker's parent is then the pool, which adopts orphans. A worker
+runs nothing before the pool has heard of it: else one that was given up might run beside another.
+Rejected: clone(CLONE_PARENT), which passes over what the C library and Python do at a fork.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from elasticd.channel.pool import Start, unpack_to_pool
+from elasticd.channel.wire import pack
+from elasticd.telemetry.process_title import set_title
+from elasticd_agent.niceness import can_undo
+from elasticd_agent.pool.inheritance import open_fds, shed
+from elasticd_agent.pool.launch import BornChild, Heritage, exec_worker, fork
+from elasticd_agent.pool.prctl import ask_for_signal_at_parents_end
+from elasticd_agent.pool.zygote.fork_safety import answers
+from elasticd_agent.pool.zygote.import_trial import Loaded, Unsound, import_packages
+from elasticd_agent.pool.zygote.learned_set import (
+    LearnedSet,
+    Script,
+    load,
+    record_path,
+    save,
+    shadowed,
+)
+from elasticd_agent.pool.zygote.word import Failed, Importing, Ready
+
+__all__ = ["ZygoteOrder", "be_zygote"]
+
+NICENESS = 19
+"""Who trains, or starts to, comes first."""
+ORDER_FDS = 3
+_ADOPTION_LIMIT_S = 5.0
+_ADOPTION_TICK_S = 0.0001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygoteOrder:
+    script: Script
+    record_folder: str
+    learned: LearnedSet | None = None
+    """None: what the node knows from an earlier run, if anything."""
+    set_by_script: Mapping[str, str] | None = None
+    is_careful: bool = False
+
+
+def be_zygote(
+    order: ZygoteOrder, control_fd: int, *, pool_pid: int, kept_fds: Collection[int]
+) -> NoReturn:
+    """Be the zygote in a child that was just forked from the pool.
+
+    Raises:
+        BornChild: in a worker that was forked from here.
+    """
+    try:
+        shed({*kept_fds, control_fd}, pool_pid)
+        set_title("elasticd: zygote", "zygote")
+        niceness = NICENESS if can_undo() else 0
+        if niceness:
+            os.nice(niceness)
+        loaded = _load(order, control_fd, niceness)
+        if niceness:
+            os.nice(-niceness)
+        _serve(order.script, loaded, control_fd, pool_pid=pool_pid)
+    except BornChild:
+        raise
+    except BaseException as exc:
+        with suppress(OSError):
+            os.write(control_fd, pack(Failed(why=f"{type(exc).__name__}: {exc}")))
+    os._exit(1)
+
+
+def _load(order: ZygoteOrder, control_fd: int, niceness: int) -> Loaded:
+    path = record_path(order.record_folder, order.script)
+    known = load(path)
+    learned = known
+    if order.learned is not None:
+        learned = replace(order.learned, left_out={**known.left_out, **order.learned.left_out})
+    elif not known.modules:
+        os._exit(0)  # Nothing is known: there is nothing to be imported ahead.
+    wanted = learned
+    for package in shadowed(learned.packages(), order.script.first_folder):
+        wanted = wanted.without(package, "the script's folder has one of the same name")
+    try:
+        loaded = import_packages(
+            wanted,
+            differing=frozenset(learned.differing),
+            set_by_script=order.set_by_script,
+            is_careful=order.is_careful,
+            began=lambda package: _say(control_fd, Importing(package=package)),
+            niceness=niceness,
+        )
+    except Unsound as exc:
+        _say(control_fd, Failed(package=exc.package, why=exc.why, learned=learned))
+        os._exit(1)
+    if not answers(niceness):
+        _say(control_fd, Failed(why="no forked process answers", learned=learned))
+        os._exit(1)
+    save(path, learned)
+    ready = Ready(
+        modules=loaded.modules,
+        import_s=loaded.import_s,
+        reads=tuple(sorted(loaded.reads)),
+        learned=learned,
+    )
+    _say(control_fd, ready)
+    return loaded
+
+
+def _serve(script: Script, loaded: Loaded, control_fd: int, *, pool_pid: int) -> None:
+    """Keep one process standing by that forks the next worker; ends with the pool."""
+    own_pid = os.getpid()
+    heritage = Heritage(
+        kept_fds=frozenset(open_fds() - {control_fd}), environment=loaded.environment
+    )
+    packages = frozenset(name.partition(".")[0] for name in sys.modules)
+    while True:
+        pid = fork()
+        if pid == 0:
+            start, report_fd, order_fd = _stand_by(control_fd, own_pid=own_pid, pool_pid=pool_pid)
+            if shadowed(packages, script.first_folder):
+                exec_worker(start, order_fd, report_fd, pool_pid)  # Files came since the import.
+            raise BornChild(start, report_fd, heritage)
+        _, status = os.waitpid(pid, 0)
+        if status != 0:
+            return
+
+
+def _stand_by(control_fd: int, *, own_pid: int, pool_pid: int) -> tuple[Start, int, int]:
+    """Wait for an order, fork, and end; returns in the worker alone, once the pool owns it."""
+    ask_for_signal_at_parents_end(signal.SIGKILL)
+    if os.getppid() != own_pid:
+        os._exit(1)
+    with socket.socket(fileno=os.dup(control_fd)) as control:
+        control.setblocking(True)
+        word, fds, _, _ = socket.recv_fds(control, 1, ORDER_FDS, socket.MSG_CMSG_CLOEXEC)
+    if not word or len(fds) != ORDER_FDS:
+        os._exit(1)
+    order_fd, report_fd, go_fd = fds
+    pid = fork()
+    if pid != 0:
+        _say(control_fd, pid)
+        os._exit(0)
+    if os.read(go_fd, 1) != b"g":
+        os._exit(1)  # The pool has given us up.
+    until_s = time.monotonic() + _ADOPTION_LIMIT_S
+    while os.getppid() != pool_pid:
+        if time.monotonic() > until_s:
+            os._exit(1)
+        time.sleep(_ADOPTION_TICK_S)
+    size = os.fstat(order_fd).st_size
+    start = unpack_to_pool(os.pread(order_fd, size, 0))
+    assert isinstance(start, Start)
+    return start, report_fd, order_fd
+
+
+def _say(control_fd: int, word: object) -> None:
+    line = str(word).encode() + b"\n" if isinstance(word, int) else pack(word)
+    while line:
+        line = line[os.write(control_fd, line) :]

@@ -1,0 +1,276 @@
+"""The pool's side of the zygote: has it made, made anew without what is at fault, and asks it.
+
+At most one serves and one is being made. Whatever goes wrong with either, workers are forked from
+the pool itself, as before anything was learned.
+"""
+
+import os
+import select
+import socket
+import sys
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from signal import SIGKILL
+
+from elasticd.channel.pool import FromPool, ModulesLoaded, PoolLearned, Start
+from elasticd.channel.wire import pack
+from elasticd.errors import InvariantBroken
+from elasticd.records.job import EntryKind
+from elasticd_agent.pool.child import Child
+from elasticd_agent.pool.launch import fork
+from elasticd_agent.pool.link import Link
+from elasticd_agent.pool.process_table import pss_bytes
+from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script
+from elasticd_agent.pool.zygote.word import Failed, Importing, Ready, unpack_word
+from elasticd_agent.pool.zygote.zygote import ZygoteOrder, be_zygote
+
+__all__ = ["ZygoteKeeper", "ZygotePlan"]
+
+SETTLE_S = 1.0
+"""From one worker's word until the imports begin: the others of this node speak as well."""
+TRIALS_LIMIT = 12
+"""Zygotes that are made in the life of a pool; each costs the imports once more."""
+ANSWER_LIMIT_S = 1.0
+"""For a worker that is asked for. The pool does nothing else meanwhile."""
+SILENCE_LIMIT_S = 600.0
+"""For one package to be imported: the machine may be busy with those who train."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygotePlan:
+    """What a pool must know to learn."""
+
+    script: Script
+    record_folder: str
+    pool_pid: int
+    kept_fds: Collection[int]
+    environment: Mapping[str, str]
+    """In which the pool was started, and imports."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Zygote:
+    pid: int
+    link: Link
+    order: ZygoteOrder
+    package: str = ""
+    heard_s: float
+    ready: Ready | None = None
+
+
+@dataclass(slots=True)
+class ZygoteKeeper:
+    plan: ZygotePlan
+    tell: Callable[[FromPool], None]
+    _serving: _Zygote | None = None
+    _making: _Zygote | None = None
+    _next: ZygoteOrder | None = None
+    _due_s: float = 0.0
+    _trials: int = 0
+    _learned: LearnedSet = field(default_factory=LearnedSet)
+    _ended: set[int] = field(default_factory=set)
+    """Killed, and not reaped yet."""
+
+    @property
+    def pids(self) -> set[int]:
+        """Those of our children that are no workers."""
+        return {each.pid for each in (self._serving, self._making) if each} | self._ended
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(each.link for each in (self._serving, self._making) if each)
+
+    def recall(self) -> None:
+        """Have what the node knows from an earlier run imported."""
+        self._next = ZygoteOrder(script=self.plan.script, record_folder=self.plan.record_folder)
+
+    def hear(self, told: ModulesLoaded, start: Start, now_s: float) -> None:
+        """Take in what a worker that trains has loaded."""
+        more = self._learned.with_more(
+            told.modules, variables=told.variables, differing=self._differing(start)
+        )
+        if more != self._learned and set(more.modules) != set(self._learned.modules):
+            self._due_s = now_s + SETTLE_S
+            self._next = ZygoteOrder(
+                script=self.plan.script,
+                record_folder=self.plan.record_folder,
+                learned=more,
+                set_by_script=dict(told.variables),
+            )
+        self._learned = more
+
+    def tend(self, now_s: float) -> None:
+        """Hear what is being made, begin with what is due.
+
+        Raises:
+            BornChild: in a worker that was forked from a zygote.
+        """
+        for each in (self._serving, self._making):
+            if each is not None:
+                self._hear(each, now_s)
+        is_late = self._making is not None and now_s - self._making.heard_s > SILENCE_LIMIT_S
+        if is_late and self._making is not None:
+            self._discard(self._making)
+        if self._next is None or self._making is not None or now_s < self._due_s:
+            return
+        order, self._next = self._next, None
+        if self._trials < TRIALS_LIMIT:
+            self._trials += 1
+            with suppress(OSError):  # No process, no descriptor: nothing is learned for now.
+                self._making = self._begin(order, now_s)
+
+    def launch(self, start: Start) -> Child | None:
+        """Have a worker forked from the zygote; None: fork it from the pool."""
+        zygote = self._serving
+        if zygote is None or not self._is_true_for(zygote, start):
+            return None
+        try:
+            return _ask(zygote.link.read_fd, start)
+        except (OSError, ValueError):
+            self._discard(zygote)
+            return None
+
+    def bury(self, pid: int) -> None:
+        """Know that a child of ours was reaped."""
+        self._ended.discard(pid)  # One that ended by itself is found by the end of its link.
+
+    def end(self) -> None:
+        self._next = None
+        for each in (self._serving, self._making):
+            if each is not None:
+                self._discard(each)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _begin(self, order: ZygoteOrder, now_s: float) -> _Zygote:
+        ours, theirs = socket.socketpair()
+        control_fd = theirs.detach()
+        try:
+            pid = fork()
+        except OSError:
+            os.close(control_fd)
+            ours.close()
+            raise
+        if pid == 0:
+            plan = self.plan
+            be_zygote(order, control_fd, pool_pid=plan.pool_pid, kept_fds=plan.kept_fds)
+        os.close(control_fd)
+        return _Zygote(pid=pid, link=Link(ours.detach()), order=order, heard_s=now_s)
+
+    def _hear(self, zygote: _Zygote, now_s: float) -> None:
+        for line in zygote.link.read_lines():
+            try:
+                word = unpack_word(line)
+            except InvariantBroken:
+                self._discard(zygote)
+                return
+            zygote.heard_s = now_s
+            match word:
+                case Importing(package=package):
+                    zygote.package = package
+                case Failed():
+                    zygote.package = ""
+                    self._failed(zygote, word)
+                case Ready():
+                    self._serve(zygote, word)
+        if zygote.link.is_over:
+            if zygote is self._making and zygote.package:
+                why = "the process that imports it ends"
+                self._failed(zygote, Failed(why=why, package=zygote.package))
+            self._discard(zygote)
+
+    def _failed(self, zygote: _Zygote, failed: Failed) -> None:
+        """Try again without the package at fault, or look for it."""
+        learned = failed.learned if failed.learned.modules else self._learned
+        again = replace(zygote.order, learned=learned)
+        print(f"elasticd pool: {failed.package}: {failed.why}", file=sys.stderr)  # noqa: T201
+        if failed.package:
+            self._learned = learned.without(failed.package, failed.why)
+            self._next = self._next or replace(again, learned=self._learned)
+        elif not zygote.order.is_careful:
+            self._next = self._next or replace(again, is_careful=True)
+
+    def _serve(self, zygote: _Zygote, ready: Ready) -> None:
+        """Fork workers from it from now on; the one before ends."""
+        if self._serving is not None:
+            self._discard(self._serving)
+        self._serving, self._making = zygote, None
+        zygote.ready, zygote.package = ready, ""
+        self._learned = replace(
+            self._learned.with_more(
+                ready.learned.modules, ready.learned.variables, ready.learned.differing
+            ),
+            left_out={**ready.learned.left_out, **self._learned.left_out},
+        )
+        self.tell(
+            PoolLearned(
+                pid=zygote.pid,
+                modules=ready.modules,
+                import_s=ready.import_s,
+                pss_bytes=pss_bytes(zygote.pid),
+                left_out=self._learned.left_out,
+            )
+        )
+
+    def _discard(self, zygote: _Zygote) -> None:
+        self._ended.add(zygote.pid)
+        with suppress(ProcessLookupError):
+            os.kill(zygote.pid, SIGKILL)
+        zygote.link.close()
+        if zygote is self._serving:
+            self._serving = None
+        if zygote is self._making:
+            self._making = None
+
+    def _differing(self, start: Start) -> set[str]:
+        own = self.plan.environment
+        return {k for k in {*own, *start.env} if own.get(k) != start.env.get(k)}
+
+    def _is_true_for(self, zygote: _Zygote, start: Start) -> bool:
+        """Say whether what the packages read as they were imported holds for this worker."""
+        if zygote.ready is None or start.entry_kind is EntryKind.COMMAND:
+            return False
+        own = self.plan.environment
+        names = ("PYTHONPATH", *zygote.ready.reads)
+        return all(own.get(name) == start.env.get(name) for name in names)
+
+
+def _ask(control_fd: int, start: Start) -> Child:
+    """Ask for a worker, and let it run once its number is known.
+
+    Raises:
+        OSError: there is no answer.
+        ValueError: it is none.
+    """
+    read_fd, write_fd = os.pipe()
+    go_fd, release_fd = os.pipe()
+    order_fd = os.memfd_create("start")
+    try:
+        os.write(order_fd, pack(start))
+        with socket.socket(fileno=os.dup(control_fd)) as control:
+            socket.send_fds(control, [b"f"], [order_fd, write_fd, go_fd])
+        pid = int(_answer(control_fd))
+        os.write(release_fd, b"g")
+    except (OSError, ValueError):
+        os.close(read_fd)
+        raise
+    finally:
+        for fd in (write_fd, go_fd, release_fd, order_fd):
+            os.close(fd)
+    return Child(start=start, pid=pid, report=Link(read_fd))
+
+
+def _answer(control_fd: int) -> bytes:
+    """Read one line within the limit."""
+    poll = select.poll()
+    poll.register(control_fd, select.POLLIN)
+    answer = b""
+    while not answer.endswith(b"\n"):
+        if not poll.poll(1000 * ANSWER_LIMIT_S):
+            raise TimeoutError("The zygote does not answer.")
+        chunk = os.read(control_fd, 64)
+        if not chunk:
+            raise ConnectionError("The zygote has ended.")
+        answer += chunk
+    return answer
