@@ -1,15 +1,19 @@
 """The pool learns what a script imports, and forks later workers with it: each fact of a zygote."""
 
+import json
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from elasticd.channel.pool import Exited, PoolLearned, Started
-from tests.fixtures.pool import PATIENCE_S, PoolDriver, is_alive, wait_until
+from elasticd.channel.pool import Exited, License, PoolLearned, Started, Stop
+from elasticd_agent.pool.process_table import children_of
+from tests.fixtures.pool import PoolDriver, is_alive, read_number, wait_until
+from tests.integration.test_warm_pool import PROBE, plainly, warmly
 
 SCRIPT = """
 import gc, os, sys
@@ -22,7 +26,7 @@ os.rename(file.name, "imported")
 if not dist.is_initialized():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 while not os.path.exists("stop"):
-    gc.collect()
+    gc.collect(0)
     dist.barrier()
 {after}
 """
@@ -98,3 +102,142 @@ def test_second_worker_finds_what_the_first_imported(bench: Bench) -> None:
         assert driver.wait_for(Exited).code == 0
     wait_until(lambda: not is_alive(learned.pid), because="the zygote outlives its pool")
     assert not is_alive(pid)
+
+
+def test_packages_that_may_not_be_shared_are_left_out_and_the_others_serve(bench: Bench) -> None:
+    """A thread, a rank, a variable of the script, the end of the process: each is told once."""
+    bench.package("fine", "os.environ['FROM_FINE'] = 'yes'")
+    bench.package("threads", "import threading as t; t.Thread(target=t.Event().wait).start()")
+    bench.package("ranked", "rank = os.environ['RANK']")
+    bench.package("housed", "home = os.environ.get('HOUSE')")
+    bench.package("ends", "if not os.path.exists('imports-end'): os._exit(3)")
+    bench.script(
+        "fine, threads, ranked, housed, ends",
+        before="os.environ['HOUSE'] = 'x'; open('imports-end', 'w').close()",
+        after="assert os.environ['FROM_FINE'] == 'yes'; os._exit(0)",
+    )
+    with bench.pool() as driver:
+        learned = bench.learn(driver, RANK="1")
+        assert learned.left_out == {
+            "threads": "it starts a thread",
+            "ranked": "it reads RANK as it is imported",
+            "housed": "it reads HOUSE as it is imported",
+            "ends": "the process that imports it ends",
+        }
+        pid, importers = bench.start(driver, RANK="1")
+        assert importers == [str(learned.pid), *[str(pid)] * 4]
+        (bench.folder / "stop").touch()
+        assert driver.wait_for(Exited).code == 0
+
+
+def test_next_run_begins_with_what_the_last_one_learned(bench: Bench) -> None:
+    """Before any worker has said anything, unless the script was edited meanwhile."""
+    bench.package("heavy")
+    bench.script("heavy")
+    with bench.pool() as driver:
+        bench.learn(driver)
+    with bench.pool() as driver:
+        learned = driver.wait_for(PoolLearned)
+        assert bench.start(driver)[1] == [str(learned.pid)]
+    bench.script("heavy", before="pass  # edited")
+    with bench.pool() as driver:
+        bench.learn(driver)
+
+
+def test_worker_for_which_the_imports_do_not_hold_makes_its_own(bench: Bench) -> None:
+    """Another value of a variable that was read, or a module of the script's own by that name."""
+    bench.package("heavy", "home = os.environ.get('TASTE')")
+    bench.script("heavy")
+    with bench.pool() as driver:
+        learned = bench.learn(driver)
+        pid, importers = bench.start(driver, TASTE="salt")
+        assert importers == [str(pid)]
+        pid, importers = bench.start(driver)
+        assert importers == [str(learned.pid)]
+        (bench.folder / "heavy.py").write_text("PID = 'my own'\n")
+        pid, importers = bench.start(driver)
+        assert importers == ["my", "own"]
+        assert f"PPid:\t{driver.process.pid}\n" in Path(f"/proc/{pid}/status").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_pool_forks_by_itself_where_the_zygote_does_not_answer(
+    bench: Bench, number: signal.Signals
+) -> None:
+    """One worker comes of each order, whatever the zygote would have done later."""
+    bench.package("heavy")
+    bench.script("heavy")
+    with bench.pool() as driver:
+        learned = bench.learn(driver)
+        standing_by = children_of(learned.pid)
+        for each in (*standing_by, learned.pid):
+            os.kill(each, number)
+        pid, importers = bench.start(driver)
+        assert importers == [str(pid)]
+        gone = [learned.pid, *standing_by]
+        wait_until(lambda: not any(map(is_alive, gone)), because="a zygote that is given up lives")
+        assert [p for p in children_of(driver.process.pid) if is_alive(p)] == [pid]
+
+
+@pytest.mark.parametrize("end", ["stop", "license", "connection", "kill of the pool"])
+def test_worker_of_a_zygote_is_guarded_like_any(bench: Bench, end: str) -> None:
+    """With all that it has started, and without the zygote where the pool goes."""
+    bench.package("heavy")
+    daemon = (
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork():\n"
+        "        os._exit(0)\n"
+        "    open('daemon', 'w').write(f'{os.getpid()}\\n')\n"
+        "    import time; time.sleep(1000)\n"
+        "os.wait()\n"
+    )
+    bench.script("heavy")
+    with bench.pool() as driver:
+        learned = bench.learn(driver)
+        bench.script("heavy", before=daemon)
+        pid, importers = bench.start(driver)
+        assert importers == [str(learned.pid)]
+        left = [pid, read_number(bench.folder / "daemon")]
+        if end == "stop":
+            driver.send(Stop(worker="w2", grace_s=0))
+            assert driver.wait_for(Exited).code == -signal.SIGKILL
+        elif end == "license":
+            driver.send(License(until_s=time.clock_gettime(time.CLOCK_BOOTTIME)))
+            assert driver.wait_for(Exited).code == -signal.SIGKILL
+        elif end == "connection":
+            left += [learned.pid, *children_of(learned.pid)]
+            assert driver.close() == 0
+        else:
+            # Nobody is left who could find the daemon; the agent does, as the subreaper above.
+            os.kill(left.pop(), signal.SIGKILL)
+            left += [learned.pid, *children_of(learned.pid)]
+            driver.process.kill()
+        wait_until(lambda: not any(map(is_alive, left)), because=f"alive: {left}")
+
+
+def test_script_with_a_zygote_sees_what_it_would_see_under_python(bench: Bench) -> None:
+    """Arguments, streams, signals, folders, umask, threads, descriptors, seeds: all equal."""
+    bench.package(
+        "heavy", "import logging; logging.getLogger('h').addHandler(logging.StreamHandler())"
+    )
+    bench.script("heavy")
+    with bench.pool() as driver:
+        learned = bench.learn(driver)
+        (bench.folder / "train.py").write_text(f"import heavy\n{PROBE}")
+        _, plain, err = plainly("train.py", "--lr", "1", folder=bench.folder, env=bench.env)
+        assert plain, err
+        _, warm, err = warmly(driver, "train.py", "--lr", "1", folder=bench.folder, env=bench.env)
+        assert warm, err
+        assert json.loads(warm) == json.loads(plain)
+        (bench.folder / "train.py").write_text(
+            "import sys, heavy, logging, random, numpy, torch\n"
+            "logging.getLogger('h').warning('said')\n"
+            "assert logging.getLogger('h').handlers[0].stream is sys.stderr\n"
+            "print(heavy.PID, random.random(), numpy.random.rand(), torch.rand(1).item())\n"
+        )
+        outs = [warmly(driver, "train.py", folder=bench.folder, env=bench.env) for _ in range(2)]
+        assert [err for _, _, err in outs] == ["said\n"] * 2
+        (pid, *draws), (again, *others) = (out.split() for _, out, _ in outs)
+        assert pid == again == str(learned.pid)
+        assert not set(draws) & set(others)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from elasticd.channel.pool import Start, Started, unpack_to_pool
 from elasticd.records.job import EntryKind
@@ -29,8 +29,8 @@ from elasticd_agent.pool.launch import Heritage
 from elasticd_agent.pool.mark import MARK, write_mark
 from elasticd_agent.pool.output import OutputFile, open_output
 from elasticd_agent.pool.report import Report
-from elasticd_agent.pool.zygote.environ_reads import RENEWED_READERS
 from elasticd_agent.pool.zygote.module_report import ModuleReport
+from elasticd_agent.pool.zygote.rank_at_import import renew_ranks
 
 __all__ = ["Inheritance", "become", "main"]
 
@@ -210,9 +210,7 @@ def _renew_libraries() -> None:
         vars(tracker._resource_tracker).update(_fd=None, _pid=None)
     if tempfile := sys.modules.get("tempfile"):
         tempfile.tempdir = None  # type: ignore[attr-defined]
-    for name in RENEWED_READERS & sys.modules.keys():  # They ask for the rank as they are imported.
-        space: Any = vars(sys.modules[name])
-        space["rank_zero_only"].rank = space["_get_rank"]() or 0
+    renew_ranks()
 
 
 def _set_threads(threads: int) -> None:

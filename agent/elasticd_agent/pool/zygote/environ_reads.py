@@ -13,15 +13,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["RENEWED_READERS", "EnvironReads", "recorded"]
+from elasticd_agent.pool.zygote.rank_at_import import READERS_OF_RANK, renew_ranks
 
-RENEWED_READERS = frozenset(
-    {
-        "lightning.fabric.utilities.rank_zero",
-        "lightning_fabric.utilities.rank_zero",
-    }
-)
-"""Modules that read RANK as they are imported, and whose reading is done again in each worker."""
+__all__ = ["EnvironReads", "recorded"]
+
+_NO_READERS = READERS_OF_RANK.keys() | {renew_ranks.__module__}
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _PASSED_ON = frozenset({"os", "_collections_abc", "collections.abc"})
 
 _Environ: Any = type(os.environ)
@@ -36,12 +33,18 @@ class EnvironReads:
 
     def read(self, key: object, frame: FrameType) -> None:
         """Take note that a frame asked for one variable, unless it goes through all of them."""
-        if isinstance(key, str) and _identity(frame) != self._walker:
+        if isinstance(key, str) and not self._is_walker(frame):
             reader: FrameType | None = frame
             while reader is not None and reader.f_globals.get("__name__") in _PASSED_ON:
                 reader = reader.f_back
-            if reader is None or reader.f_globals.get("__name__") not in RENEWED_READERS:
+            if reader is None or reader.f_globals.get("__name__") not in _NO_READERS:
                 self.names.add(key)
+
+    def _is_walker(self, frame: FrameType) -> bool:
+        """Whether it is the one that goes through all, or a comprehension that does it for it."""
+        if frame.f_code.co_name in _COMPREHENSIONS and frame.f_back is not None:
+            frame = frame.f_back
+        return _identity(frame) == self._walker
 
     def walked(self, frame: FrameType) -> None:
         """Take note that a frame begins to go through all of them."""

@@ -74,8 +74,8 @@ def what_changed(before: ProcessFacts, now: ProcessFacts) -> str:
     changes = (
         (now.threads > before.threads, "it starts a thread"),
         (now.has_cuda and not before.has_cuda, "it makes a CUDA context"),
-        (not now.channels <= before.channels, "it opens a socket, a pipe or an event queue"),
         (not now.children <= before.children, "it starts a process"),
+        (not now.channels <= before.channels, "it opens a socket, a pipe or an event queue"),
         (now.cwd != before.cwd, "it changes the working folder"),
         (now.umask != before.umask, "it changes the umask"),
         (now.signals != before.signals, "it handles a signal"),

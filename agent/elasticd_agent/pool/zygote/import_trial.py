@@ -19,6 +19,7 @@ from elasticd_agent.pool.warmup import ONE_THREAD, one_thread
 from elasticd_agent.pool.zygote.environ_reads import recorded
 from elasticd_agent.pool.zygote.fork_safety import answers, facts, what_changed
 from elasticd_agent.pool.zygote.learned_set import LearnedSet
+from elasticd_agent.pool.zygote.rank_at_import import renew_ranks
 
 __all__ = ["Loaded", "Unsound", "import_packages"]
 
@@ -78,6 +79,8 @@ def import_packages(
                 wrong = sorted(reads.names & (differing | script) - set(ONE_THREAD))
                 if wrong:
                     raise Unsound(package, f"it reads {', '.join(wrong)} as it is imported")
+                if not _can_renew():
+                    raise Unsound(package, "it asks for its rank as it is imported")
                 if is_careful and not answers(niceness):
                     raise Unsound(package, "a process forked after it does not answer")
             changes = _changes(own)
@@ -93,6 +96,14 @@ def import_packages(
         reads=frozenset(reads.names) - set(ONE_THREAD),
         environment=changes,
     )
+
+
+def _can_renew() -> bool:
+    try:
+        renew_ranks()
+    except Exception:  # A version of the library that is built in another way.
+        return False
+    return True
 
 
 def _import(name: str) -> bool:

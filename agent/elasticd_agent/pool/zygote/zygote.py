@@ -38,8 +38,10 @@ from elasticd_agent.pool.zygote.word import Failed, Importing, Ready
 
 __all__ = ["ZygoteOrder", "be_zygote"]
 
-NICENESS = 19
-"""Who trains, or starts to, comes first."""
+NICENESS = 10
+"""Who trains comes first; but on a node whose cores all train the imports still come to an end."""
+RECALL_NICENESS = 19
+"""Of what is imported while the first workers start: they must not be slower for it."""
 ORDER_FDS = 3
 _ADOPTION_LIMIT_S = 5.0
 _ADOPTION_TICK_S = 0.0001
@@ -66,7 +68,8 @@ def be_zygote(
     try:
         shed({*kept_fds, control_fd}, pool_pid)
         set_title("elasticd: zygote", "zygote")
-        niceness = NICENESS if can_undo() else 0
+        niceness = RECALL_NICENESS if order.learned is None else NICENESS
+        niceness = niceness if can_undo() else 0
         if niceness:
             os.nice(niceness)
         loaded = _load(order, control_fd, niceness)
