@@ -12,6 +12,7 @@ import pytest
 
 from elasticd.channel.pool import Exited, License, PoolLearned, Started, Stop
 from elasticd_agent.pool.process_table import children_of
+from tests.fixtures.local_run import LocalRun
 from tests.fixtures.pool import PoolDriver, is_alive, read_number, wait_until
 from tests.integration.test_warm_pool import PROBE, plainly, warmly
 
@@ -241,3 +242,28 @@ def test_script_with_a_zygote_sees_what_it_would_see_under_python(bench: Bench) 
         (pid, *draws), (again, *others) = (out.split() for _, out, _ in outs)
         assert pid == again == str(learned.pid)
         assert not set(draws) & set(others)
+
+
+LIVES = """
+import os, signal
+import heavy
+import torch.distributed as dist
+from pathlib import Path
+if heavy.PID == os.getpid():
+    dist.init_process_group("gloo")
+    # The record is written when the zygote is there; the pool hears of that a moment later.
+    while not list(Path("elasticd-runs/.imports").glob("*.json")):
+        dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+print("imported by another process")
+"""
+
+
+def test_elasticd_run_starts_a_worker_again_with_what_the_first_has_loaded(bench: Bench) -> None:
+    """Nobody named a module, and the script knows nothing of elasticd."""
+    bench.package("heavy")
+    (bench.folder / "train.py").write_text(LIVES)
+    run = LocalRun(bench.folder)
+    ended = run.run("--max-node-losses", "-1", "train.py", env=bench.env)
+    assert ended.code == 0, ended.err
+    assert "imported by another process" in ended.out

@@ -338,3 +338,21 @@ def test_room_that_is_none_is_refused(text: str, words: str) -> None:
     """With how to write it."""
     with pytest.raises(CallError, match=f"--log-max {text} is .*{words}"):
         parse(["--log-max", text, "t.py"], {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "preload", "learns"),
+    [
+        ([], (), True),
+        (["--preload", "auto"], (), True),
+        (["--preload", "none"], (), False),
+        (["--preload", "a,b.c"], ("a", "b.c"), False),
+        (["--preload", "auto,a"], ("a",), True),
+    ],
+)
+def test_what_the_pool_imports_is_learned_unless_it_is_said(
+    flags: list[str], preload: tuple[str, ...], learns: bool
+) -> None:
+    """Names alone mean these and no others."""
+    spec = parse([*flags, "t.py"], {}).spec(name=JobName("j"), uid="1", here="/w")
+    assert (spec.preload, spec.learns_imports) == (preload, learns)
