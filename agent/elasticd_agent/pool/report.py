@@ -17,6 +17,8 @@ __all__ = ["Report"]
 
 _LEAST_FD = 250
 """Out of the way of a script that counts on the number of the first file it opens."""
+_ROOM_BYTES = 1 << 19
+"""Some ten thousand names of modules."""
 
 
 class Report:
@@ -32,6 +34,11 @@ class Report:
             high_fd = fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
             os.close(self.fd)
             self.fd = high_fd
+
+    def make_room(self) -> None:
+        """Have the pipe hold the longest word, so that a pool which stands still stops no step."""
+        with suppress(OSError):  # Whoever has many large pipes gets no more of them.
+            fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _ROOM_BYTES)
 
     def send(self, message: FromPool) -> None:
         line = pack(message)

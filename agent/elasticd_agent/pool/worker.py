@@ -141,6 +141,7 @@ def _run(start: Start, report: Report, *, is_asked: bool = False) -> None:
     if is_asked:
         is_module = start.entry_kind is EntryKind.MODULE
         own = start.entry.partition(".")[0] if is_module else ""
+        report.make_room()
         ModuleReport(start.worker, report.send, script_package=own).watch()
     as_main.run(
         start.entry,

@@ -57,6 +57,8 @@ class _Zygote:
     package: str = ""
     heard_s: float
     ready: Ready | None = None
+    is_reaped: bool = False
+    """Its number may be another process's by now."""
 
 
 @dataclass(slots=True)
@@ -75,7 +77,8 @@ class ZygoteKeeper:
     @property
     def pids(self) -> set[int]:
         """Those of our children that are no workers."""
-        return {each.pid for each in (self._serving, self._making) if each} | self._ended
+        both = (self._serving, self._making)
+        return {each.pid for each in both if each and not each.is_reaped} | self._ended
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -133,10 +136,13 @@ class ZygoteKeeper:
 
     def bury(self, pid: int) -> None:
         """Know that a child of ours was reaped."""
-        self._ended.discard(pid)  # One that ended by itself is found by the end of its link.
+        self._ended.discard(pid)
+        for each in (self._serving, self._making):
+            if each is not None and each.pid == pid:
+                each.is_reaped = True  # The end of its link says so once more.
 
     def end(self) -> None:
-        self._next = None
+        self._next, self._trials = None, TRIALS_LIMIT
         for each in (self._serving, self._making):
             if each is not None:
                 self._discard(each)
@@ -214,9 +220,10 @@ class ZygoteKeeper:
         )
 
     def _discard(self, zygote: _Zygote) -> None:
-        self._ended.add(zygote.pid)
-        with suppress(ProcessLookupError):
-            os.kill(zygote.pid, SIGKILL)
+        if not zygote.is_reaped:
+            self._ended.add(zygote.pid)
+            with suppress(ProcessLookupError):
+                os.kill(zygote.pid, SIGKILL)
         zygote.link.close()
         if zygote is self._serving:
             self._serving = None
