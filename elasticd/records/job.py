@@ -88,7 +88,7 @@ class JobSpec:
     """Texts by their names below the folder where the workers start, which each node writes."""
     preload: tuple[str, ...] = ()
     """Modules that each node imports before it forks workers."""
-    learns_imports: bool = True
+    learns_imports: bool = False
     """Each node finds out what the script imports, and has that ready for later workers too."""
     role: str = "default"
     run_folder: str = ""
@@ -159,7 +159,7 @@ def preload_of(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     """
     given = tuple(filter(None, words))
     names = tuple(word for word in given if word not in (PRELOAD_AUTO, PRELOAD_NONE))
-    return names, not given or PRELOAD_AUTO in given
+    return names, PRELOAD_AUTO in given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
