@@ -22,7 +22,7 @@ CHAOS_ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-slow test-torch test-kube test-docker kube-up kube-down check
-.PHONY: extras gpu bench soak mutants clean
+.PHONY: extras gpu bench picture soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -65,6 +65,10 @@ check: $(VENV)/.dev ## what CI checks without running it: format, lint, types, l
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/rooms.py --check
+
+picture: $(VENV)/.dev ## write docs/rooms.md from the code: which package imports which, and why it is
+	$(BIN)/python .ci/rooms.py
 
 bench: $(VENV)/.dev ## elasticd and torchrun in turn; figures as in docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.all $(BENCH_ARGS)

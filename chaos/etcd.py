@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.error import ChaosError
-from elasticd.store.embedded import bound_to_us, free_port
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.private_etcd.embedded import bound_to_us, free_port
+from elasticd.store.private_etcd.etcd_program import find_etcd
 
 __all__ = ["Etcd"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from chaos.error import ChaosError
-from elasticd.store.embedded import bound_to_us
+from elasticd.store.private_etcd.embedded import bound_to_us
 
 __all__ = ["Network", "is_possible", "why_impossible"]
 

@@ -35,7 +35,7 @@ from chaos.status import StatusWatch
 from chaos.tail import Tail
 from chaos.why.watch import WhyWatch, keep_why
 from elasticd.store.api import StoreSettings
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
 
 __all__ = ["RUNNER_FILE", "Runner"]
 

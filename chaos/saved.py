@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from chaos.verdict import Finding, finding_of
-from elasticd.checkpoint.commit import read_manifest
-from elasticd.checkpoint.entry import Entry
-from elasticd.checkpoint.fetch import verify
-from elasticd.checkpoint.location import open_bucket
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.commit.committer import read_manifest
+from elasticd.checkpoint.commit.fetch import verify
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.storage.location import open_bucket
 
 __all__ = ["SAVED_FILE", "SAVED_FOLDER", "examine", "judged"]
 

@@ -13,7 +13,7 @@ from elasticd.records.ids import JobName
 from elasticd.records.job import JobStatus
 from elasticd.records.keys import Keys
 from elasticd.store.api import StoreSettings
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
 
 __all__ = ["StatusWatch"]
 

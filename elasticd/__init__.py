@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from elasticd.script.progress import progress
-    from elasticd.train.device import device
+    from elasticd.train.data.loader import Loader
+    from elasticd.train.device.device import device
     from elasticd.train.interrupt import Interrupted
-    from elasticd.train.loader import Loader
     from elasticd.train.run import run
-    from elasticd.train.state import State
+    from elasticd.train.state.state import State
     from elasticd.train.world import World
 
 __all__ = ["Interrupted", "Loader", "State", "World", "__version__", "device", "progress", "run"]
@@ -22,10 +22,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Interrupted": "train.interrupt",
-    "Loader": "train.loader",
-    "State": "train.state",
+    "Loader": "train.data.loader",
+    "State": "train.state.state",
     "World": "train.world",
-    "device": "train.device",
+    "device": "train.device.device",
     "progress": "script.progress",
     "run": "train.run",
 }

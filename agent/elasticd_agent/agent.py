@@ -18,24 +18,24 @@ from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.account.account_book import AccountBook
-from elasticd_agent.allotment import Claim, allot, claim_of, rivals
-from elasticd_agent.clock import now_s
-from elasticd_agent.closing import Closings
-from elasticd_agent.comeback import Comebacks
-from elasticd_agent.demand import Demands
-from elasticd_agent.host import host_of
-from elasticd_agent.job_guard import JobGuard
-from elasticd_agent.job_list import JobList
-from elasticd_agent.license import Licenses
-from elasticd_agent.listing import Listing, drain_listing
-from elasticd_agent.lookout import Lookout
+from elasticd_agent.job.agent_services import host_of
+from elasticd_agent.job.closing_jobs import Closings
+from elasticd_agent.job.job_guard import JobGuard
+from elasticd_agent.job.runner import Runner
+from elasticd_agent.lease.license import Licenses
+from elasticd_agent.liveness.hang_detector import Verdict
+from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.progress_answer import RankHeard
+from elasticd_agent.loop.clock import now_s
+from elasticd_agent.loop.resync_watch import Listing, drain_listing
 from elasticd_agent.metrics.job_meters import JobMeters
-from elasticd_agent.orphans import Children
-from elasticd_agent.presence import Presence
-from elasticd_agent.progress_answer import RankHeard
-from elasticd_agent.pulse import Verdict
-from elasticd_agent.runner import Runner
-from elasticd_agent.workers import Workers
+from elasticd_agent.node.demand import Demands
+from elasticd_agent.node.job_list import JobList
+from elasticd_agent.node.presence import Presence
+from elasticd_agent.node.rejoin import Comebacks
+from elasticd_agent.node.slot_allotment import Claim, allot, claim_of, rivals
+from elasticd_agent.pod.orphans import Children
+from elasticd_agent.workers.workers import Workers
 
 __all__ = ["Agent"]
 

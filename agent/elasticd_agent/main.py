@@ -1,14 +1,14 @@
 """The way into the agent: open etcd, register, serve, close."""
 
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
 from elasticd.telemetry.log import bind, get_logger
-from elasticd_agent.descriptors import raise_limit
-from elasticd_agent.orphans import Children, adopt_orphans
+from elasticd_agent.loop.open_file_limit import raise_limit
+from elasticd_agent.node.presence import Presence
 from elasticd_agent.pod.first_process import end_on_signals
 from elasticd_agent.pod.leave import wait_for_keepers
 from elasticd_agent.pod.memory import log_limit
+from elasticd_agent.pod.orphans import Children, adopt_orphans
 from elasticd_agent.pod.reaper import Reaper
-from elasticd_agent.presence import Presence
 from elasticd_agent.settings import AgentSettings
 
 __all__ = ["run"]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chaos.process import Process, send
-from elasticd.store.embedded import bound_to_us
+from elasticd.store.private_etcd.embedded import bound_to_us
 
 if TYPE_CHECKING:
     from chaos.processes.site import ProcessSite

@@ -18,7 +18,7 @@ from chaos.scenario import Scenario
 from chaos.site import JOB, Blow, spell_script
 from chaos.tail import Tail
 from elasticd.store.api import StoreSettings
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
 
 __all__ = ["ROOT", "ProcessSite"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from chaos.history import Told
 from chaos.process import boottime_s
 from chaos.site import JOB
-from elasticd.control.report import Change, job_report
+from elasticd.control.report.report import Change, job_report
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import Generation, JobName
 from elasticd.records.keys import Keys

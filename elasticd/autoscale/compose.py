@@ -8,9 +8,9 @@ is, it does neither.
 
 from dataclasses import dataclass
 
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.hold import Hold, counted, held_word
 from elasticd.autoscale.proposal import Proposal
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.policy import Policy
 

@@ -24,11 +24,11 @@ from elasticd.autoscale.curve.size import (
     with_another_job,
     with_windows,
 )
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.hold import Hold, counted, forbidden, unsettled
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.propose import proposals
 from elasticd.autoscale.rules import goodput
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.held import Held

@@ -1,6 +1,6 @@
 """What forbids a decision about a job, whatever its rules say."""
 
-from elasticd.autoscale.seen import Seen
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.hold import Hold, counted
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules import behavior, budget, deadline, goodput, idle, target
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.memory import Memory

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.evaluation_input import Reading
 
 __all__ = ["Query", "Source"]
 

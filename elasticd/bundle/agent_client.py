@@ -9,7 +9,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from elasticd.bundle.job_files import JobFile
-from elasticd.control.output import HttpFetch
+from elasticd.control.logs.output import HttpFetch
 from elasticd.records.codec import from_plain
 from elasticd.records.ids import JobName
 from elasticd.records.member import Node

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticd.checkpoint.bucket import Missing
-from elasticd.checkpoint.location import checked_url, open_untried
-from elasticd.checkpoint.retry import Policy, Retrying
+from elasticd.checkpoint.storage.bucket import Missing
+from elasticd.checkpoint.storage.location import checked_url, open_untried
+from elasticd.checkpoint.storage.retry import Policy, Retrying
 from elasticd.errors import CallError, ElasticdError
 
 __all__ = ["Destination", "check_writable", "destination_of", "write"]

@@ -5,9 +5,9 @@ entry of the numbered log names it. So a crash at any byte leaves objects that n
 late writer finds its number taken, and a reader needs no listing, no rename and no etcd.
 
 Three kinds of processes take part. A worker copies its share of the state into shared memory
-(`elasticd.train.saving`). The keeper, one process per job and node, outlives the worker: it uploads
-what is in that memory, commits, restores and deletes. Anybody with the URL may read: the command
-`elasticd checkpoint` does.
+(`elasticd.train.save`). The keeper (`elasticd.keeper`), one process per job and node, outlives the
+worker: it uploads what is in that memory, commits, restores and deletes. Anybody with the URL may
+read: the command `elasticd checkpoint` does.
 
 Nothing in here but what a script calls imports torch.
 """
@@ -15,20 +15,20 @@ Nothing in here but what a script calls imports torch.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elasticd.train.dcp_reader import Reader
-    from elasticd.train.dcp_writer import Writer
-    from elasticd.train.restart import load, save, wait
+    from elasticd.dcp.reader import Reader
+    from elasticd.dcp.writer import Writer
+    from elasticd.train.save_and_load import load, save, wait
 
 __all__ = ["Reader", "Writer", "load", "save", "wait"]
 
 _HOMES = {
-    "Reader": "dcp_reader",
-    "Writer": "dcp_writer",
-    "load": "restart",
-    "save": "restart",
-    "wait": "restart",
+    "Reader": "dcp.reader",
+    "Writer": "dcp.writer",
+    "load": "train.save_and_load",
+    "save": "train.save_and_load",
+    "wait": "train.save_and_load",
 }
-"""Modules of `elasticd.train`, a layer above: imported with the first use of a name."""
+"""Modules of layers above: imported with the first use of a name."""
 
 
 def __getattr__(name: str) -> object:
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'elasticd.checkpoint' has no attribute {name!r}")
     from importlib import import_module
 
-    value: object = getattr(import_module(f"elasticd.train.{_HOMES[name]}"), name)
+    value: object = getattr(import_module(f"elasticd.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -15,14 +15,17 @@ from typing import TextIO
 import click
 
 from elasticd import __version__
-from elasticd.cli.lazy import LazyGroup
+from elasticd.cli.lazy_group import LazyGroup
 from elasticd.errors import ElasticdError
 
 __all__ = ["main"]
 
 COMMANDS = {
-    "run": ("elasticd.cli.run:run", "Run a training script; the flags of torchrun."),
-    "agent": ("elasticd.cli.agent:agent", "Serve this machine's slots: the daemon of a node."),
+    "run": ("elasticd.cli.run.command:run", "Run a training script; the flags of torchrun."),
+    "agent": (
+        "elasticd.cli.daemons.agent:agent",
+        "Serve this machine's slots: the daemon of a node.",
+    ),
     "status": ("elasticd.cli.jobs.status:status", "Show jobs, or one job."),
     "nodes": ("elasticd.cli.jobs.nodes:nodes", "Show the nodes of the cluster."),
     "logs": ("elasticd.cli.jobs.logs:logs", "Print what a job's workers wrote."),
@@ -35,21 +38,24 @@ COMMANDS = {
     ),
     "wait": ("elasticd.cli.jobs.wait:wait", "Wait until jobs are over; with their exit code."),
     "attach": ("elasticd.cli.jobs.attach:attach", "Follow a job that runs already."),
-    "scale": ("elasticd.cli.change:scale", "Give a job more or fewer nodes."),
+    "scale": ("elasticd.cli.jobs.cluster_change:scale", "Give a job more or fewer nodes."),
     "autoscale": (
         "elasticd.cli.autoscale.group:autoscale",
         "Size jobs by their policies, and tell why.",
     ),
     "operator": (
-        "elasticd.cli.operator:operator",
+        "elasticd.cli.daemons.operator:operator",
         "Make jobs of ElasticJobs on Kubernetes: the daemon.",
     ),
-    "drain": ("elasticd.cli.change:drain", "Take nodes out of service; or back in."),
-    "stop": ("elasticd.cli.change:stop", "End jobs."),
+    "drain": ("elasticd.cli.jobs.cluster_change:drain", "Take nodes out of service; or back in."),
+    "stop": ("elasticd.cli.jobs.cluster_change:stop", "End jobs."),
     "rm": ("elasticd.cli.jobs.rm:rm", "Remove the records of jobs that are over."),
-    "prune": ("elasticd.cli.change:prune", "Remove the records of all jobs that are over."),
+    "prune": (
+        "elasticd.cli.jobs.cluster_change:prune",
+        "Remove the records of all jobs that are over.",
+    ),
     "checkpoint": (
-        "elasticd.cli.checkpoint:checkpoint",
+        "elasticd.cli.checkpoints.command:checkpoint",
         "List, check, export and remove checkpoints.",
     ),
 }

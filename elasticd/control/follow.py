@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from elasticd.control.occupancy import elsewhere, read_cluster, waiting_for
+from elasticd.control.report.occupancy import elsewhere, read_cluster, waiting_for
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName, NodeId

@@ -4,7 +4,7 @@ Both are one transaction that holds only while this very job is active: a job th
 or another one that has its name by then, is left as it is.
 """
 
-from elasticd.control.report import JobReport
+from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import decode, encode

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
-from elasticd.control.job_time import job_time
-from elasticd.control.log_slice import CHUNK_BYTES
-from elasticd.control.output import HttpFetch
-from elasticd.control.report import JobReport
+from elasticd.control.logs.log_slice import CHUNK_BYTES
+from elasticd.control.logs.output import HttpFetch
+from elasticd.control.report.job_time import job_time
+from elasticd.control.report.report import JobReport
 from elasticd.errors import ElasticdError
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import decode, from_plain
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from elasticd.store.api import Store, StoreSettings

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from elasticd.control.occupancy import read_cluster
 from elasticd.control.progress import AskRanks
-from elasticd.control.report import (
+from elasticd.control.report.occupancy import read_cluster
+from elasticd.control.report.report import (
     JobReport,
     NodeReport,
     job_reports,
@@ -34,10 +34,10 @@ from elasticd.dashboard.job_view import (
 )
 from elasticd.dashboard.samples import Sample, Samples
 from elasticd.errors import ElasticdError
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import NodeId
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node
-from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 from elasticd.store.api import KeyRange, Store, StoreSettings
 

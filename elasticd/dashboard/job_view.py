@@ -8,11 +8,11 @@ apart from what changes each second, and is sent once.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from elasticd.control.report import Change, JobReport, NodeReport
+from elasticd.control.report.report import Change, JobReport, NodeReport
 from elasticd.dashboard.samples import Sample
+from elasticd.records.account.late import LateNode
+from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.failure import Failure
-from elasticd.records.late import LateNode
-from elasticd.records.progress import RankProgress, newest_checkpoint_age_s
 from elasticd.records.reason import Phase
 
 __all__ = ["Plain", "Sentences", "change_view", "job_row", "job_view", "node_row", "samples_view"]

@@ -16,8 +16,8 @@ nobody where there are two.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import NodeId
-from elasticd.records.late import NodeWait
 
 __all__ = ["Judgement", "Lateness", "judged", "lateness"]
 

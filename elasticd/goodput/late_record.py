@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from elasticd.records.account.late import HISTORY_LIMIT, LateNode, LateNodes
 from elasticd.records.ids import NodeId
-from elasticd.records.late import HISTORY_LIMIT, LateNode, LateNodes
 
 if TYPE_CHECKING:
     from elasticd.goodput.late import Lateness

@@ -6,7 +6,7 @@ for some steps. It has a store of writes that fills slowly; with the last one it
 change too often to be told, so that nobody compares a value that stood still with one that moves.
 """
 
-from elasticd.records.late import NodeWait
+from elasticd.records.account.late import NodeWait
 
 __all__ = ["FIRST_STEPS", "WaitReport"]
 

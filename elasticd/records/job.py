@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from elasticd.records.account.late import OnLate
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, JobName
-from elasticd.records.late import OnLate
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.records.tensorboard import TensorBoardSpec
 

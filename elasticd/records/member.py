@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from elasticd.records.account.late import NodeWait
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, Life, NodeId, Nonce, Rank, Slot, life_of
-from elasticd.records.late import NodeWait
 from elasticd.records.reason import Reason
 
 __all__ = [

@@ -13,13 +13,14 @@ from elasticd.records.ids import NodeId
 from elasticd.records.member import Peer, peer_of
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous import invariant, learn
-from elasticd.rendezvous.condition import has_ended, is_world_missed
-from elasticd.rendezvous.conduct import conduct, retirement
+from elasticd.rendezvous import invariant
+from elasticd.rendezvous.conduct.conduct import conduct, retirement
 from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe
-from elasticd.rendezvous.propose import PROPOSERS, look, may_propose, propose, proposers
+from elasticd.rendezvous.facts import etcd_facts
+from elasticd.rendezvous.facts.worker_facts import with_kept, worker_changed
+from elasticd.rendezvous.next_world.node_condition import has_ended, is_world_missed
+from elasticd.rendezvous.next_world.propose import PROPOSERS, look, may_propose, propose, proposers
 from elasticd.rendezvous.state import JobState, Stage, replace
-from elasticd.rendezvous.worker import with_kept, worker_changed
 
 __all__ = ["RACES_BEFORE_REREAD", "REREAD_S", "decide", "wake_at_s"]
 
@@ -74,27 +75,27 @@ def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tup
     """Learn one fact; only a goodbye's answer has an effect of its own."""
     match event:
         case ev.MembersListed():
-            state = learn.members_listed(state, event, now_s)
+            state = etcd_facts.members_listed(state, event, now_s)
         case ev.MemberSeen():
-            state = learn.member_seen(state, event, now_s)
+            state = etcd_facts.member_seen(state, event, now_s)
         case ev.MemberDeleted():
-            state = learn.member_deleted(state, event, now_s)
+            state = etcd_facts.member_deleted(state, event, now_s)
         case ev.WorldSeen():
-            state = learn.world_seen(state, event, now_s)
+            state = etcd_facts.world_seen(state, event, now_s)
         case ev.StatusSeen():
-            state = learn.status_seen(state, event, now_s)
+            state = etcd_facts.status_seen(state, event, now_s)
         case ev.WantsListed():
-            state = learn.wants_listed(state, event, now_s)
+            state = etcd_facts.wants_listed(state, event, now_s)
         case ev.ResultsListed():
-            state = learn.results_listed(state, event, now_s)
+            state = etcd_facts.results_listed(state, event, now_s)
         case ev.ResultSeen(result=result):
-            state = learn.result_seen(state, result, now_s)
+            state = etcd_facts.result_seen(state, result, now_s)
         case ev.ResultDeleted(node=node):
-            state = learn.result_deleted(state, node)
+            state = etcd_facts.result_deleted(state, node)
         case ev.PeerDied():
-            state = learn.peer_died(state, event, now_s)
+            state = etcd_facts.peer_died(state, event, now_s)
         case ev.OldestFound():
-            state = learn.oldest_found(state, event, now_s)
+            state = etcd_facts.oldest_found(state, event, now_s)
             state = state if state.oldest else _to_retry(state, now_s)
         case ev.WithdrawalDone(ok=ok):
             if ok or state.stage is not Stage.WITHDRAWING:
@@ -142,7 +143,7 @@ def _answered(
                     state = _to_retry(replace(state, member_sent=None), now_s)
             if event.accepted and event.world is not None:
                 seen = ev.WorldSeen(world=event.world, revision=event.revision)
-                return learn.world_seen(state, seen, now_s)
+                return etcd_facts.world_seen(state, seen, now_s)
             return _lost_race(state, now_s, pause_s=0.01)
         case ev.StatusWritten(ok=ok):
             state = replace(state, is_status_in_flight=False)

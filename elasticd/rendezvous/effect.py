@@ -6,8 +6,8 @@ it fails. Those that write are dropped by the shell if the lease's deadline has 
 
 from dataclasses import dataclass
 
+from elasticd.records.account.incident import Incident
 from elasticd.records.ids import Generation, NodeId, Nonce, Slot
-from elasticd.records.incident import Incident
 from elasticd.records.job import JobStatus
 from elasticd.records.member import Member, Peer, Result, StoreAddress
 from elasticd.records.world import Placement, World

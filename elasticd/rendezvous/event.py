@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticd.records.account.late import NodeWait
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Life, NodeId, Nonce, Slot
 from elasticd.records.job import JobStatus, Want
-from elasticd.records.late import NodeWait
 from elasticd.records.member import Member, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Reason
 from elasticd.records.world import World

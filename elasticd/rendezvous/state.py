@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from elasticd.records.account.incident import Incident
+from elasticd.records.account.late import NodeWait
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
-from elasticd.records.incident import Incident
 from elasticd.records.job import JobSpec, JobStatus, Want
-from elasticd.records.late import NodeWait
 from elasticd.records.member import Exit, Member, Peer, Result, Stall, StoreAddress, Training
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.mishap import Mishap
+from elasticd.rendezvous.slot_failures import Mishap
 from elasticd.rendezvous.table import Table
 
 __all__ = [

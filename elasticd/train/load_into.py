@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.train.matching import check_none_odd
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.train.restore.model_match import check_none_odd
 
 __all__ = ["check_fits", "fill"]
 

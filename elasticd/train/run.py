@@ -25,29 +25,29 @@ from elasticd.errors import CallError, ElasticdError
 from elasticd.script.progress import ignore_progress
 from elasticd.telemetry.process_title import rename, worker_title
 from elasticd.tensorboard.sender import Sender
-from elasticd.train import nccl
-from elasticd.train.agree import Decision, Report, agree
-from elasticd.train.calling import check_call, check_device
-from elasticd.train.device import device, use_device
-from elasticd.train.echo import is_echo, is_silence
-from elasticd.train.end import wait_for_all
-from elasticd.train.fingerprint import owned_tensors
-from elasticd.train.group import Group, GroupBroken
-from elasticd.train.guard import Guard
-from elasticd.train.heal import Healed, heal
+from elasticd.tensors.fingerprint import owned_tensors
+from elasticd.train.call_check import check_call, check_device
+from elasticd.train.checkpoints import Persistence
+from elasticd.train.device.device import device, use_device
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.keep import Keep
-from elasticd.train.link import Link
-from elasticd.train.output import redirect
-from elasticd.train.persistence import Persistence
-from elasticd.train.replica import Replicas
-from elasticd.train.session import AgentSession
-from elasticd.train.setting import Setting
-from elasticd.train.solo import Solo
-from elasticd.train.state import State
-from elasticd.train.step_wait import step_wait
+from elasticd.train.introspection.collective_wait import step_wait
+from elasticd.train.optimizer.step_guard import Guard
+from elasticd.train.process_group import nccl
+from elasticd.train.process_group.group import Group, GroupBroken
+from elasticd.train.process_group.peer_failure import is_echo, is_silence
+from elasticd.train.session.agent_link import Link
+from elasticd.train.session.agent_session import AgentSession
+from elasticd.train.session.output_file import redirect
+from elasticd.train.session.ports import Session
+from elasticd.train.session.single_process import Solo
+from elasticd.train.settings import Setting
+from elasticd.train.state.commit_copy import Keep
+from elasticd.train.state.state import State
+from elasticd.train.sync.newest_state import Decision, Report, agree
+from elasticd.train.sync.replica_check import Replicas
+from elasticd.train.sync.state_fetch import Healed, heal
+from elasticd.train.tcp_store.end_barrier import wait_for_all
 from elasticd.train.tensorboard.feed import EventFeed
-from elasticd.train.watch import Session
 from elasticd.train.world import World
 
 __all__ = ["run"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from elasticd.train.device import device
+from elasticd.train.device.device import device
 
 __all__ = ["World"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from elasticd.records.ids import NodeId
 from elasticd.records.keys import Keys
 from elasticd.store.api import Changed, KeyRange, Snapshot, StoreSettings
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.benchmarks.bench import STEP, own_environ, program, send, start, tree, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series

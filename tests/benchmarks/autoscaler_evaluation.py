@@ -17,7 +17,7 @@ import time
 import structlog
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.records.autoscale.policy import (
     GoodputRule,
     MetricKind,

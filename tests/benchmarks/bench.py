@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from elasticd.control.launch import adopt_orphans, end_descendants
-from elasticd.store.embedded import bound_to_us
+from elasticd.control.local_run.launch import adopt_orphans, end_descendants
+from elasticd.store.private_etcd.embedded import bound_to_us
 from elasticd_agent.pool.process_table import children_of
 
 __all__ = ["ROOT", "STEP", "end", "own_environ", "program", "send", "start", "tree", "workplace"]

@@ -25,14 +25,14 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
 
 import elasticd
-from elasticd.checkpoint.keeper import message as ms
-from elasticd.checkpoint.keeper.client import Client
-from elasticd.checkpoint.keeper.memory import Memory
-from elasticd.checkpoint.layout import Snapshot
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.keeper.client import Client
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.wire import message as ms
 from elasticd.records.checkpoint import Every
-from elasticd.train.content import alike
-from elasticd.train.copying import Overlap
-from elasticd.train.saving import Saving
+from elasticd.tensors.tensor_spec import alike
+from elasticd.train.save.overlapped_copy import Overlap
+from elasticd.train.save.snapshot_taker import Saving
 from tests.benchmarks.bench import own_environ
 from tests.benchmarks.report import Series
 
@@ -118,7 +118,7 @@ class Trained:
 
 
 class Keeper:
-    """The process `python -m elasticd.checkpoint.keeper`, as an agent starts it."""
+    """The process `python -m elasticd.keeper`, as an agent starts it."""
 
     def __init__(
         self, url: str, log: Path, *, env: Mapping[str, str] | None = None, **settings: Any
@@ -126,7 +126,7 @@ class Keeper:
         self.name = f"elasticd-bench-{secrets.token_hex(8)}"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "elasticd.checkpoint.keeper"],
+                [sys.executable, "-m", "elasticd.keeper"],
                 env=own_environ(env or {}),
                 cwd="/",
                 stdin=subprocess.PIPE,

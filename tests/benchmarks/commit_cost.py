@@ -17,9 +17,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from elasticd.channel.worker import FromWorker, ToWorker
-from elasticd.train.loader import Loader
-from elasticd.train.session import AgentSession
-from elasticd.train.state import State
+from elasticd.train.data.loader import Loader
+from elasticd.train.session.agent_session import AgentSession
+from elasticd.train.state.state import State
 from elasticd.train.world import World
 from tests.benchmarks.report import Figure, Result, Series, dump, show
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from elasticd.control.archive import archive, records_of
+from elasticd.control.local_run.archive import archive, records_of
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.records.reason import Phase, Reason
-from elasticd.store.embedded import free_port
 from elasticd.store.memory import MemoryStore
+from elasticd.store.private_etcd.embedded import free_port
 from tests.benchmarks.agent_cost import resident_mb
 from tests.benchmarks.bench import end, own_environ, program, start, workplace
 from tests.benchmarks.call import run

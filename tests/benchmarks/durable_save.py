@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from elasticd.checkpoint.plan import PART_BYTES
+from elasticd.checkpoint.format.share_layout import PART_BYTES
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.checkpoint_site import (

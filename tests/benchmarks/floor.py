@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from tests.benchmarks.bench import STEP
 from tests.benchmarks.feed import Feed, Progress
 from tests.benchmarks.warm_parent import WarmParent

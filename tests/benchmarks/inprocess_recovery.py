@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from elasticd.records.incident import PHASES
+from elasticd.records.account.incident import PHASES
 from tests.benchmarks.bench import send, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.commits import Commit, Commits

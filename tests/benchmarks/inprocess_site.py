@@ -20,8 +20,8 @@ from elasticd.records.job import Want
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
 from elasticd.store.api import Put, StoreSettings, Txn
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.benchmarks.bench import end, own_environ, program, send, start, tree
 from tests.benchmarks.commits import Commits
 

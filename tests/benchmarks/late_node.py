@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from elasticd.records.account.late import LateNode, LateNodes
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.keys import Keys
-from elasticd.records.late import LateNode, LateNodes
 from elasticd.store.api import StoreSettings
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.benchmarks.bench import ROOT, own_environ, program, send, start, tree, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series

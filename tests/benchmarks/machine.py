@@ -6,7 +6,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.private_etcd.etcd_program import find_etcd
 
 __all__ = ["describe"]
 

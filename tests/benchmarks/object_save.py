@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from elasticd.checkpoint.plan import PART_BYTES
+from elasticd.checkpoint.format.share_layout import PART_BYTES
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.checkpoint_site import Copied, Job, Keeper, Trained, over, synced

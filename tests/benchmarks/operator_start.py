@@ -24,7 +24,7 @@ from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
 from elasticd.records.codec import decode
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
-from elasticd.store.embedded import EmbeddedEtcd, free_port
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series
 from tests.fixtures.manifests import KUSTOMIZE

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from tests.benchmarks.bench import own_environ, start, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.commits import Commits

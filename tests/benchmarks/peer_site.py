@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from tests.benchmarks.bench import STEP, end, own_environ, program, send, start, tree
 from tests.benchmarks.commits import Commits
 from tests.benchmarks.site import TorchrunSite

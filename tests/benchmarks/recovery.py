@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from elasticd.records.incident import PHASES
+from elasticd.records.account.incident import PHASES
 from tests.benchmarks.bench import send, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.feed import ORDER, Feed, Progress

@@ -12,7 +12,7 @@ import sys
 import time
 from datetime import timedelta
 
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from tests.benchmarks.floor import IMPORTS
 from tests.benchmarks.warm_parent import WarmParent
 

@@ -7,13 +7,13 @@ from threading import Barrier
 
 import torch
 
-from elasticd.checkpoint.fetch import extents
-from elasticd.checkpoint.keeper import message as ms
-from elasticd.checkpoint.keeper.client import Client
-from elasticd.checkpoint.keeper.memory import Memory
-from elasticd.checkpoint.manifest import Manifest
-from elasticd.train.content import views
-from elasticd.train.stored_checkpoint import divided
+from elasticd.checkpoint.commit.fetch import extents
+from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.keeper.client import Client
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.wire import message as ms
+from elasticd.tensors.tensor_spec import views
+from elasticd.train.restore.stored_checkpoint import divided
 from tests.benchmarks.checkpoint_site import Job, Keeper, Trained, over
 from tests.benchmarks.report import Figure, Series
 

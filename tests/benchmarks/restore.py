@@ -17,10 +17,10 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from elasticd.checkpoint.keeper import message as ms
-from elasticd.checkpoint.keeper.client import Client
-from elasticd.checkpoint.plan import PART_BYTES
-from elasticd.train.restoring import restore
+from elasticd.checkpoint.format.share_layout import PART_BYTES
+from elasticd.keeper.client import Client
+from elasticd.keeper.wire import message as ms
+from elasticd.train.restore.restore import restore
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.checkpoint_site import Copied, Job, Keeper, Trained, alone, over

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from elasticd.channel.worker import Beat
-from elasticd.checkpoint.keeper.metrics import Metrics
+from elasticd.keeper.metrics import Metrics
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, JobName, NodeId, Rank, Slot
 from elasticd.records.job import JobSpec
@@ -27,12 +27,12 @@ from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import event as ev
 from elasticd.store.api import StoreSettings
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from elasticd.store.request_times import RequestTimes
 from elasticd_agent.http_server.listener import HttpListener
 from elasticd_agent.http_server.server import HttpServer
-from elasticd_agent.inbox import Inbox
+from elasticd_agent.loop.inbox import Inbox
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.metrics.scrape import Scrape
 from elasticd_agent.metrics.sources import Sources
@@ -42,7 +42,7 @@ from tests.benchmarks.bench import own_environ, program, send, start, tree, work
 from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series
 from tests.sim.schedule import spec_of
-from tests.unit.rendezvous.facts import Told, running, world
+from tests.unit.rendezvous.cases import Told, running, world
 
 __all__ = ["measure"]
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from tests.benchmarks.bench import ROOT, end, own_environ, send, start, tree, workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.report import Figure, Result, Series

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from elasticd.store.embedded import EmbeddedEtcd, free_port
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.benchmarks.bench import STEP, end, own_environ, program, send, start, tree
 from tests.benchmarks.feed import Feed
 

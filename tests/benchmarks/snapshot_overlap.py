@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from elasticd.checkpoint.keeper import message as ms
+from elasticd.keeper.wire import message as ms
 from tests.benchmarks.bench import workplace
 from tests.benchmarks.call import run
 from tests.benchmarks.checkpoint_site import Copied, Job, Keeper, Peer, Trained, alone, synced

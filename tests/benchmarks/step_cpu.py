@@ -21,10 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as hooks
 from torch.utils.data import DataLoader, DistributedSampler
 
-from elasticd.train.group import Group
-from elasticd.train.loader import Loader
-from elasticd.train.session import AgentSession
-from elasticd.train.state import State
+from elasticd.train.data.loader import Loader
+from elasticd.train.process_group.group import Group
+from elasticd.train.session.agent_session import AgentSession
+from elasticd.train.state.state import State
 from elasticd.train.world import World
 from tests.benchmarks.call import run
 from tests.benchmarks.commit_cost import SilentWire

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from elasticd.store.embedded import bound_to_us
+from elasticd.store.private_etcd.embedded import bound_to_us
 from tests.benchmarks.bench import ROOT, own_environ
 
 __all__ = ["WarmParent"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from elasticd import __version__
-from elasticd.store.embedded import EmbeddedEtcd, free_port
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.containers.base import SEARCH_PATH, python_files
 from tests.containers.buildah import Builder, builder_in
 from tests.containers.waiting import until

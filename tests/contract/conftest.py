@@ -7,9 +7,9 @@ from typing import Protocol
 import pytest
 
 from elasticd.store.api import LeaseId, Store, StoreSettings
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
 from elasticd.store.memory import MemoryStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.fixtures.api_server import ApiServer
 from tests.fixtures.etcd import PROGRAMS, EtcdAdmin, installed
 from tests.fixtures.kube_backend import HttpBackend, KubeBackend

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket, Missing
-from elasticd.checkpoint.folder import Folder
-from elasticd.checkpoint.remote import Remote
-from elasticd.checkpoint.retry import Policy, Retrying
+from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.retry import Policy, Retrying
 from tests.fixtures.azurite import Azurite, azurite_server, take_azure_keys
 from tests.fixtures.fake_gcs import FakeGcs, fake_gcs_server
 from tests.fixtures.s3 import give_keys, moto_server, new_bucket

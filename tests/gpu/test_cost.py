@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import torch
 
-from elasticd.train.group import Group
-from elasticd.train.state import State
+from elasticd.train.process_group.group import Group
+from elasticd.train.state.state import State
 from tests.fixtures.ranks import entered
 from tests.gpu.card import CARD, PATIENCE_S, note
-from tests.unit.train.state_case import FakeWatch, world
+from tests.unit.train.state.state_case import FakeWatch, world
 
 LAYERS, WIDTH, ROWS = 24, 1024, 512
 STEPS = 50

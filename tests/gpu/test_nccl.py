@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from elasticd.train import nccl
-from elasticd.train.group import Group
 from elasticd.train.group_broken import GroupBroken
+from elasticd.train.process_group import nccl
+from elasticd.train.process_group.group import Group
 from tests.fixtures.ranks import entered
 from tests.gpu.card import CARD, PATIENCE_S, note, spin
 

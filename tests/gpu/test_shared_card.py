@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from elasticd.train.agree import Decision
-from elasticd.train.group import Group
-from elasticd.train.heal import heal
-from elasticd.train.tree import Tree, flatten, unflatten
+from elasticd.tensors.tree import Tree, flatten, unflatten
+from elasticd.train.process_group.group import Group
+from elasticd.train.sync.newest_state import Decision
+from elasticd.train.sync.state_fetch import heal
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.ranks import Cast, entered
 from tests.gpu.card import CARD, PATIENCE_S, note

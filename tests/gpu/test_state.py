@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from elasticd.train import undo as undo_module
-from elasticd.train.undo import Undo
+from elasticd.train.optimizer import optimizer_undo as undo_module
+from elasticd.train.optimizer.optimizer_undo import Undo
 from tests.gpu.card import CARD
-from tests.unit.train import state_case as cases
-from tests.unit.train.state_case import CASES, Killer, facts, same, train
+from tests.unit.train.state import state_case as cases
+from tests.unit.train.state.state_case import CASES, Killer, facts, same, train
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.checkpoint.keeper.memory import Memory
-from elasticd.train.arrival import Arrival
-from elasticd.train.copying import Overlap, copy_now
-from elasticd.train.group import Group
-from elasticd.train.pinned import Pinned
-from elasticd.train.scalar import Scalars
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.train.device.pinned_memory import Pinned
+from elasticd.train.process_group.device_progress import Arrival
+from elasticd.train.process_group.group import Group
+from elasticd.train.save.overlapped_copy import Overlap, copy_now
+from elasticd.train.state.commit_scalars import Scalars
 from tests.fixtures.ranks import entered
 from tests.gpu.card import CARD, PATIENCE_S, note, spin
 

@@ -17,17 +17,17 @@ import pytest
 import trustme
 
 from elasticd.autoscale.decide import decide
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.restart import PATH, started_unix_s
 from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
-from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError
 from elasticd.leader.http_server import MetricsServer
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
-from elasticd.store.embedded import bound_to_us, free_port
+from elasticd.store.private_etcd.embedded import bound_to_us, free_port
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
 from tests.fixtures.autoscaler_scene import POLICY, Cluster, Leader
 from tests.fixtures.cluster import until

@@ -13,9 +13,9 @@ import pytest
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, StoreSettings, Txn
-from elasticd.store.embedded import EmbeddedEtcd, free_port
-from elasticd.store.etcd import EtcdStore
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
+from elasticd.store.private_etcd.etcd_program import find_etcd
 from tests.fixtures.cluster import ELASTICD, SCRIPTS, Call, until
 from tests.fixtures.etcd import EtcdCluster, EtcdMember, TlsEtcd
 from tests.fixtures.process_mark import ProcessMark

@@ -15,9 +15,9 @@ from elasticd.dashboard.action import Action, Drain, Scale
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import Refused
+from elasticd.records.account.late import LateNode
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import NodeId
-from elasticd.records.late import LateNode
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.chromium import Tab, chromium_tab

@@ -10,8 +10,8 @@ from pathlib import Path
 from elasticd.cli.views.sentences import SENTENCES
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
+from elasticd.records.account.incident import Incident
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.incident import Incident
 from elasticd.records.job import Want
 from elasticd.records.reason import Reason
 from tests.fixtures.autoscaled import AT_S, GREW, JOB, KEYS, autoscaled, put

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from elasticd.errors import EnvironmentProblem, Unavailable
-from elasticd.store import embedded
 from elasticd.store.api import Put, StoreSettings, Txn
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd import EtcdStore
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd import embedded
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
+from elasticd.store.private_etcd.etcd_program import find_etcd
 from tests.fixtures.etcd import crash
 
 
@@ -55,7 +55,7 @@ def test_etcd_dies_with_its_parent(etcd_program: Path, tmp_path: Path) -> None:
     """Even if that is killed and can clean up nothing."""
     code = (
         "import sys, time; from pathlib import Path;"
-        "from elasticd.store.embedded import EmbeddedEtcd;"
+        "from elasticd.store.private_etcd.embedded import EmbeddedEtcd;"
         "etcd = EmbeddedEtcd(Path(sys.argv[1]), program=Path(sys.argv[2])); etcd.start();"
         "print(etcd.pid, flush=True); time.sleep(600)"
     )

@@ -8,8 +8,8 @@ import pytest
 
 from elasticd.errors import ElasticdError, Refused, Unavailable
 from elasticd.store.api import KeyRange, Put, Txn
-from elasticd.store.embedded import EmbeddedEtcd, free_port
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.fixtures.etcd import EtcdAdmin, EtcdMember, TlsEtcd
 from tests.fixtures.recorder import Recorder
 from tests.fixtures.store import (

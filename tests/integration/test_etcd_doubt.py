@@ -1,7 +1,7 @@
 """Transactions whose answer got lost on the way, against a real etcd."""
 
 from elasticd.store.api import Delete, ModifiedAt, Put, Txn, TxnResult
-from elasticd.store.embedded import EmbeddedEtcd
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.fixtures.recorder import LIMIT_S
 from tests.fixtures.store import (
     PATIENT_S,

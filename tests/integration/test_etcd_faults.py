@@ -8,8 +8,8 @@ import pytest
 
 from elasticd.errors import Unavailable
 from elasticd.store.api import KeyRange, Put, Txn
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.fixtures.etcd import EtcdCluster, crash
 from tests.fixtures.recorder import LIMIT_S, Recorder
 from tests.fixtures.store import (

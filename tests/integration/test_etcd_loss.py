@@ -16,8 +16,8 @@ from elasticd.records.codec import encode
 from elasticd.records.job import Want
 from elasticd.records.reason import Phase
 from elasticd.store.api import Put, Txn
-from elasticd.store.embedded import EmbeddedEtcd
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
+from elasticd.store.private_etcd.etcd_program import find_etcd
 from tests.fixtures.cluster import LEASE_TTL_S, Cluster, Job, cluster_on
 from tests.fixtures.etcd import EtcdAdmin, EtcdCluster
 from tests.fixtures.tcp_proxy import TcpProxy

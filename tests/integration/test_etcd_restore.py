@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from elasticd.records.reason import Phase
-from elasticd.store.embedded import EmbeddedEtcd
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
 from tests.fixtures.cluster import Job, cluster_on
 from tests.fixtures.etcd import PROGRAMS
 

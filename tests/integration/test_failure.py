@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.control.archive import load
-from elasticd.control.report import JobReport, read_job
+from elasticd.control.local_run.archive import load
+from elasticd.control.report.report import JobReport, read_job
 from elasticd.records.ids import JobName
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Phase, Reason

@@ -13,8 +13,8 @@ from queue import Queue
 import pytest
 
 from elasticd.records.ids import Generation, JobName, NodeId, Rank
-from elasticd_agent.process_samples import read_sample
-from elasticd_agent.stacks import Standing, stacks_path
+from elasticd_agent.liveness.proc_sample import read_sample
+from elasticd_agent.liveness.stack_dump import Standing, stacks_path
 from tests.fixtures.stopped import stopped
 from tests.fixtures.watched_node import WatchedNode
 

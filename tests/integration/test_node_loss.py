@@ -11,8 +11,8 @@ import pytest
 
 from elasticd.records.reason import Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.exclusion import readmission_delay_s
 from elasticd.rendezvous.journal import replay
+from elasticd.rendezvous.next_world.exclusion import readmission_delay_s
 from tests.fixtures.cluster import Cluster, Daemon, Job, cluster_on
 
 SIZE = 3

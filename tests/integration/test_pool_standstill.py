@@ -10,8 +10,8 @@ import pytest
 
 from elasticd.channel.pool import Exited, FromPool, License, PoolReady, Start
 from elasticd.records.job import EntryKind
-from elasticd_agent.orphans import Children
-from elasticd_agent.warm_pool import PoolNotStarted, WarmPool
+from elasticd_agent.pod.orphans import Children
+from elasticd_agent.workers.pool_client import PoolNotStarted, WarmPool
 from tests.fixtures.pool import PATIENCE_S
 
 MANY = 20_000

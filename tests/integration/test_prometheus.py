@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from elasticd.autoscale.metrics.counts import AutoscalerCounts
-from elasticd.control.report import read_job
+from elasticd.control.report.report import read_job
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import Held
-from elasticd.store.etcd_channel import rpc_pb2
+from elasticd.store.etcd.channel import rpc_pb2
 from tests.fixtures.alertmanager import Alertmanager, alertmanager_on
 from tests.fixtures.applied import play
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.location import open_untried
+from elasticd.checkpoint.storage.location import open_untried
 from elasticd.tensorboard.message import Scalars, name_block
 from elasticd.tensorboard.writer.buffer import Buffer
 from elasticd.tensorboard.writer.file_writer import FileWriter

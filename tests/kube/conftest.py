@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd.store.embedded import EmbeddedEtcd, free_port
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd, free_port
 from tests.fixtures.manifests import KUSTOMIZE
 from tests.kube.operator_run import OPERATOR, OperatorRun
 from tests.kube.testbed.cluster import Cluster

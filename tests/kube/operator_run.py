@@ -16,7 +16,7 @@ from elasticd.records.ids import JobName
 from elasticd.records.job import JobSpec, Want
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, StoreSettings, Txn
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
 from tests.kube.testbed.control.api_server import ApiServer
 from tests.kube.testbed.control.kubeconfig import ADMIN, User, write_kubeconfig
 from tests.kube.testbed.daemon import Daemon, wait_until

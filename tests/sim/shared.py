@@ -12,9 +12,9 @@ from elasticd.records.job import JobSpec, JobStatus, Want, is_stuck, lacks_nodes
 from elasticd.records.reason import Reason
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous.member import is_working
+from elasticd.rendezvous.own_record import is_working
 from elasticd.rendezvous.state import JobState
-from elasticd_agent.allotment import Claim, allot, claim_of, rivals
+from elasticd_agent.node.slot_allotment import Claim, allot, claim_of, rivals
 from tests.sim.agent import Agent
 from tests.sim.clock import Clock
 from tests.sim.etcd import Changes, Item, Watch
@@ -195,7 +195,7 @@ class Shared:
 
 
 class _Demand:
-    """What `elasticd_agent.demand` knows of a rival, as late as watches tell it."""
+    """What `elasticd_agent.node.demand` knows of a rival, as late as watches tell it."""
 
     def __init__(self, shared: Shared, name: NodeId, sim: Job) -> None:
         self.lacks_nodes: bool | None = None

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life
-from elasticd.records.time_spent import TimeSpent
 from elasticd_agent.account.slot_history import Span, spent_between
 
 __all__ = ["LONGEST_GAP_S", "Known", "gap_of"]

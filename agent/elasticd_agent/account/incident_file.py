@@ -14,8 +14,8 @@ from collections import deque
 from pathlib import Path
 from threading import Lock, Thread
 
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import to_plain
-from elasticd.records.incident import Incident
 from elasticd.telemetry.log import get_logger
 
 __all__ = ["FILE_NAME", "IncidentFile"]

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticd.errors import Fenced, Unavailable
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life
 from elasticd.records.keys import Keys
-from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, Store, Txn
 from elasticd_agent.account.gap import Known, gap_of
 

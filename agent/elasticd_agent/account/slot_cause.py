@@ -9,7 +9,7 @@ from elasticd.records.ids import Generation, Slot
 from elasticd.records.job import target_nodes
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
-from elasticd.rendezvous.member import desired_generation, is_shut_out, my_node
+from elasticd.rendezvous.own_record import desired_generation, is_shut_out, my_node
 from elasticd.rendezvous.state import JobState, Stage, Worker, WorkerStage
 
 __all__ = ["cause_of", "is_planned_end"]

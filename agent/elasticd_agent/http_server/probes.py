@@ -10,9 +10,9 @@ registered, and while its lease in etcd is not surely alive.
 from collections.abc import Callable
 from http import HTTPStatus
 
-from elasticd.control.output import TROUBLE
+from elasticd.control.logs.output import TROUBLE
 from elasticd_agent.http_server.answer import Answer, told
-from elasticd_agent.standstill import LIMIT_S
+from elasticd_agent.loop.owner_watchdog import LIMIT_S
 
 __all__ = ["BUSY_LIMIT_S", "PATHS", "Probes"]
 

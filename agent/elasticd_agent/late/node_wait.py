@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from elasticd.channel.worker import Beat, Waits
 from elasticd.goodput.wait_report import WaitReport
+from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation, Nonce, Slot
-from elasticd.records.late import NodeWait
-from elasticd.rendezvous.member import my_node
+from elasticd.rendezvous.own_record import my_node
 from elasticd.rendezvous.state import JobState
 
 __all__ = ["NodeWaits"]

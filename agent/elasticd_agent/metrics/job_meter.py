@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from elasticd.channel.worker import Beat, Progressed
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.account.incident import Incident
 from elasticd.records.ids import Generation, JobName, Rank
-from elasticd.records.incident import Incident
 from elasticd.records.job import JobSpec
 from elasticd.rendezvous.effect import Effect, WriteIncident
-from elasticd.rendezvous.propose import proposers
+from elasticd.rendezvous.next_world.propose import proposers
 from elasticd.rendezvous.state import JobState
 from elasticd.telemetry.metrics.catalog import CHANGE_PHASES, CHANGE_REASONS, SCALARS_LIMIT
 

@@ -7,7 +7,7 @@ from elasticd.channel.worker import Beat
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.ids import JobName, Rank
 from elasticd.records.job import JobSpec
-from elasticd_agent.clock import now_s
+from elasticd_agent.loop.clock import now_s
 from elasticd_agent.metrics.job_meter import JobMeter, JobReading
 
 __all__ = ["ENDED_LIMIT", "KEEP_S", "JobMeters", "Readings"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from elasticd.records.job import JobSpec
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, Histogram, Sample, exposition
-from elasticd_agent.clock import now_s
 from elasticd_agent.http_server.answer import Answer, told
+from elasticd_agent.loop.clock import now_s
 from elasticd_agent.metrics.job_samples import job_samples
 from elasticd_agent.metrics.keeper_file import KeeperFiles
 from elasticd_agent.metrics.node_samples import NodeReading, node_samples, process_samples

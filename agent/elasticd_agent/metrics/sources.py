@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from elasticd.records.ids import JobName
 from elasticd.store.request_times import RequestTimes
-from elasticd_agent.registration import Registration
+from elasticd_agent.lease.registration import Registration
 from elasticd_agent.settings import AgentSettings
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from elasticd.control.log_times import times_line
+from elasticd.control.logs.log_times import times_line
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.clock import now_s
+from elasticd_agent.loop.clock import now_s
 from elasticd_agent.output_watch.disk_limit import keep_below
-from elasticd_agent.output_watch.forwarding import JobForwarding
 from elasticd_agent.output_watch.silence import News, Silence
-from elasticd_agent.worker_env import WorkerFiles
+from elasticd_agent.output_watch.stdout_copy import JobForwarding
+from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
 __all__ = ["OutputLimits", "OutputWatch"]
 

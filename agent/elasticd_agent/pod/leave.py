@@ -9,7 +9,7 @@ import os
 import time
 
 from elasticd.telemetry.log import get_logger
-from elasticd_agent.orphans import Children
+from elasticd_agent.pod.orphans import Children
 
 __all__ = ["KEEPER_WAIT_S", "default_keeper_wait_s", "wait_for_keepers"]
 

@@ -16,7 +16,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-from elasticd_agent.orphans import Children
+from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.process_table import children_of, look_up
 
 __all__ = ["Reaper", "reap"]

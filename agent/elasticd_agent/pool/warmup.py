@@ -94,7 +94,7 @@ def _import_first_step() -> None:
 def _calm_torch() -> None:
     """Once here, for the store host and all workers: they are forked from this process."""
     try:
-        from elasticd.train.lookup import skip_reverse_lookups
+        from elasticd.net.reverse_dns import skip_reverse_lookups
 
         skip_reverse_lookups()
     except Exception:  # noqa: S110 - another torch than the one that needs it

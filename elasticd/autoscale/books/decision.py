@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from elasticd.autoscale.curve.estimate import step_s
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.proposal import Proposal
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.policy import Policy

@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from elasticd.autoscale.evaluation_input import Reading, Seen
 from elasticd.autoscale.rules.behavior import rates_reach_s
 from elasticd.autoscale.rules.query import reach_s
-from elasticd.autoscale.seen import Reading, Seen
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory, Resized
 from elasticd.records.autoscale.policy import PRICE, Policy

@@ -8,8 +8,8 @@ is that low since the target is what somebody asked for, at whatever a node is w
 judged: a queue may take hours to become shorter.
 """
 
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.hold import counted
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRule
 

@@ -12,8 +12,8 @@ windows say no more than that. The target rule promises no throughput: `supply` 
 from dataclasses import dataclass, replace
 
 from elasticd.autoscale.books.supply import supplied
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.hold import counted, unsettled
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Policy

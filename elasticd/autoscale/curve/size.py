@@ -24,7 +24,7 @@ from elasticd.autoscale.curve.spread import (
     spread_share,
     standard_error_share,
 )
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.records.autoscale.curve import SIZES_LIMIT, Curve, SizeMeasured
 
 __all__ = ["is_another_job", "refused", "turned", "with_another_job", "with_windows"]

@@ -25,11 +25,11 @@ lies between two steps.
 
 from dataclasses import dataclass, replace
 
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.goodput.cause import TimeCause
 from elasticd.goodput.formula import causes_of
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.ids import Generation
-from elasticd.records.time_spent import JobProgress, TimeSpent
 
 __all__ = [
     "FIRST_STEPS",

@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from elasticd.autoscale.direct.history import History
+from elasticd.autoscale.direct.query_metric import Wanted, wanted
 from elasticd.autoscale.direct.scrape import Scrape, scraped
-from elasticd.autoscale.direct.wanted import Wanted, wanted
-from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.source import Query
-from elasticd.control.output import HttpFetch
+from elasticd.control.logs.output import HttpFetch
 from elasticd.errors import CallError, ElasticdError
 from elasticd.records.autoscale.held import Held
 from elasticd.records.member import Node

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from elasticd.autoscale.explain.curve_table import curve_points
 from elasticd.autoscale.explain.quantity import clock, span
-from elasticd.control.report import JobReport
+from elasticd.control.report.report import JobReport
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.reason import Phase
 

@@ -6,7 +6,7 @@ from elasticd.autoscale.explain.curve_table import curve_points, curve_rows, fit
 from elasticd.autoscale.explain.decision_text import decision_details, decision_line
 from elasticd.autoscale.explain.end_time import end_sentence, end_time
 from elasticd.autoscale.explain.policy_text import policy_lines
-from elasticd.autoscale.explain.standing import (
+from elasticd.autoscale.explain.size_wishes import (
     NOT_LOOKED,
     has_looked,
     held_sentence,
@@ -14,7 +14,7 @@ from elasticd.autoscale.explain.standing import (
     missing_sentence,
     size_sentence,
 )
-from elasticd.control.report import JobReport
+from elasticd.control.report.report import JobReport
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.codec import to_plain

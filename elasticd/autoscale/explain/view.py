@@ -3,8 +3,8 @@
 from elasticd.autoscale.explain.decision_text import decision_details, decision_line
 from elasticd.autoscale.explain.explanation import curve_plain
 from elasticd.autoscale.explain.policy_text import policy_lines
-from elasticd.autoscale.explain.standing import has_looked, held_sentence, size_sentence, summary
-from elasticd.control.report import JobReport
+from elasticd.autoscale.explain.size_wishes import has_looked, held_sentence, size_sentence, summary
+from elasticd.control.report.report import JobReport
 from elasticd.records.autoscale.decision import Decision
 
 __all__ = ["autoscale_view"]

@@ -1,8 +1,8 @@
 """How many nodes a job could have at once. Pure.
 
-Agents give their slots by rules (`elasticd_agent.allotment`): a job whose workers run on a node
-keeps what it holds there, a job that lacks nodes is served before one that would keep a spare. So a
-spare of another job counts as free, and a node that another job waits for does not.
+Agents give their slots by rules (`elasticd_agent.node.slot_allotment`): a job whose workers run on
+a node keeps what it holds there, a job that lacks nodes is served before one that would keep a
+spare. So a spare of another job counts as free, and a node that another job waits for does not.
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticd.autoscale.loop.job_records import JobFacts
-from elasticd.control.occupancy import uses_of
+from elasticd.control.report.occupancy import uses_of
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.job import lacks_nodes
 from elasticd.records.member import Node

@@ -6,14 +6,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from elasticd.autoscale.decide import Decided, decide
+from elasticd.autoscale.evaluation_input import Reading, Seen
 from elasticd.autoscale.loop.availability import Nodes
 from elasticd.autoscale.loop.cluster_records import ActiveJob, ClusterRecords
 from elasticd.autoscale.loop.job_book import JobBook
+from elasticd.autoscale.loop.job_input import job_seen
 from elasticd.autoscale.loop.job_readings import JobReadings
-from elasticd.autoscale.loop.job_seen import job_seen
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.metrics.counts import AutoscalerCounts
-from elasticd.autoscale.seen import Reading, Seen
 from elasticd.autoscale.source import Query, Source
 from elasticd.errors import ElasticdError, NotSupported
 from elasticd.leader.election import Term, boottime_s

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.source import Query
 from elasticd.records.ids import JobName
 

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from elasticd.records.account.incident import Incident
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName
-from elasticd.records.incident import Incident
 from elasticd.records.job import JobSpec, JobStatus, Want
 from elasticd.records.keys import Keys
 from elasticd.records.member import Member
 from elasticd.records.reason import Phase
-from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.records.world import World
 from elasticd.store.api import KeyValue, Store
 from elasticd.store.mirror import Mirror

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticd.autoscale.curve.window import Measuring, measured, reading_of
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.autoscale.loop.job_records import JobFacts
-from elasticd.autoscale.seen import MeasuredWindow
 from elasticd.goodput.cause import TimeCause
 from elasticd.goodput.formula import causes_of, total
+from elasticd.records.account.incident import Incident
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.ids import Generation
-from elasticd.records.incident import Incident
 from elasticd.records.reason import Reason
-from elasticd.records.time_spent import JobProgress, TimeSpent
 
 __all__ = ["Measured", "Measurement", "slot_seconds", "used_node_hours"]
 

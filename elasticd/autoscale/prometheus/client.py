@@ -4,15 +4,15 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.prometheus.answer import Answer, Failure, number
 from elasticd.autoscale.prometheus.credentials import Credentials
 from elasticd.autoscale.prometheus.evaluation import THREADS_LIMIT, Evaluation, Known
 from elasticd.autoscale.prometheus.freshness import Clock, age_queries, age_s
-from elasticd.autoscale.prometheus.reading import reading
+from elasticd.autoscale.prometheus.query_value import reading
 from elasticd.autoscale.prometheus.restart import Restart, Restarted
 from elasticd.autoscale.prometheus.session import Call, Session
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem, Unavailable
 from elasticd.records.autoscale.held import Held

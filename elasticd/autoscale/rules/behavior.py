@@ -13,7 +13,7 @@ What is remembered are the proposals before both brakes, and the changes that we
 import math
 from dataclasses import dataclass, replace
 
-from elasticd.autoscale.seen import Seen
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.records.autoscale.memory import Memory, Proposed, Resized
 from elasticd.records.autoscale.policy import Behavior, Rate, RateUnit, Select, TargetRule
 

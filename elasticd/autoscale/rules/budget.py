@@ -9,11 +9,11 @@ as it was measured. So noise at the edge makes the job smaller at most once.
 """
 
 from elasticd.autoscale.curve.estimate import error_share
+from elasticd.autoscale.evaluation_input import Reading, Seen
 from elasticd.autoscale.explain.quantity import counted, number
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
 from elasticd.autoscale.rules.whole_run import Remaining, candidates_near, held, remaining
-from elasticd.autoscale.seen import Reading, Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import Held

@@ -11,11 +11,11 @@ place where another host's clock matters.
 """
 
 from elasticd.autoscale.curve.estimate import error_share
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
 from elasticd.autoscale.rules.whole_run import Remaining, candidates_near, held, remaining
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.memory import Memory

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from elasticd.autoscale.curve.cost import change_cost_s
 from elasticd.autoscale.curve.estimate import measured_sizes, steps
 from elasticd.autoscale.curve.spread import standard_errors
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.explain.quantity import counted, span
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.goodput_text import (
@@ -46,7 +47,6 @@ from elasticd.autoscale.rules.size_trial import (
     only_known,
 )
 from elasticd.autoscale.rules.size_worth import Scene, SizeWorth, size_worth
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Rule
 from elasticd.records.autoscale.held import Held

@@ -14,10 +14,10 @@ beginning of idle time nor its end.
 
 from dataclasses import replace
 
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.explain.quantity import counted, percent, span
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import Held

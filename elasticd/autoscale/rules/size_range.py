@@ -2,7 +2,7 @@
 
 import math
 
-from elasticd.autoscale.seen import Seen
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.records.autoscale.policy import Policy
 
 __all__ = ["sizes_between", "size_range"]

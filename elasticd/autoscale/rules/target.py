@@ -21,8 +21,8 @@ metrics missing, the others may make the job larger, and never smaller.
 import math
 from dataclasses import dataclass
 
+from elasticd.autoscale.evaluation_input import Reading, Seen
 from elasticd.autoscale.proposal import Proposal
-from elasticd.autoscale.seen import Reading, Seen
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from elasticd.autoscale.curve.cost import change_cost_s
 from elasticd.autoscale.curve.estimate import error_share, measured_sizes, steps
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.explain.quantity import counted
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.size_range import size_range, sizes_between
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Candidate, Rule
 from elasticd.records.autoscale.held import Held

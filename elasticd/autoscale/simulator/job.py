@@ -6,7 +6,7 @@ What measures it is the shipped `Measuring`, on whole steps as the progress reco
 from random import Random
 
 from elasticd.autoscale.curve.window import Measuring, ProgressReading, measured
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.autoscale.simulator.scenario import Scenario
 from elasticd.records.ids import Generation
 

@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.rules.idle import NO_WAIT_SHARE
-from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.simulator.scenario import DataRate
 from elasticd.autoscale.simulator.shape import Shape
 from elasticd.records.autoscale.held import Held

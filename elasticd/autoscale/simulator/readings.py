@@ -8,7 +8,7 @@ next to nothing, so that a policy has an input that may be missing.
 from collections import deque
 from random import Random
 
-from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.simulator.scenario import FaultKind, Scenario
 from elasticd.records.autoscale.held import Held
 

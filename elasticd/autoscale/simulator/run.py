@@ -5,7 +5,7 @@ from typing import Protocol
 
 from elasticd.autoscale.curve.window import Measuring
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.seen import Reading, Seen
+from elasticd.autoscale.evaluation_input import Reading, Seen
 from elasticd.autoscale.simulator.job import SimulatedJob
 from elasticd.autoscale.simulator.readings import Metrics
 from elasticd.autoscale.simulator.scenario import FaultKind, Scenario

@@ -10,9 +10,9 @@ from elasticd.autoscale.explain.curve_table import CURVE_HEADS
 from elasticd.autoscale.explain.explanation import explain_plain, explain_sections
 from elasticd.autoscale.explain.leader_text import leader_sentence
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.source import Source, job_source
-from elasticd.cli.table import show_table
-from elasticd.control.report import JobReport
+from elasticd.cli.record_source import Source, job_source
+from elasticd.cli.terminal.table import show_table
+from elasticd.control.report.report import JobReport
 from elasticd.errors import NotSupported
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.codec import decode, to_plain

@@ -2,7 +2,7 @@
 
 import click
 
-from elasticd.cli.lazy import LazyGroup
+from elasticd.cli.lazy_group import LazyGroup
 
 __all__ = ["autoscale"]
 

@@ -7,8 +7,8 @@ import click
 
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
 from elasticd.autoscale.source import Source
-from elasticd.cli.connect import Values
-from elasticd.cli.number import not_empty
+from elasticd.cli.etcd_flags import Values
+from elasticd.cli.parse_value import not_empty
 from elasticd.errors import CallError
 from elasticd.records.codec import decode
 from elasticd.records.keys import Keys

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from elasticd.cli.agent import end_with
 from elasticd.cli.autoscale.prometheus_flags import (
     open_source,
     prometheus_options,
     prometheus_settings,
 )
-from elasticd.cli.connect import etcd_options, keys_of, open_store, settings_from
-from elasticd.cli.listen_address import listen_address
-from elasticd.cli.number import duration, not_empty
+from elasticd.cli.daemons.agent import end_with
+from elasticd.cli.daemons.listen_address import listen_address
+from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, settings_from
+from elasticd.cli.parse_value import duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.errors import CallError
 from elasticd.telemetry import log

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from elasticd.autoscale.direct.wanted import wanted
+from elasticd.autoscale.direct.query_metric import wanted
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.policy_file.document import document
 from elasticd.autoscale.policy_file.job_check import checked

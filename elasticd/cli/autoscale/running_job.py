@@ -1,8 +1,8 @@
 """The report of a job whose policy may be changed: one that is not over."""
 
 from elasticd.cli.jobs.options import report_of
-from elasticd.cli.source import Source
-from elasticd.control.report import JobReport
+from elasticd.cli.record_source import Source
+from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound
 from elasticd.records.ids import JobName
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from elasticd.autoscale.direct.wanted import wanted
+from elasticd.autoscale.direct.query_metric import wanted
 from elasticd.autoscale.explain.policy_text import policy_rules
-from elasticd.autoscale.explain.standing import size_sentence
+from elasticd.autoscale.explain.size_wishes import size_sentence
 from elasticd.autoscale.loop.queries import queries_of
 from elasticd.autoscale.policy_file.document import document
 from elasticd.autoscale.policy_file.job_check import checked, rules_by_steps
@@ -17,11 +17,11 @@ from elasticd.autoscale.prometheus.settings import PrometheusSettings
 from elasticd.cli.autoscale.explain import leader_of
 from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.autoscale.running_job import running_report
-from elasticd.cli.change import Said, change_options
-from elasticd.cli.place import submitter
-from elasticd.cli.source import job_source
+from elasticd.cli.jobs.cluster_change import Said, change_options
+from elasticd.cli.machine import submitter
+from elasticd.cli.record_source import job_source
 from elasticd.control.job_policy import set_policy
-from elasticd.control.report import JobReport
+from elasticd.control.report.report import JobReport
 from elasticd.errors import CallError, Refused
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.autoscale.policy import Policy

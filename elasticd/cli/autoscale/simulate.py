@@ -17,10 +17,10 @@ from elasticd.autoscale.simulator.past import JobPast
 from elasticd.autoscale.simulator.replay import History, Size, replay, simulated_policy
 from elasticd.cli.autoscale.prometheus_flags import prometheus_options, prometheus_settings
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.number import not_empty
-from elasticd.cli.source import job_source
-from elasticd.cli.table import show_table
-from elasticd.control.report import JobReport
+from elasticd.cli.parse_value import not_empty
+from elasticd.cli.record_source import job_source
+from elasticd.cli.terminal.table import show_table
+from elasticd.control.report.report import JobReport
 from elasticd.errors import CallError, Refused
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import to_plain

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from elasticd.autoscale.explain.standing import size_sentence
+from elasticd.autoscale.explain.size_wishes import size_sentence
 from elasticd.cli.autoscale.running_job import running_report
-from elasticd.cli.change import Said, change_options
-from elasticd.cli.source import job_source
+from elasticd.cli.jobs.cluster_change import Said, change_options
+from elasticd.cli.record_source import job_source
 from elasticd.control.job_policy import AUTOSCALER, check_has_policy, unset_policy
 
 __all__ = ["unset"]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from elasticd.checkpoint.location import open_bucket
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.retry import Policy
-from elasticd.cli.checkpoint_words import entry_plain
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.storage.location import open_bucket
+from elasticd.checkpoint.storage.retry import Policy
+from elasticd.cli.checkpoints.words import entry_plain
 from elasticd.errors import NotFound
 from elasticd.records.checkpoint import CheckpointSpec
 

@@ -11,11 +11,11 @@ import click
 from elasticd.bundle.destination import Destination, check_writable, destination_of, write
 from elasticd.bundle.mask import Mask
 from elasticd.bundle.secret import secrets_of_environ, secrets_of_options
-from elasticd.checkpoint.location import checked_options
+from elasticd.checkpoint.storage.location import checked_options
 from elasticd.cli.bundle.pack import Packed, pack
 from elasticd.cli.jobs.options import json_options
-from elasticd.cli.source import Source, job_source
-from elasticd.cli.words import counted, size_of
+from elasticd.cli.record_source import Source, job_source
+from elasticd.cli.terminal.words import counted, size_of
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import JobName
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 
 from elasticd.bundle.destination import Destination
 from elasticd.cli.bundle.command import bundle_lines, bundle_plain, make
-from elasticd.cli.screen import Screen
-from elasticd.cli.source import Source
+from elasticd.cli.progress.screen import Screen
+from elasticd.cli.record_source import Source
 from elasticd.errors import ElasticdError
 from elasticd.records.job import JobSpec
 

@@ -20,11 +20,11 @@ from elasticd.bundle.secret import secrets_of_environ, secrets_of_options, secre
 from elasticd.bundle.tarball import LIMIT_BYTES, Tarball
 from elasticd.bundle.versions import versions
 from elasticd.cli.bundle.texts import missing_text, readme, report_texts
-from elasticd.cli.source import Source
+from elasticd.cli.record_source import Source
 from elasticd.control import jobs
-from elasticd.control.archive import archive_text
+from elasticd.control.local_run.archive import archive_text
 from elasticd.control.progress import read_ranks
-from elasticd.control.report import JobReport, job_report
+from elasticd.control.report.report import JobReport, job_report
 from elasticd.errors import ElasticdError, NotSupported
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName, NodeId

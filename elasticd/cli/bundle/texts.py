@@ -9,17 +9,17 @@ from contextlib import redirect_stdout
 from elasticd import __version__
 from elasticd.autoscale.explain.explanation import explain_plain
 from elasticd.bundle.part import Missing
-from elasticd.cli import words
 from elasticd.cli.autoscale.explain import tell_explanation
 from elasticd.cli.jobs.status import show_job, status_plain
-from elasticd.cli.table import show_table
+from elasticd.cli.terminal import words
+from elasticd.cli.terminal.table import show_table
+from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.cli.why.command import change_plain, tell_why
 from elasticd.cli.why.page import why_page
-from elasticd.cli.why.time_words import time_rows, time_sentence
-from elasticd.control.report import JobReport
-from elasticd.control.trace import chrome_trace
+from elasticd.control.report.report import JobReport
+from elasticd.control.report.trace import chrome_trace
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import to_plain
-from elasticd.records.progress import RankProgress
 
 __all__ = ["missing_text", "readme", "report_texts"]
 

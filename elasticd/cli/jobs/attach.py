@@ -7,19 +7,19 @@ from typing import Any
 
 import click
 
-from elasticd.cli.connect import where_options
+from elasticd.cli.etcd_flags import where_options
 from elasticd.cli.jobs.follow import follow_job, run_folder_of
 from elasticd.cli.jobs.options import report_of
 from elasticd.cli.jobs.wait import final_report
-from elasticd.cli.number import at_least
+from elasticd.cli.parse_value import at_least
 from elasticd.cli.progress.reporter import Reporter
-from elasticd.cli.screen import Screen
-from elasticd.cli.source import job_source
-from elasticd.control.console import RankChoice
+from elasticd.cli.progress.screen import Screen
+from elasticd.cli.record_source import job_source
 from elasticd.control.follow import News
-from elasticd.control.log_slice import Wanted
+from elasticd.control.local_run.session import exit_code
+from elasticd.control.logs.console import RankChoice
+from elasticd.control.logs.log_slice import Wanted
 from elasticd.control.progress import AskRanks, read_goodput
-from elasticd.control.session import exit_code
 
 __all__ = ["attach"]
 

@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from elasticd.cli.connect import Values
+from elasticd.cli.etcd_flags import Values
 from elasticd.cli.jobs.wait import end_of
-from elasticd.cli.screen import Screen
-from elasticd.cli.source import Source
-from elasticd.control.console import Choice, RankChoice
+from elasticd.cli.progress.screen import Screen
+from elasticd.cli.record_source import Source
 from elasticd.control.follow import Formed, News
-from elasticd.control.log_slice import Wanted
-from elasticd.control.output import HttpFetch, Tail
-from elasticd.control.report import JobReport
+from elasticd.control.logs.console import Choice, RankChoice
+from elasticd.control.logs.log_slice import Wanted
+from elasticd.control.logs.output import HttpFetch, Tail
+from elasticd.control.report.report import JobReport
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.job import JobStatus
 from elasticd.records.world import World

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from elasticd.records.late import LateNode
+from elasticd.records.account.late import LateNode
 
 __all__ = ["late_history", "late_now", "late_sentence", "late_share"]
 

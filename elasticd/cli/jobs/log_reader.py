@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 
 from elasticd.cli.jobs.follow import run_folder_of
-from elasticd.cli.source import Source
-from elasticd.control.console import ERR, OUT
-from elasticd.control.log_slice import OpenLog, Wanted, line_count, read_slice
-from elasticd.control.output import Fetch, HttpFetch, LogName, local_log, log_path, remote_log
-from elasticd.control.report import JobReport
+from elasticd.cli.record_source import Source
+from elasticd.control.logs.console import ERR, OUT
+from elasticd.control.logs.log_slice import OpenLog, Wanted, line_count, read_slice
+from elasticd.control.logs.output import Fetch, HttpFetch, LogName, local_log, log_path, remote_log
+from elasticd.control.report.report import JobReport
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, NodeId, Rank

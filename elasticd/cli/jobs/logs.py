@@ -8,12 +8,12 @@ import click
 from elasticd.cli.jobs.follow import follow_job
 from elasticd.cli.jobs.log_reader import print_logs
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.number import at_least, moment
-from elasticd.cli.screen import Screen
-from elasticd.cli.source import job_source
-from elasticd.control.console import RankChoice
-from elasticd.control.log_slice import Wanted
-from elasticd.control.report import JobReport
+from elasticd.cli.parse_value import at_least, moment
+from elasticd.cli.progress.screen import Screen
+from elasticd.cli.record_source import job_source
+from elasticd.control.logs.console import RankChoice
+from elasticd.control.logs.log_slice import Wanted
+from elasticd.control.report.report import JobReport
 from elasticd.errors import CallError, NotFound
 from elasticd.records.ids import NodeId, checked_name
 from elasticd.records.world import World

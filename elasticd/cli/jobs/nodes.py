@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_share
 from elasticd.cli.jobs.options import json_options
-from elasticd.cli.source import sources
-from elasticd.cli.table import show_table
-from elasticd.control.lost_nodes import LostNode, lost_nodes
-from elasticd.control.occupancy import read_cluster
-from elasticd.control.report import NodeReport, job_reports, node_reports
+from elasticd.cli.record_source import sources
+from elasticd.cli.terminal import words
+from elasticd.cli.terminal.table import show_table
+from elasticd.control.report.lost_nodes import LostNode, lost_nodes
+from elasticd.control.report.occupancy import read_cluster
+from elasticd.control.report.report import NodeReport, job_reports, node_reports
 from elasticd.records.codec import to_plain
 
 __all__ = ["nodes"]

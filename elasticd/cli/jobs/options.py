@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 import click
 
-from elasticd.cli.connect import where_options
-from elasticd.cli.source import Source
+from elasticd.cli.etcd_flags import where_options
+from elasticd.cli.record_source import Source
 from elasticd.control import jobs
-from elasticd.control.report import JobReport, read_job
+from elasticd.control.report.report import JobReport, read_job
 from elasticd.records.ids import JobName
 
 __all__ = ["json_options", "report_of"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from elasticd.cli import words
-from elasticd.cli.change import Said, change_options, each_of
-from elasticd.cli.connect import Values, keys_of, log_dir_of, open_store, settings_from
-from elasticd.control.folder import JobFolder, local_jobs
+from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
+from elasticd.cli.jobs.cluster_change import Said, change_options, each_of
+from elasticd.cli.terminal import words
+from elasticd.control.local_run.run_folder import JobFolder, local_jobs
 from elasticd.control.prune import prune
 from elasticd.errors import CallError, NotFound
 from elasticd.records.ids import JobName, checked_name

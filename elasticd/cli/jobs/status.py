@@ -7,19 +7,19 @@ from typing import Any
 
 import click
 
-from elasticd.autoscale.explain.standing import status_lines, summary
-from elasticd.cli import words
+from elasticd.autoscale.explain.size_wishes import status_lines, summary
 from elasticd.cli.jobs.late_words import late_now
 from elasticd.cli.jobs.options import json_options, report_of
 from elasticd.cli.jobs.redraw import redraw
-from elasticd.cli.source import Source, job_source, sources
-from elasticd.cli.table import show_table
+from elasticd.cli.record_source import Source, job_source, sources
+from elasticd.cli.terminal import words
+from elasticd.cli.terminal.table import show_table
 from elasticd.control.progress import read_ranks
-from elasticd.control.report import JobReport, job_reports, with_elsewhere
+from elasticd.control.report.report import JobReport, job_reports, with_elsewhere
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import decode, to_plain
 from elasticd.records.ids import Rank
 from elasticd.records.member import Node
-from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 
 __all__ = ["show_job", "status", "status_plain"]
@@ -98,7 +98,7 @@ def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | 
 
 def _trouble(source: Source, report: JobReport) -> str:
     """Ask those who would propose the next world what etcd refuses to take from them."""
-    from elasticd.control.output import HttpFetch
+    from elasticd.control.logs.output import HttpFetch
 
     if source.is_archive or report.status.phase.is_final or report.world is None:
         return ""

@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from elasticd.cli import words
-from elasticd.cli.connect import Values, where_options
+from elasticd.cli.etcd_flags import Values, where_options
 from elasticd.cli.jobs.options import report_of
-from elasticd.cli.number import duration_option
-from elasticd.cli.source import job_source
-from elasticd.control.ended import follow_to_end
+from elasticd.cli.parse_value import duration_option
+from elasticd.cli.record_source import job_source
+from elasticd.cli.terminal import words
 from elasticd.control.follow import News
+from elasticd.control.job_wait import follow_to_end
 from elasticd.control.jobs import find_spec, wait_left
-from elasticd.control.report import JobReport
-from elasticd.control.session import exit_code
+from elasticd.control.local_run.session import exit_code
+from elasticd.control.report.report import JobReport
 from elasticd.errors import TimedOut, Unavailable
 from elasticd.records.codec import decode
 from elasticd.records.job import JobStatus

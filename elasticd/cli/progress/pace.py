@@ -7,8 +7,8 @@ in it, and the end that is estimated from it is not too early by those.
 from collections import deque
 from dataclasses import dataclass
 
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation
-from elasticd.records.progress import RankProgress
 
 __all__ = ["Pace", "Speed"]
 

@@ -11,10 +11,10 @@ from threading import Event, Lock, Thread
 from elasticd.cli.progress.pace import Pace, Speed
 from elasticd.cli.progress.sentence import progress_parts
 from elasticd.control.follow import Ended, Formed, Waiting
-from elasticd.control.session import Told
+from elasticd.control.local_run.session import Told
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import NodeId
 from elasticd.records.member import Node
-from elasticd.records.progress import RankProgress
 from elasticd.records.world import World
 
 __all__ = ["Reporter"]

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from unicodedata import combining, east_asian_width
 
-from elasticd.cli import words
 from elasticd.cli.progress.pace import Speed
-from elasticd.records.progress import RankProgress
+from elasticd.cli.terminal import words
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.world import World
 
 __all__ = ["fitted", "progress_parts"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from elasticd.cli.change import Said, ask_to_stop, drain_node, scale_job, undrain_node
+from elasticd.cli.jobs.cluster_change import Said, ask_to_stop, drain_node, scale_job, undrain_node
 from elasticd.dashboard.action import Action, Drain, Scale, Stop, Undrain
 from elasticd.errors import ElasticdError
 

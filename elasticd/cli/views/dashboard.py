@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from elasticd.cli.connect import where_options
-from elasticd.cli.number import not_empty
-from elasticd.cli.source import sources
+from elasticd.cli.etcd_flags import where_options
+from elasticd.cli.parse_value import not_empty
+from elasticd.cli.record_source import sources
 from elasticd.cli.views.actions import Actor
 from elasticd.cli.views.runs import which_runs
 from elasticd.cli.views.sentences import SENTENCES

@@ -5,8 +5,8 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from elasticd.cli.connect import log_dir_of, settings_from
-from elasticd.control.folder import local_jobs
+from elasticd.cli.etcd_flags import log_dir_of, settings_from
+from elasticd.control.local_run.run_folder import local_jobs
 
 __all__ = ["which_runs"]
 

@@ -1,8 +1,8 @@
 """The sentences of the command line, for the views that cannot import it."""
 
 from elasticd.autoscale.explain.view import autoscale_view
-from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_sentence
+from elasticd.cli.terminal import words
 from elasticd.dashboard.job_view import Sentences
 
 __all__ = ["SENTENCES"]

@@ -11,17 +11,17 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from elasticd.cli.change import drain, scale
-from elasticd.cli.connect import where_options
+from elasticd.cli.etcd_flags import where_options
+from elasticd.cli.jobs.cluster_change import drain, scale
 from elasticd.cli.main import complain
-from elasticd.cli.number import at_least
+from elasticd.cli.parse_value import at_least
 from elasticd.cli.progress.terminal_line import can_draw
-from elasticd.cli.source import sources
+from elasticd.cli.record_source import sources
+from elasticd.cli.terminal.words import counted
 from elasticd.cli.views.keyboard import Keyboard
 from elasticd.cli.views.runs import which_runs
 from elasticd.cli.views.sentences import SENTENCES
 from elasticd.cli.views.top_frame import frame
-from elasticd.cli.words import counted
 from elasticd.dashboard.board import Board
 from elasticd.dashboard.collector import Collector
 from elasticd.errors import ElasticdError, NotFound, Unavailable

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elasticd.cli.jobs.late_words import late_share
-from elasticd.cli.words import counted, duration, seconds
+from elasticd.cli.terminal.words import counted, duration, seconds
 from elasticd.dashboard.board import Board, JobPage
 
 __all__ = ["frame", "sparkline"]

@@ -9,19 +9,19 @@ import click
 
 from elasticd.autoscale.explain.curve_table import CURVE_HEADS
 from elasticd.autoscale.explain.explanation import explain_plain, why_sections
-from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_history
 from elasticd.cli.jobs.options import json_options, report_of
-from elasticd.cli.source import job_source
-from elasticd.cli.table import show_table
+from elasticd.cli.record_source import job_source
+from elasticd.cli.terminal import words
+from elasticd.cli.terminal.table import show_table
+from elasticd.cli.terminal.time_words import time_rows, time_sentence
 from elasticd.cli.why.page import why_page
-from elasticd.cli.why.time_words import time_rows, time_sentence
 from elasticd.control.progress import read_progress
-from elasticd.control.report import Change, JobReport
-from elasticd.control.trace import chrome_trace
+from elasticd.control.report.report import Change, JobReport
+from elasticd.control.report.trace import chrome_trace
 from elasticd.errors import CallError
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.codec import to_plain
-from elasticd.records.progress import RankProgress
 
 __all__ = ["change_plain", "tell_sizes", "tell_why", "why"]
 

@@ -10,11 +10,11 @@ from html import escape
 from elasticd.autoscale.explain.curve_picture import curve_picture
 from elasticd.autoscale.explain.curve_table import CURVE_HEADS, curve_points
 from elasticd.autoscale.explain.explanation import why_sections
-from elasticd.cli import words
 from elasticd.cli.jobs.late_words import late_history
-from elasticd.cli.why.time_words import time_rows, time_sentence
-from elasticd.control.job_time import JobTime
-from elasticd.control.report import Change, JobReport
+from elasticd.cli.terminal import words
+from elasticd.cli.terminal.time_words import time_rows, time_sentence
+from elasticd.control.report.job_time import JobTime
+from elasticd.control.report.report import Change, JobReport
 from elasticd.records.failure import Failure
 
 __all__ = ["why_page"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from elasticd.control.report import Change
+from elasticd.control.report.report import Change
 from elasticd.kube.decide.action import TellEvent
 from elasticd.kube.resource.elastic_job import ElasticJob, JobKey
 from elasticd.kube.resource.job_records import JobRecords

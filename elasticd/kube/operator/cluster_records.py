@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from elasticd.control.report import JobReport, job_report
+from elasticd.control.report.report import JobReport, job_report
 from elasticd.errors import NotSupported
 from elasticd.kube.decide.cluster import Records
 from elasticd.kube.operator.job_items import Items, JobItems

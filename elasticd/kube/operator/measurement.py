@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from elasticd.control.progress import AskRanks
 from elasticd.kube.resource.job_records import Measured
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import JobName, NodeId
 from elasticd.records.member import Node
-from elasticd.records.progress import RankProgress
 from elasticd.records.world import World
 from elasticd.store.api import StoreSettings
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticd.control.report import Change, JobReport
+from elasticd.control.report.report import Change, JobReport
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.ids import NodeId
 from elasticd.records.job import JobSpec, JobStatus, Want, target_nodes

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from elasticd.autoscale.policy_file.parser import parsed
-from elasticd.checkpoint.location import checked_url
+from elasticd.checkpoint.storage.location import checked_url
 from elasticd.kube.resource.elastic_job import ElasticJob
 from elasticd.kube.resource.name import SECRETS_FOLDER, job_name, job_owner
 from elasticd.kube.resource.spec import CheckpointField, ElasticJobSpec

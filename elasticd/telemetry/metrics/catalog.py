@@ -7,9 +7,9 @@ target (`instance`).
 """
 
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.account.incident import PHASES
 from elasticd.records.autoscale.decision import Rule
 from elasticd.records.autoscale.held import Held
-from elasticd.records.incident import PHASES
 from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.store.request_times import BOUNDS_S
 from elasticd.telemetry.metrics.metric import Exporter, Kind, Label, Metric, Unit

@@ -1,7 +1,8 @@
 """`python -m elasticd.tensorboard.writer NAME`: settings as JSON on stdin, then until its end.
 
-NAME, that of its socket, is for whoever looks for writers among processes (`control/launch.py`).
-The end of stdin is the end of the agent or of the job: what was sent is still written.
+NAME, that of its socket, is for whoever looks for writers among processes
+(`control/local_run/launch.py`). The end of stdin is the end of the agent or of the job: what was
+sent is still written.
 """
 
 import gc
@@ -14,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.location import open_untried
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.location import open_untried
 from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
 from elasticd.tensorboard.writer.buffer import Buffer

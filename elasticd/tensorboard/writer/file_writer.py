@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elasticd.checkpoint.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.bucket import Bucket, Missing
 from elasticd.errors import ElasticdError
 from elasticd.telemetry.log import get_logger
 from elasticd.tensorboard.event_file import (

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from elasticd.tensorboard.sender import Sender
-from elasticd.train import cuda
+from elasticd.tensors import cuda
 from elasticd.train.tensorboard.histogram import counted
 
 __all__ = ["EventFeed"]

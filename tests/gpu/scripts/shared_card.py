@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 import elasticd
-from elasticd.train import default_group
+from elasticd.train.process_group import default_group
 
 default_group.backend_of = lambda device: "gloo"
 

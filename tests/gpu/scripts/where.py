@@ -5,7 +5,7 @@ import os
 import torch
 
 import elasticd
-from elasticd.train.randomness import mix, reseed
+from elasticd.train.state.rng import mix, reseed
 
 state = elasticd.State(model=torch.nn.Linear(1, 1).to(elasticd.device()))
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.remote import Remote
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
 from elasticd.errors import Unavailable
 from tests.fixtures.stopped import stopped
 

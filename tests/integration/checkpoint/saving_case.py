@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from elasticd.checkpoint import plan
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.commit import Committer, Outcome, read_manifest
-from elasticd.checkpoint.entry import Entry, Kind
-from elasticd.checkpoint.fetch import extents, fetch, size_of
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.manifest import DTYPE_BYTES, Fragment, Header, Manifest, Tensor
-from elasticd.checkpoint.plan import laid_out, shares
-from elasticd.checkpoint.read import Damaged
-from elasticd.checkpoint.upload import Share, upload
+from elasticd.checkpoint.commit.committer import Committer, Outcome, read_manifest
+from elasticd.checkpoint.commit.fetch import extents, fetch, size_of
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.format import share_layout
+from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Fragment, Header, Manifest, Tensor
+from elasticd.checkpoint.format.share_layout import laid_out, shares
+from elasticd.checkpoint.storage.bucket import Bucket
 
 Values = dict[str, bytes]
 
@@ -39,8 +39,8 @@ NEW = Snapshot(run=1, generation=1, step=20)
 
 def save_two(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """OLD and NEW, each of several parts although they are small."""
-    monkeypatch.setattr(plan, "PART_BYTES", 192)
-    monkeypatch.setattr(plan, "CUT_BYTES", 64)
+    monkeypatch.setattr(share_layout, "PART_BYTES", 192)
+    monkeypatch.setattr(share_layout, "CUT_BYTES", 64)
     committer(bucket).open(1, 0)
     for snapshot in (OLD, NEW):
         assert save(bucket, snapshot) is Outcome.COMMITTED

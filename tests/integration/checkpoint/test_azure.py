@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.commit import Outcome
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.remote import Remote
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
 from elasticd.errors import (
     CallError,
     ElasticdError,

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket, Data, Listed
-from elasticd.checkpoint.commit import Outcome
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.remote import Remote
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
 from tests.integration.checkpoint.saving_case import (
     assert_whole,
     committer,

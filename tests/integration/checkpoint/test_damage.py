@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.commit import Outcome, read_manifest
-from elasticd.checkpoint.fetch import verify
-from elasticd.checkpoint.folder import Folder
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.manifest import BLOCK_BYTES, Tensor
-from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.commit.committer import Outcome, read_manifest
+from elasticd.checkpoint.commit.fetch import verify
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import BLOCK_BYTES, Tensor
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.folder import Folder
 from tests.integration.checkpoint.saving_case import (
     NEW,
     OLD,

@@ -13,13 +13,13 @@ from itertools import pairwise
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket, Missing
-from elasticd.checkpoint.commit import read_manifest
-from elasticd.checkpoint.layout import HINT, Snapshot, entry_name, fragment_name
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.manifest import Fragment, Manifest
-from elasticd.checkpoint.read import Damaged
-from elasticd.checkpoint.remote import Remote
+from elasticd.checkpoint.commit.committer import read_manifest
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name, fragment_name
+from elasticd.checkpoint.format.manifest import Fragment, Manifest
+from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
 from tests.integration.checkpoint.saving_case import (
     NEW,
     OLD,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.commit import Outcome
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.remote import Remote
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
 from elasticd.errors import EnvironmentProblem, Refused, Unavailable
 from tests.fixtures.fake_gcs import FakeGcs, GooglePlace, fake_gcs_server
 from tests.integration.checkpoint.remote_case import check_hanging_request, check_one_creates

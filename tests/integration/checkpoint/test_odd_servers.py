@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import trustme
 
-from elasticd.checkpoint.commit import Outcome
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.location import open_once
-from elasticd.checkpoint.trial import Tried
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.storage.location import open_once
+from elasticd.checkpoint.storage.storage_trial import Tried
 from elasticd.errors import Refused
 from tests.fixtures.s3 import give_keys
 from tests.fixtures.scripted_s3 import Habit, ScriptedS3

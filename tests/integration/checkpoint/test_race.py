@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket, Data
-from elasticd.checkpoint.commit import Outcome
-from elasticd.checkpoint.entry import Kind
-from elasticd.checkpoint.folder import Folder
-from elasticd.checkpoint.layout import Snapshot, entry_name
-from elasticd.checkpoint.log import Log, Ruling, may_commit
-from elasticd.checkpoint.remote import Remote
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.log import Log, Ruling, may_commit
+from elasticd.checkpoint.format.entry import Kind
+from elasticd.checkpoint.format.layout import Snapshot, entry_name
+from elasticd.checkpoint.storage.bucket import Bucket, Data
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
 from elasticd.errors import Fenced, Refused
 from tests.integration.checkpoint.saving_case import (
     assert_whole,

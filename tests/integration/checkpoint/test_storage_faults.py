@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.commit import Outcome
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.remote import Remote
-from elasticd.checkpoint.retry import Policy, Retrying
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.fsspec_bucket import Remote
+from elasticd.checkpoint.storage.retry import Policy, Retrying
 from elasticd.errors import (
     CallError,
     ElasticdError,

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from elasticd.checkpoint import entry, manifest
-from elasticd.checkpoint.layout import entry_name
-from elasticd.checkpoint.lease import GRACE_S
-from elasticd.checkpoint.retain import retain
-from elasticd.checkpoint.retention import Retention
-from elasticd.train.tree import flatten
+from elasticd.checkpoint.commit.read_lease import GRACE_S
+from elasticd.checkpoint.format import entry, manifest
+from elasticd.checkpoint.format.layout import entry_name
+from elasticd.checkpoint.retention.deletion import retain
+from elasticd.checkpoint.retention.policy import Retention
+from elasticd.tensors.tree import flatten
 from tests.unit.checkpoint.stock_case import Maker, state_at
 
 DOC = Path(__file__).parents[3] / "docs" / "checkpoint-format.md"

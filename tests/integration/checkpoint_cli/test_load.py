@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from elasticd.checkpoint.commit import Outcome, read_manifest
-from elasticd.checkpoint.entry import Entry
-from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.commit.committer import Outcome, read_manifest
+from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.dcp import whole_checkpoint
+from elasticd.dcp.whole_checkpoint import load
 from elasticd.errors import NotSupported
-from elasticd.train import load_checkpoint
-from elasticd.train.load_checkpoint import load
 from tests.unit.checkpoint.stock_case import Maker, same, state_at
 
 
@@ -20,7 +20,7 @@ def test_the_size_of_a_batch_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
 ) -> None:
     """A block that two batches need is read twice."""
-    monkeypatch.setattr(load_checkpoint, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(whole_checkpoint, "BATCH_BYTES", batch_bytes)
     maker = Maker.of(tmp_path)
     state = {**state_at(1), "large": torch.randn(3000, 1000), "wide": torch.randn(1, 900_000)}
     header, found = load(maker.bucket, maker.save(1, state, count=3))

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticd.checkpoint.commit import Committer
-from elasticd.checkpoint.location import open_bucket
-from elasticd.checkpoint.log import Log
+from elasticd.checkpoint.commit.committer import Committer
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.storage.location import open_bucket
 from elasticd.cli.main import main
 from tests.fixtures.s3 import S3Place, moto_server, new_bucket, take_keys
 from tests.unit.checkpoint.stock_case import Maker

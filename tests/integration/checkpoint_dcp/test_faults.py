@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from elasticd.checkpoint import Reader, Writer
-from elasticd.checkpoint.entry import Entry
+from elasticd.checkpoint.format.entry import Entry
 from tests.integration.checkpoint_dcp.troupe import Troupe, told
 
 ROWS = 8

@@ -14,14 +14,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from elasticd.checkpoint import Reader, Writer
-from elasticd.checkpoint.commit import Committer, Outcome
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.location import open_bucket
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.manifest import Header, Tensor
-from elasticd.checkpoint.plan import laid_out, shares
-from elasticd.checkpoint.upload import Share, upload
-from elasticd.train import tree
+from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Header, Tensor
+from elasticd.checkpoint.format.share_layout import laid_out, shares
+from elasticd.checkpoint.storage.location import open_bucket
+from elasticd.tensors import tree
 from tests.integration.checkpoint_dcp.troupe import Troupe, digests, sharded, state_of, trained
 
 HOLDERS = 3

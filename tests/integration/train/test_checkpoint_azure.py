@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.location import open_bucket
+from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.azurite import AzurePlace, azurite_server, take_azure_keys
 from tests.fixtures.cluster import until
 from tests.fixtures.saved_runs import SavedRuns, assert_whole, checkpoints

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.location import open_bucket
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.cluster import Call, until
 from tests.fixtures.s3 import KEYS, give_keys
 from tests.fixtures.saved_runs import (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.fail_point import POINTS
-from elasticd.checkpoint.location import open_bucket
+from elasticd.checkpoint.commit.fail_point import POINTS
+from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.cluster import Ended, until
 from tests.fixtures.saved_runs import (
     STEPS_PER_EPOCH,

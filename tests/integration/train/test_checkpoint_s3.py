@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.location import open_bucket
-from elasticd.checkpoint.log import Log
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.cluster import Call, until
 from tests.fixtures.local_run import LocalRun
 from tests.fixtures.s3 import KEYS, S3Place, moto_server, new_bucket

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from elasticd.train.ddp_group import _ReducerGroup, _reducers
-from elasticd.train.group import Group
-from elasticd.train.step_wait import step_wait
-from elasticd.train.wakeable import WakeableGroup
+from elasticd.train.introspection.collective_wait import step_wait
+from elasticd.train.process_group.ddp_group import _ReducerGroup, _reducers
+from elasticd.train.process_group.gloo_group import WakeableGroup
+from elasticd.train.process_group.group import Group
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode
 from elasticd.records.failure import Failure
-from elasticd.records.incident import Incident
 from tests.fixtures.applied import play, whole_output
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until
 

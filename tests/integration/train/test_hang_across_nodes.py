@@ -3,11 +3,11 @@
 from functools import partial
 from pathlib import Path
 
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation, JobName, NodeId
-from elasticd.records.incident import Incident
 from elasticd.records.reason import Reason
-from elasticd_agent.stacks import stacks_path
+from elasticd_agent.liveness.stack_dump import stacks_path
 from tests.fixtures.applied import play
 from tests.fixtures.cluster import cluster_on, until
 

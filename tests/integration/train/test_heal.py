@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-import elasticd.train.heal as heal_module
-from elasticd.train import parcel
-from elasticd.train.agree import Decision, Report, agree
-from elasticd.train.chunk import PIECE_BYTES, fingerprint
-from elasticd.train.group import Group, GroupBroken
-from elasticd.train.heal import Healed, heal
-from elasticd.train.source import Source
-from elasticd.train.tree import Tree, flatten, unflatten
+import elasticd.train.sync.state_fetch as heal_module
+from elasticd.tensors.chunk_digest import PIECE_BYTES, fingerprint
+from elasticd.tensors.tree import Tree, flatten, unflatten
+from elasticd.train.process_group.group import Group, GroupBroken
+from elasticd.train.sync import transfer_protocol
+from elasticd.train.sync.newest_state import Decision, Report, agree
+from elasticd.train.sync.state_fetch import Healed, heal
+from elasticd.train.sync.state_server import Source
 from tests.fixtures.ranks import HOST, Cast, entered
 
 LAYERS = 4
@@ -191,7 +191,7 @@ def serve_damaged(line: Connection, rank: int, port: int) -> None:
     """A source between which and the target a bit is turned."""
     group = Group(entered(rank, 2, port), backend="gloo", timeout_s=20.0)
     group.form()
-    parcel.sum_of = lambda data: bytes(8)
+    transfer_protocol.sum_of = lambda data: bytes(8)
     tree = Possession(seed=2, position=(5, 0))._tree()
     with Source(tree, address=HOST, generation=group.generation) as source:
         place = f'["{HOST}", {source.port}, "{source.token}"]'
@@ -215,7 +215,7 @@ def asked(source: Source, hello: bytes) -> bytes:
     """What a visitor gets who says this and asks for the manifest."""
     with socket.create_connection((HOST, source.port), timeout=10.0) as line:
         try:
-            line.sendall(hello + struct.pack("<BIQQ", parcel.MANIFEST, 0, 0, 0))
+            line.sendall(hello + struct.pack("<BIQQ", transfer_protocol.MANIFEST, 0, 0, 0))
             return line.recv(8)
         except ConnectionResetError:
             return b""
@@ -237,11 +237,11 @@ def test_only_who_knows_token_and_generation_is_answered() -> None:
 def test_questions_out_of_range_end_the_connection() -> None:
     tree = flatten("state", {"w": torch.zeros(3)})
     wrong = [
-        (parcel.BYTES, 1, 0, 4),
-        (parcel.BYTES, 0, 8, 8),
-        (parcel.BYTES, 0, 0, parcel.ASK_LIMIT_BYTES + 1),
-        (parcel.DIGESTS, 0, 1, 1),
-        (parcel.DIGESTS, 0, 0, 1 << 30),
+        (transfer_protocol.BYTES, 1, 0, 4),
+        (transfer_protocol.BYTES, 0, 8, 8),
+        (transfer_protocol.BYTES, 0, 0, transfer_protocol.ASK_LIMIT_BYTES + 1),
+        (transfer_protocol.DIGESTS, 0, 1, 1),
+        (transfer_protocol.DIGESTS, 0, 0, 1 << 30),
         (9, 0, 0, 0),
     ]
     with Source(tree, address=HOST, generation=7) as source:

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from elasticd.records.account.late import LateNode, LateNodes
 from elasticd.records.codec import decode
 from elasticd.records.ids import JobName
-from elasticd.records.late import LateNode, LateNodes
 from elasticd.telemetry.metrics.exposition import parsed
 from tests.fixtures.cluster import Cluster, cluster_on, until
 from tests.fixtures.http_server import ask

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from elasticd.train.group import Group
+from elasticd.train.process_group.group import Group
 from tests.fixtures.patience import patience_s
 from tests.fixtures.ranks import Cast, entered
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode
-from elasticd.records.incident import Incident
 from elasticd.records.reason import Reason
 from tests.fixtures.applied import assert_none_done_again
 from tests.fixtures.cluster import Cluster, Job, cluster_on

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode
-from elasticd.records.incident import Incident
 from elasticd.records.reason import Phase
 from tests.fixtures.applied import assert_none_done_again, play, whole_output
 from tests.fixtures.cluster import Cluster, Job, cluster_on, until

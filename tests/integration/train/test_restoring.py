@@ -7,16 +7,17 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from elasticd.checkpoint.fetch import size_of
-from elasticd.checkpoint.keeper import message as ms
-from elasticd.train import keeper, restart
+from elasticd.checkpoint.commit.fetch import size_of
+from elasticd.keeper.wire import message as ms
+from elasticd.train import save_and_load
 from elasticd.train.interrupt import Interrupted
-from elasticd.train.matching import CannotRestore
-from elasticd.train.restoring import restore
+from elasticd.train.restore.model_match import CannotRestore
+from elasticd.train.restore.restore import restore
+from elasticd.train.save import keeper_connection
 from tests.fixtures.ranks import Cast
 from tests.integration.checkpoint_dcp.troupe import Troupe
-from tests.unit.train.restoring_case import Group, Plain, Stock, state_of
-from tests.unit.train.saving_case import same
+from tests.unit.train.restore.restore_case import Group, Plain, Stock, state_of
+from tests.unit.train.save.save_case import same
 
 SIZE = 4
 SHARDED = ("w", "large", "b", "none")
@@ -233,9 +234,9 @@ def loaded_spread(rank: int, mesh_shape: tuple[int, ...], words: str) -> tuple[i
     stock = Stock(holders=3)
     stock.store(5)
     env = {"ELASTICD_KEEPER": "k", "RANK": str(rank), "WORLD_SIZE": str(SIZE)}
-    setattr(keeper, "Client", lambda name, limit_s: stock)  # noqa: B010
+    setattr(keeper_connection, "Client", lambda name, limit_s: stock)  # noqa: B010
     into = spread(mesh_shape, words)
-    loaded = restart._Job(env).load(into)
+    loaded = save_and_load._Job(env).load(into)
     assert loaded is not None and loaded[1] == 5 and loaded[0] is into
     (fetched,) = stock.of(ms.Fetch)
     return len(fetched.pieces), same(whole(into), state_of(5))

@@ -16,7 +16,7 @@ import pytest
 
 from elasticd.channel.pool import Exited, Raised
 from elasticd.channel.worker import Beat, Broken, Dump, Entered, Finished, Left, Stacks
-from elasticd.train.stacks import DUMP_SIGNAL
+from elasticd.train.introspection.stacks import DUMP_SIGNAL
 from tests.fixtures.fake_agent import FakeAgent, FakeWorker
 from tests.fixtures.pool import PoolDriver, pool, wait_until
 

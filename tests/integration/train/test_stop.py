@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.location import open_bucket
+from elasticd.checkpoint.storage.location import open_bucket
 from tests.fixtures.applied import assert_none_done_again
 from tests.fixtures.cluster import Call, Cluster, Ended, cluster_on, until
 from tests.fixtures.s3 import KEYS, give_keys

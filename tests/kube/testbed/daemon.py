@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from elasticd.store.embedded import bound_to_us
+from elasticd.store.private_etcd.embedded import bound_to_us
 from tests.fixtures.patience import patience_s
 
 __all__ = ["Daemon", "child_of", "process_start", "wait_until"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from elasticd.autoscale.curve.estimate import fit_s, is_fitted
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import with_windows
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.rules.behavior import stabilized, with_proposed
 from elasticd.autoscale.rules.target import propose
-from elasticd.autoscale.seen import Seen
 from elasticd.autoscale.simulator.run import Autoscaler, Scaler
 from elasticd.autoscale.simulator.scenario import Scenario
 from elasticd.autoscale.simulator.shape import Shape

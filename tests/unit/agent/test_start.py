@@ -10,7 +10,7 @@ from tests.fixtures.patience import patience_s
 LATER = (
     "elasticd_agent.agent",
     "elasticd_agent.http_server.server",
-    "elasticd.control.output",
+    "elasticd.control.logs.output",
     "elasticd.control.prune",
     "elasticd.rendezvous.decide",
     "http.server",
@@ -21,7 +21,7 @@ NEVER = (
     "elasticd_agent.metrics.scrape",
     "elasticd.telemetry.metrics.exposition",
     "elasticd.control.jobs",
-    "elasticd.control.report",
+    "elasticd.control.report.report",
     "prometheus_client",
     "statistics",
     "decimal",
@@ -32,12 +32,12 @@ NEVER = (
 CODE = """
 import json, sys
 from pathlib import Path
-import elasticd.cli.agent
+import elasticd.cli.daemons.agent
 from elasticd.records.ids import NodeId
 from elasticd.store.api import StoreSettings
 from elasticd.store.memory import MemoryStore
 from elasticd_agent import main
-from elasticd_agent.presence import Presence
+from elasticd_agent.node.presence import Presence
 from elasticd_agent.settings import AgentSettings
 
 folder, told = map(Path, sys.argv[1:])

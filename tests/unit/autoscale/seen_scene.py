@@ -1,6 +1,6 @@
 """A job that trains and has been measured, as one evaluation sees it."""
 
-from elasticd.autoscale.seen import Seen
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.records.ids import Generation
 
 __all__ = ["SEEN"]

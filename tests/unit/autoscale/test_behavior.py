@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.rules.behavior import (
     rates_reach_s,
     stabilization,
@@ -18,7 +19,6 @@ from elasticd.autoscale.rules.behavior import (
     windows_reach_s,
     with_proposed,
 )
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.memory import Memory, Proposed, Resized
 from elasticd.records.autoscale.policy import (
     DOWN,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.seen import MeasuredWindow, Reading, Seen
+from elasticd.autoscale.evaluation_input import MeasuredWindow, Reading, Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.held import MISSING_INPUT, Held

@@ -5,7 +5,7 @@ from dataclasses import replace
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import is_another_job, with_windows
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Candidate, Decision, Outcome, Rule
 from elasticd.records.autoscale.memory import Memory

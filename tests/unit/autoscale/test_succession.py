@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.seen import MeasuredWindow, Reading, Seen
+from elasticd.autoscale.evaluation_input import MeasuredWindow, Reading, Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision
 from elasticd.records.autoscale.held import Held

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticd.autoscale.evaluation_input import Reading, Seen
 from elasticd.autoscale.rules.target import NODES_LIMIT, propose
-from elasticd.autoscale.seen import Reading, Seen
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import Behavior, MetricKind, TargetMetric, TargetRule
 from elasticd.records.ids import Generation

@@ -9,10 +9,12 @@ import pytest
 from elasticd.bundle.mask import Mask
 from elasticd.bundle.masked_records import archived, masked_records
 from elasticd.bundle.secret import secrets_of_spec
-from elasticd.control.archive import archive_text
-from elasticd.control.report import job_report
+from elasticd.control.local_run.archive import archive_text
+from elasticd.control.report.report import job_report
 from elasticd.records import job as job_records
-from elasticd.records import late, reason
+from elasticd.records import reason
+from elasticd.records.account import late
+from elasticd.records.account.incident import Incident
 from elasticd.records.autoscale import decision as autoscale_decision
 from elasticd.records.autoscale import policy as autoscale_policy
 from elasticd.records.autoscale.curve import Curve
@@ -31,7 +33,6 @@ from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.codec import decode, encode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
-from elasticd.records.incident import Incident
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.keys import Keys
 from elasticd.records.member import Node

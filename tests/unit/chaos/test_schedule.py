@@ -13,7 +13,7 @@ from chaos.scenario import load, parse
 from chaos.schedule import draw
 from chaos.soak import SHARES, quota, soak
 from elasticd.records.failure import SLOT_LIMIT
-from elasticd.rendezvous.mishap import STEADY_STEPS
+from elasticd.rendezvous.slot_failures import STEADY_STEPS
 
 PINNED = [(1, 0, 0.017, ""), (1, 0, 0.333, ""), (0, 0, 0.146, "")]
 SCENARIOS = sorted((Path(chaos.__file__).parent / "scenarios").glob("*.toml"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from elasticd.checkpoint.bucket import Bucket, Data, Listed
+from elasticd.checkpoint.storage.bucket import Bucket, Data, Listed
 
 __all__ = ["Crash", "Meddling"]
 

@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from elasticd.checkpoint.entry import Entry, Kind
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.manifest import Fragment, Header, Manifest, Part, Piece, Tensor
-from elasticd.checkpoint.read import sealed
-from elasticd.checkpoint.sums import text_sum
+from elasticd.checkpoint.format.checksum import text_sum
+from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.json_read import sealed
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Fragment, Header, Manifest, Part, Piece, Tensor
 
 SNAPSHOT = Snapshot(run=1, generation=2, step=30)
 TENSORS = (Tensor("w", "float32", (4, 2)), Tensor("n", "int64", ()), Tensor("e", "bool", (0, 3)))

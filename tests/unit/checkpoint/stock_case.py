@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from elasticd.checkpoint.bucket import Bucket
-from elasticd.checkpoint.commit import Committer, Outcome
-from elasticd.checkpoint.entry import Entry, Kind
-from elasticd.checkpoint.layout import Snapshot
-from elasticd.checkpoint.location import open_bucket
-from elasticd.checkpoint.log import Log
-from elasticd.checkpoint.manifest import Fragment, Header, Tensor
-from elasticd.checkpoint.plan import laid_out, shares
-from elasticd.checkpoint.upload import Share, upload
-from elasticd.train.tree import Tree, flatten, paths
+from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.upload import Share, upload
+from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Fragment, Header, Tensor
+from elasticd.checkpoint.format.share_layout import laid_out, shares
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.location import open_bucket
+from elasticd.tensors.tree import Tree, flatten, paths
 
 JOB, UID = "digits", "u1"
 

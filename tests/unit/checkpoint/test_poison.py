@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from elasticd.checkpoint import manifest as manifest_module
-from elasticd.checkpoint.entry import Entry
-from elasticd.checkpoint.manifest import Fragment, Manifest
-from elasticd.checkpoint.read import Damaged
+from elasticd.checkpoint.format import manifest as manifest_module
+from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.manifest import Fragment, Manifest
 from tests.unit.checkpoint.records import changed, entry, fragments, manifest, sealed_text
 
 PARSERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {

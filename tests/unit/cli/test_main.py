@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.main import COMMANDS, main
-from elasticd.control.archive import archive
-from elasticd.control.folder import JobFolder
+from elasticd.control.local_run.archive import archive
+from elasticd.control.local_run.run_folder import JobFolder
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
@@ -107,8 +107,8 @@ def test_a_wrong_call_is_answered_in_one_sentence_with_exit_code_2(
 def test_a_script_that_cannot_be_read_is_said(here: Path) -> None:
     """root can read everything, so this runs as nobody where it can."""
     code = (
-        "import os, sys; from elasticd.cli.script import check_entry; from pathlib import Path;"
-        "from elasticd.cli.request import parse; request = parse(['t.py'], {});"
+        "import os, sys; from elasticd.cli.run.script import check_entry; from pathlib import Path;"
+        "from elasticd.cli.run.request import parse; request = parse(['t.py'], {});"
         "os.getuid() == 0 and os.setuid(65534); check_entry(request, Path(sys.argv[1]))"
     )
     folder = Path("/tmp") / f"elasticd-{here.name}"

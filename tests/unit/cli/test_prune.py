@@ -2,7 +2,7 @@
 
 import pytest
 
-from elasticd.cli import source
+from elasticd.cli import record_source
 from elasticd.cli.main import main
 from elasticd.records.codec import encode
 from elasticd.records.ids import JobName
@@ -20,7 +20,7 @@ ETCD = ("--etcd", "http://127.0.0.1:1")
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore()
     monkeypatch.setattr(MemoryStore, "close", lambda self: None)
-    monkeypatch.setattr(source, "open_store", lambda settings, keys: store)
+    monkeypatch.setattr(record_source, "open_store", lambda settings, keys: store)
     for job in ("a", "b"):
         status = JobStatus(phase=Phase.FAILED)
         put = Put(key=KEYS.status(JobName(job)), value=encode(status))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.request import parse
-from elasticd.cli.saving import check_event_folder
+from elasticd.cli.run.request import parse
+from elasticd.cli.run.storage_flags import check_event_folder
 from elasticd.errors import CallError
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import JobName

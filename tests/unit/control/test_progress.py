@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from elasticd.control.progress import read_goodput, read_progress, read_ranks
-from elasticd.control.report import JobReport
+from elasticd.control.report.report import JobReport
+from elasticd.records.account.progress import RankProgress
+from elasticd.records.account.time_spent import JobProgress
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.job import JobStatus
-from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
-from elasticd.records.time_spent import JobProgress
 from elasticd.store.memory import MemoryStore
-from elasticd_agent.progress_answer import RankHeard, progress_answer
+from elasticd_agent.liveness.progress_answer import RankHeard, progress_answer
 from tests.fixtures.http_server import log_server
 from tests.unit.control.world_case import JOB, KEYS, SPEC, node, put, world
 

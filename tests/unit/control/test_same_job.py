@@ -6,10 +6,10 @@ import pytest
 
 from elasticd.control.same_job import check_same, ignored_flags
 from elasticd.errors import Refused
+from elasticd.records.account.late import OnLate
 from elasticd.records.checkpoint import CheckpointSpec, Every
 from elasticd.records.ids import JobName
 from elasticd.records.job import EntryKind, JobSpec, Limits
-from elasticd.records.late import OnLate
 
 SAVED = CheckpointSpec(url="s3://b/one", owner="j")
 FIRST = JobSpec(

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from elasticd.control.report import Change, JobReport
+from elasticd.control.report.report import Change, JobReport
 from elasticd.dashboard.job_view import Sentences
+from elasticd.records.account.incident import Incident
+from elasticd.records.account.late import LateNode, LateNodes
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
-from elasticd.records.incident import Incident
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.keys import Keys
-from elasticd.records.late import LateNode, LateNodes
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.api import Put, StoreSettings, Txn

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import pytest
 
 from elasticd.control.progress import AskRanks
-from elasticd.control.report import job_reports
+from elasticd.control.report.report import job_reports
 from elasticd.dashboard import collector as module
 from elasticd.dashboard.collector import Collector, _Read
 from elasticd.dashboard.samples import Sample, Samples
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.member import Node
-from elasticd.records.progress import RankProgress
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import node as node_called
 from tests.unit.dashboard.records_case import JOB, KEYS, SAY, Place, filled, opened

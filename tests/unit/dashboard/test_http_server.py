@@ -14,8 +14,8 @@ from elasticd.dashboard.action import Action, Scale, Stop, Undrain
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
 from elasticd.errors import EnvironmentProblem, NotFound
+from elasticd.records.account.late import LateNode
 from elasticd.records.ids import NodeId
-from elasticd.records.late import LateNode
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.unit.dashboard.records_case import (

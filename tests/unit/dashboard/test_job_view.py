@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from elasticd.control.report import JobReport, job_reports
+from elasticd.control.report.report import JobReport, job_reports
 from elasticd.dashboard.job_view import job_view
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Rank
-from elasticd.records.progress import RankProgress
 from tests.unit.dashboard.records_case import BEGAN_S, KEYS, SAY, filled
 
 

@@ -159,7 +159,7 @@ MODULES = (
     "elasticd.dashboard.http_server",
     "elasticd.kube.operator.process",
     "elasticd.kube.api.connection",
-    "elasticd.store.etcd",
+    "elasticd.store.etcd.store",
 )
 """What the autoscaler, the dashboard and the operator import late."""
 

@@ -14,9 +14,9 @@ import yaml
 
 from elasticd import __version__
 from elasticd.kube.resource.__main__ import crd_text
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.private_etcd.etcd_program import find_etcd
+from elasticd_agent.loop.owner_watchdog import LIMIT_S
 from elasticd_agent.pod.leave import KEEPER_WAIT_S
-from elasticd_agent.standstill import LIMIT_S
 from tests.fixtures.manifests import (
     DEPLOY,
     OVERLAYS,

@@ -7,8 +7,8 @@ from statistics import median
 
 from elasticd.goodput.late import Judgement, judged
 from elasticd.goodput.wait_report import WaitReport
+from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.late import NodeWait
 
 BEAT_S = 0.2
 STEP_S = 0.05

@@ -6,8 +6,8 @@ from statistics import median
 import pytest
 
 from elasticd.goodput.late import LATE_SHARE, Judgement, judged, lateness
+from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.late import NodeWait
 from tests.unit.goodput.late_scene import Scene, heavy_tailed, loaded, quiet
 
 A, B, C, D = (NodeId(name) for name in "abcd")

@@ -2,9 +2,9 @@
 
 from elasticd.goodput.late import Lateness
 from elasticd.goodput.late_record import drained, followed
+from elasticd.records.account.late import HISTORY_LIMIT, LateNodes
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import NodeId
-from elasticd.records.late import HISTORY_LIMIT, LateNodes
 
 A, B = NodeId("a"), NodeId("b")
 

@@ -3,8 +3,8 @@
 import dataclasses
 
 from elasticd.goodput.wait_report import FIRST_STEPS, SETTLE_STEPS, WRITE_EVERY_S, WaitReport
+from elasticd.records.account.late import NodeWait
 from elasticd.records.ids import Generation
-from elasticd.records.late import NodeWait
 
 
 def wait(share: float, *, steps: int = 50, generation: int = 1) -> NodeWait:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticd.errors import NotSupported
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import decode, encode, from_plain, to_plain
 from elasticd.records.compression import RECORD_LIMIT_BYTES
 from elasticd.records.ids import Generation, JobName, Nonce, Slot
-from elasticd.records.incident import Incident
 from elasticd.records.job import Active, EndedJob, EntryKind, JobSpec, JobStatus, Want
 from elasticd.records.member import Drain, Member, Node, Result, Stall, StallLimit
 from elasticd.records.reason import Phase, Reason

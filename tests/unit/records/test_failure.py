@@ -6,7 +6,7 @@ import pytest
 
 from elasticd.records.failure import Failure
 from elasticd.records.reason import Cause, Reason
-from tests.unit.rendezvous.facts import failure
+from tests.unit.rendezvous.cases import failure
 
 
 @pytest.mark.parametrize(

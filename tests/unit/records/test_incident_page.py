@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.records.account.incident import Incident
 from elasticd.records.failure import Failure
-from elasticd.records.incident import Incident
 
 PAGE = (Path(__file__).parents[3] / "docs" / "incidents.md").read_text()
 TABLE = "\n".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `"))

@@ -14,7 +14,7 @@ from elasticd.rendezvous.history import (
 )
 from elasticd.rendezvous.state import replace
 from elasticd.rendezvous.table import Table
-from tests.unit.rendezvous.facts import member, name, proposer, result, world
+from tests.unit.rendezvous.cases import member, name, proposer, result, world
 
 
 def _of_size(generation: int, nodes: int) -> World:

@@ -12,13 +12,13 @@ from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import Exclusion, World
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
-from elasticd.rendezvous.change import Change, alike, find_change, offers_of
-from elasticd.rendezvous.condition import has_ended
-from elasticd.rendezvous.cost import ALIKE_GRACE_S, ALIKE_MOST_S, is_refilled
-from elasticd.rendezvous.finish import is_ending, is_trained
-from elasticd.rendezvous.plan import Wait, plan_world
+from elasticd.rendezvous.next_world.change import Change, alike, find_change, offers_of
+from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
+from elasticd.rendezvous.next_world.node_condition import has_ended
+from elasticd.rendezvous.next_world.plan import Wait, plan_world
+from elasticd.rendezvous.next_world.restart_budget import ALIKE_GRACE_S, ALIKE_MOST_S, is_refilled
 from elasticd.rendezvous.state import replace
-from tests.unit.rendezvous.facts import (
+from tests.unit.rendezvous.cases import (
     Told,
     failure,
     incarnation,

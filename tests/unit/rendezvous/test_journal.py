@@ -7,7 +7,7 @@ from elasticd.records.ids import Nonce, Slot
 from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.decide import decide
 from elasticd.rendezvous.journal import line, opening, replay
-from tests.unit.rendezvous.facts import NOW_S, Told, failure, member, running, world
+from tests.unit.rendezvous.cases import NOW_S, Told, failure, member, running, world
 
 EVENTS: list[ev.Event] = [
     ev.SlotsGranted(slots=(Slot(0),)),

@@ -7,7 +7,7 @@ from elasticd.records.ids import Generation, Nonce, Rank, Slot
 from elasticd.records.member import Member, SlotOffer, Stall, StallLimit, Training
 from elasticd.records.world import World, WorldWorker
 from elasticd.rendezvous import event as ev
-from tests.unit.rendezvous.facts import Told, member, running, world
+from tests.unit.rendezvous.cases import Told, member, running, world
 
 Offer = tuple[int, int, str]
 """Slot, nonce, and what holds: p(repared), s(tate), f(inished)."""

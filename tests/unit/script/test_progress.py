@@ -15,7 +15,7 @@ from elasticd.errors import CallError
 from elasticd.records.ids import Life
 from elasticd.script import progress as module
 from elasticd.script.progress import RETRIES, RETRY_S, SEND_EVERY_S, Reporter, progress
-from elasticd_agent.attachment import Attachments
+from elasticd_agent.liveness.worker_sockets import Attachments
 from tests.fixtures.attached import ME, WAIT_S, Said, attach, ended_well, forked
 
 

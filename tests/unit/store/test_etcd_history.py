@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from elasticd.store.api import StoreSettings
-from elasticd.store.etcd_channel import Rpc, rpc_pb2
-from elasticd.store.etcd_connection import Connection
-from elasticd.store.etcd_lease import LeaseKeeper
+from elasticd.store.etcd.channel import Rpc, rpc_pb2
+from elasticd.store.etcd.connection import Connection
+from elasticd.store.etcd.lease import LeaseKeeper
 
 WAIT_S = 30.0
 

@@ -6,7 +6,7 @@ import pytest
 
 from elasticd.errors import ElasticdError
 from elasticd.store.api import StoreSettings
-from elasticd.store.etcd import EtcdStore
+from elasticd.store.etcd.store import EtcdStore
 from elasticd.store.request_times import BOUNDS_S, RequestTimes
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.bucket import Bucket, Data
-from elasticd.checkpoint.folder import Folder
-from elasticd.checkpoint.forwarding_bucket import ForwardingBucket
+from elasticd.checkpoint.storage.bucket import Bucket, Data
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.forwarding_bucket import ForwardingBucket
 from elasticd.errors import Refused, Unavailable
 from elasticd.telemetry.metrics.exposition import parsed
 from elasticd.tensorboard.message import Scalars, name_block

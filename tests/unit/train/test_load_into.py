@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from elasticd.train.content import described
+from elasticd.tensors.tensor_spec import described
+from elasticd.tensors.tree import Tree, flatten, unflatten
 from elasticd.train.load_into import check_fits, fill
-from elasticd.train.matching import CannotRestore, matched
-from elasticd.train.tree import Tree, flatten, unflatten
-from tests.unit.train.restoring_case import snapshot_of
-from tests.unit.train.saving_case import same
+from elasticd.train.restore.model_match import CannotRestore, matched
+from tests.unit.train.restore.restore_case import snapshot_of
+from tests.unit.train.save.save_case import same
 
 
 def put_into(into: dict[str, Any], stored: Any) -> None:

@@ -18,15 +18,16 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from elasticd.errors import CallError
-from elasticd.train import unsupported
-from elasticd.train.calling import check_call
-from elasticd.train.content import described
-from elasticd.train.loader import Loader
-from elasticd.train.setting import Setting
-from elasticd.train.state import State
-from elasticd.train.tree import flatten, unflatten
-from tests.unit.train.loader_case import Numbers
-from tests.unit.train.state_case import (
+from elasticd.tensors.tensor_spec import described
+from elasticd.tensors.tree import flatten, unflatten
+from elasticd.train.call_check import check_call
+from elasticd.train.data.loader import Loader
+from elasticd.train.optimizer import unsupported
+from elasticd.train.settings import Setting
+from elasticd.train.state.state import State
+from tests.unit.train.data.loader_case import Numbers
+from tests.unit.train.optimizer.test_unsupported import CANNOT_TRAVEL, REFUSED, Wrapped, stepped
+from tests.unit.train.state.state_case import (
     CASES,
     Case,
     Killer,
@@ -39,8 +40,7 @@ from tests.unit.train.state_case import (
     scaled,
     train,
 )
-from tests.unit.train.test_optimizer_state import Mixed
-from tests.unit.train.test_unsupported import CANNOT_TRAVEL, REFUSED, Wrapped, stepped
+from tests.unit.train.state.test_optimizer_load import Mixed
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "supported.md"
@@ -276,10 +276,10 @@ _TORCH = (
     torch.optim.Rprop, torch.optim.ASGD, torch.optim.Adafactor,
 )  # fmt: skip
 _MUON = getattr(torch.optim, "Muon", None)
-_USE = "unit/train/test_sharded_use.py"
-_UNSUPPORTED = "unit/train/test_unsupported.py"
-_LOOPS = "unit/train/test_ledger_loops.py"
-_AGAIN = "unit/train/test_train_again.py"
+_USE = "unit/train/state/test_sharded_use.py"
+_UNSUPPORTED = "unit/train/optimizer/test_unsupported.py"
+_LOOPS = "unit/train/data/test_ledger_loops.py"
+_AGAIN = "unit/train/state/test_train_again.py"
 _PART = "`..., of whose state each rank has only a part`"
 _SPLIT = "`..., which splits the computation of one sample`"
 _POSITION = "`..., whose position is that of one rank`"
@@ -317,14 +317,14 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="LBFGS, closures", in_process="yes, a copy at each step",
         check=works(CASES["closure"][0], at="call 2")),
     Row(area="Optimizers", what="several, back to back", in_process="yes, copies in two commits",
-        check=shown("unit/train/test_guard.py::"
+        check=shown("unit/train/optimizer/test_step_guard.py::"
                     "test_two_optimizers_back_to_back_cost_no_copy_once_that_is_known")),
     Row(area="Optimizers", what="several with collectives between their steps (a GAN)",
         in_process="yes, a copy at each step", check=works(CASES["two optimizers"][0])),
     Row(area="Optimizers", what="state in types of its own (float32 moments of bfloat16 "
         "parameters, 8 bits)", check=works(matrices(Mixed))),
     Row(area="Optimizers", what="an object that wraps an optimizer and saves it",
-        check=shown("unit/train/test_optimizer_state.py::"
+        check=shown("unit/train/state/test_optimizer_load.py::"
                     "test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean")),
     Row(area="Optimizers", what="gradient accumulation", check=works(CASES["accumulation"][0])),
     Row(area="Optimizers", what="of plain tensors within one step (adversarial examples, latents)",
@@ -335,7 +335,7 @@ OPTIMIZERS = (
         check=told(in_backward, "called during backward")),
     Row(area="Optimizers", what="one whose parameters are in no entry of the state",
         in_process="no", restart=OWN, said="`that no entry of it holds`",
-        check=shown("unit/train/test_coverage.py::"
+        check=shown("unit/train/state/test_optimizer_coverage.py::"
                     "test_model_that_was_forgotten_is_missed_before_the_run_begins")),
     Row(area="Optimizers", what="parameters added in training (`add_param_group`)",
         in_process="no", said="`given other parameters in train`", check=shown(
@@ -379,7 +379,7 @@ WRAPPERS = (
     Row(area="Wrappers and meshes", what="other parameters on each rank under the same names "
         "(local experts, a pipeline cut by hand), gradients that are not reduced (LocalSGD)",
         in_process="no", restart=OWN, said="`the ranks have trained different parameters`",
-        check=shown("unit/train/test_replica.py::"
+        check=shown("unit/train/sync/test_replica_check.py::"
                     "test_ranks_that_train_for_themselves_end_the_job_with_what_to_do",
                     "integration/train/test_run.py::"
                     "test_ranks_that_reduce_no_gradients_end_the_job")),
@@ -390,9 +390,9 @@ WRAPPERS = (
     Row(area="Wrappers and meshes", what="other parameters for an evaluation (an average put in "
         "their place)", in_process="yes, if the script puts them back when it is interrupted "
         "(`with`, `finally`)", check=shown(
-            "unit/train/test_touch.py::"
+            "unit/train/optimizer/test_parameter_change.py::"
             "test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit",
-            "unit/train/test_touch.py::"
+            "unit/train/optimizer/test_parameter_change.py::"
             "test_average_that_is_evaluated_is_not_taken_for_the_state")),
     Row(area="Wrappers and meshes", what="modules whose shapes come with the first batch "
         "(LazyLinear)", in_process="no", restart=OWN, said="`gets its shape from the first batch`",
@@ -422,7 +422,7 @@ PRECISION = (
 DATA = (
     Row(area="Data", what="a map-style dataset in `elasticd.Loader`",
         restart="yes, with a DistributedSampler", check=shown(
-            "unit/train/test_loader.py::test_each_sample_counts_once_however_the_world_changes")),
+            "unit/train/data/test_loader.py::test_each_sample_counts_once_however_the_world_changes")),
     Row(area="Data", what="several batches for a commit, several commits for a step",
         check=shown(f"{_LOOPS}::"
                     "test_each_sample_is_applied_once_whenever_the_loop_is_interrupted")),
@@ -440,8 +440,8 @@ DATA = (
         in_process="not exact: the inner one goes on where it stood", check=within_another),
     Row(area="Data", what="a Subset that each process draws for itself (`random_split` without a "
         "seed)", in_process="no", said="`..., of the selection ...`, `a Subset of other samples`",
-        check=shown("unit/train/test_loader.py::test_position_among_other_samples_is_refused",
-                    "unit/train/test_loader.py::"
+        check=shown("unit/train/data/test_loader.py::test_position_among_other_samples_is_refused",
+                    "unit/train/data/test_loader.py::"
                     "test_ranks_that_have_drawn_other_samples_differ_in_structure")),
     Row(area="Data", what="an own sampler or generator", in_process="no",
         said="`a Loader takes no sampler`", check=told(
@@ -453,7 +453,7 @@ COMPILE = (
     Row(area="Compilation and hooks", what="`torch.compile` of the model", check=works(compiled)),
     Row(area="Compilation and hooks", what="`torch.compile` of the DistributedDataParallel around "
         "it, built in `train`", check=shown(
-            "unit/train/test_wakeable.py::test_compiler_leaves_the_group_alone")),
+            "unit/train/process_group/test_gloo_group.py::test_compiler_leaves_the_group_alone")),
     Row(area="Compilation and hooks", what="CUDA graphs with the optimizer in them",
         in_process="no", said="`....step() is captured in a CUDA graph`",
         check=told(captured, "captured in a CUDA graph")),
@@ -488,9 +488,9 @@ DEVICES = (
     Row(area="Devices", what="CPU", check=works(CASES["Adam"][0])),
     Row(area="Devices", what="CUDA", in_process="[never run](gpu.md)",
         restart="[never run](gpu.md)", check=shown(
-            "unit/train/test_device.py::test_own_gpu_becomes_the_current_one")),
+            "unit/train/device/test_device.py::test_own_gpu_becomes_the_current_one")),
     Row(area="Devices", what="ROCm", in_process="not tried", restart="not tried",
-        check=shown("unit/train/test_device.py::test_without_a_mask_the_slot_is_the_number")),
+        check=shown("unit/train/device/test_device.py::test_without_a_mask_the_slot_is_the_number")),
     Row(area="Devices", what="XPU, MPS and others", in_process="no", restart="not tried",
         said="`with a tensor on ..., which elasticd does not know`",
         check=told(other_device, "elasticd does not know")),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elasticd.autoscale.policy_file.parser import parsed
-from elasticd.checkpoint.location import checked_options, checked_url
+from elasticd.checkpoint.storage.location import checked_options, checked_url
 from elasticd.errors import CallError
 from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES, SPEC, Field, Form
 from elasticd.kube.resource.schema.rule import RULES

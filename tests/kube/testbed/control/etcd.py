@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.private_etcd.etcd_program import find_etcd
 from tests.kube.testbed.daemon import Daemon, wait_until
 
 __all__ = ["Etcd"]

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 
-from elasticd.store.etcd_program import find_etcd
+from elasticd.store.private_etcd.etcd_program import find_etcd
 from tests.kube.testbed.image.archive import Member
 
 __all__ = ["ENVIRONMENT", "HOME", "base_files", "base_key", "pause_files", "project_files"]

@@ -6,7 +6,7 @@ from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd_agent.account.job_account import JobAccount
-from tests.unit.rendezvous.facts import Told, member, running, world
+from tests.unit.rendezvous.cases import Told, member, running, world
 from tests.unit.rendezvous.trainers import attach, entered, stepped, trainer
 
 __all__ = ["NONCE", "Accounted", "beat", "running_job", "seconds", "training_job"]

@@ -3,8 +3,8 @@
 import pytest
 
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life, NodeId, Slot
-from elasticd.records.time_spent import TimeSpent
 from elasticd_agent.account.gap import LONGEST_GAP_S, Known, gap_of
 from elasticd_agent.account.slot_history import Span
 

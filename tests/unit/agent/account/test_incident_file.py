@@ -7,10 +7,10 @@ from threading import Event, Thread
 
 import pytest
 
-from elasticd.control.folder import OF_WORKERS, move_aside
+from elasticd.control.local_run.run_folder import OF_WORKERS, move_aside
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import from_plain
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.incident import Incident
 from elasticd.records.reason import Reason
 from elasticd_agent.account import incident_file
 from elasticd_agent.account.incident_file import FILE_NAME, LINES_KEPT, IncidentFile

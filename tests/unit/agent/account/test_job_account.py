@@ -17,7 +17,7 @@ from tests.unit.agent.account.account_case import (
     seconds,
     training_job,
 )
-from tests.unit.rendezvous.facts import failure, running, world
+from tests.unit.rendezvous.cases import failure, running, world
 from tests.unit.rendezvous.trainers import attach, entered, finished, kept, paced, stepped, trainer
 
 T = TimeCause

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from elasticd.errors import Unavailable
 from elasticd.goodput.cause import TimeCause
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.codec import decode, encode
 from elasticd.records.ids import Generation, JobName, Life, NodeId, Slot
 from elasticd.records.keys import Keys
-from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.store.api import KeyValue, Txn, TxnResult
 from elasticd.store.memory import MemoryStore
 from elasticd_agent.account.gap import Known

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from elasticd.bundle.agent_client import AgentClient
-from elasticd.control.output import HttpFetch
+from elasticd.control.logs.output import HttpFetch
 from elasticd.records.ids import JobName
 from elasticd_agent.http_server.bundle import BundleFiles
 from elasticd_agent.http_server.listener import HttpListener

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from elasticd.control.console import OUT
-from elasticd.control.output import HttpFetch, LogName
+from elasticd.control.logs.console import OUT
+from elasticd.control.logs.output import HttpFetch, LogName
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd_agent.http_server.answer import Answer

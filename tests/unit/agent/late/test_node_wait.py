@@ -7,7 +7,7 @@ from elasticd.records.ids import Generation, Nonce, Slot
 from elasticd.records.world import World, WorldWorker
 from elasticd.rendezvous.state import JobState, replace
 from elasticd_agent.late.node_wait import NodeWaits
-from tests.unit.rendezvous.facts import Told, running, world
+from tests.unit.rendezvous.cases import Told, running, world
 
 
 def state_in(standing: World, slots: int = 1) -> JobState:

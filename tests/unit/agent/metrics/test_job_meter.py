@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from elasticd.channel.worker import Beat, Progressed
+from elasticd.records.account.incident import Incident
 from elasticd.records.ids import Generation, Rank
-from elasticd.records.incident import Incident
 from elasticd.records.job import Want
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World
@@ -15,7 +15,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous.effect import WriteIncident
 from elasticd_agent.metrics.job_meter import JobMeter, JobReading
 from elasticd_agent.metrics.job_samples import job_samples
-from tests.unit.rendezvous.facts import Told, member, name, running, world
+from tests.unit.rendezvous.cases import Told, member, name, running, world
 
 UNIX_S = 1_700_000_000.0
 

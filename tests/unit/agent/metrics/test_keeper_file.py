@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.checkpoint.keeper.metrics import Metrics
+from elasticd.keeper.metrics import Metrics
 from elasticd.records.ids import JobName
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.metric import Exporter

@@ -16,14 +16,14 @@ from elasticd.store.api import StoreSettings
 from elasticd.store.request_times import RequestTimes
 from elasticd.telemetry.metrics.catalog import CATALOG
 from elasticd.telemetry.metrics.exposition import CONTENT_TYPE, parsed
-from elasticd_agent.clock import now_s
+from elasticd_agent.loop.clock import now_s
 from elasticd_agent.metrics.job_meters import JobMeters, Readings
 from elasticd_agent.metrics.scrape import Scrape
 from elasticd_agent.metrics.sources import Sources
 from elasticd_agent.settings import AgentSettings
 from tests.fixtures.prometheus import promtool
 from tests.sim.schedule import spec_of
-from tests.unit.rendezvous.facts import Told, running, world
+from tests.unit.rendezvous.cases import Told, running, world
 
 
 def a_registration() -> Any:

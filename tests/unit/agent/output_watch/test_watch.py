@@ -7,14 +7,14 @@ from threading import Thread
 
 import pytest
 
-from elasticd.control.console import ERR, OUT
-from elasticd.control.log_hole import find_gap
-from elasticd.control.log_times import LogTimes
+from elasticd.control.logs.console import ERR, OUT
+from elasticd.control.logs.log_hole import find_gap
+from elasticd.control.logs.log_times import LogTimes
 from elasticd_agent.output_watch import watch as module
 from elasticd_agent.output_watch.disk_limit import HEAD_BYTES
 from elasticd_agent.output_watch.silence import Heard, News, Silent
 from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch, _Watched
-from elasticd_agent.worker_env import WorkerFiles
+from elasticd_agent.worker_setup.worker_env import WorkerFiles
 
 
 def files_in(folder: Path, name: str = "rank-0") -> WorkerFiles:

@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from elasticd.cli.agent import agent_settings
+from elasticd.cli.daemons.agent import agent_settings
 from elasticd.errors import CallError
 from elasticd_agent.pod.downward_api import node_name
 

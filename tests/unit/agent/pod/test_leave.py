@@ -9,11 +9,11 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from elasticd.cli.agent import agent_settings
-from elasticd_agent.orphans import Children
+from elasticd.cli.daemons.agent import agent_settings
 from elasticd_agent.pod import leave
 from elasticd_agent.pod.first_process import end_on_signals
 from elasticd_agent.pod.leave import wait_for_keepers
+from elasticd_agent.pod.orphans import Children
 from elasticd_agent.pool.process_table import children_of
 from tests.fixtures.patience import patience_s
 

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from elasticd_agent.orphans import Children
 from elasticd_agent.pod import reaper
+from elasticd_agent.pod.orphans import Children
 from tests.fixtures.cluster import until
 from tests.fixtures.patience import patience_s
 
 CODE = """
 import os, signal, subprocess, sys, time
-from elasticd_agent.orphans import Children, adopt_orphans
+from elasticd_agent.pod.orphans import Children, adopt_orphans
 from elasticd_agent.pod.reaper import Reaper, reap
 from elasticd_agent.pool.process_table import children_of, look_up
 

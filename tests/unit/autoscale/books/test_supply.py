@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from elasticd.autoscale.books.supply import supplied
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.policy_file.parser import parsed
-from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.simulator.run import Autoscaler, simulate
 from elasticd.autoscale.simulator.scenario import Nodes, Phase, Scenario
 from elasticd.autoscale.simulator.shape import Shape

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from elasticd.autoscale.books.verdict import followed, verdict
 from elasticd.autoscale.decide import Decided, decide
-from elasticd.autoscale.seen import MeasuredWindow, Reading
+from elasticd.autoscale.evaluation_input import MeasuredWindow, Reading
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.decision import Decision, Outcome, Rule
 from elasticd.records.autoscale.held import Held

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import with_windows
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.ids import Generation
 

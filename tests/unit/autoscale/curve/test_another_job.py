@@ -1,7 +1,7 @@
 """When a job is told to be another one, and by which windows."""
 
 from elasticd.autoscale.curve.size import with_windows
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.ids import Generation
 

@@ -12,9 +12,9 @@ from elasticd.autoscale.curve.window import (
     reading_of,
     window_between,
 )
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.autoscale.evaluation_input import MeasuredWindow
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.time_spent import JobProgress, TimeSpent
 
 
 def _reading(at_s: float, step: int, *, generation: int = 7, nodes: int = 2) -> ProgressReading:

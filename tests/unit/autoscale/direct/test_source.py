@@ -12,7 +12,7 @@ from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
 from elasticd.records.autoscale.held import Held
 from elasticd.records.member import Node
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from elasticd.telemetry.metrics.catalog import by_name
 from elasticd.telemetry.metrics.exposition import Sample, exposition
 from elasticd_agent.http_server.answer import Answer

@@ -11,7 +11,7 @@ from elasticd.autoscale.explain.decision_text import outcome_sentence
 from elasticd.autoscale.explain.end_time import end_sentence, end_time
 from elasticd.autoscale.explain.explanation import explain_plain, explain_sections
 from elasticd.autoscale.explain.quantity import number, span
-from elasticd.autoscale.explain.standing import (
+from elasticd.autoscale.explain.size_wishes import (
     HELD,
     held_since_unix_s,
     missing_sentence,

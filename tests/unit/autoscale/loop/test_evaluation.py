@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.loop import evaluation
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
-from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.control.job_policy import unset_policy
 from elasticd.errors import Unavailable

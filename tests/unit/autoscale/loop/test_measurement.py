@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.autoscale.loop.job_records import JobRecords
 from elasticd.autoscale.loop.measurement import Measured, Measurement, used_node_hours
-from elasticd.autoscale.seen import MeasuredWindow
+from elasticd.records.account.time_spent import TimeSpent
 from elasticd.records.ids import Generation, Life, NodeId
 from elasticd.records.reason import Reason
-from elasticd.records.time_spent import TimeSpent
 from tests.fixtures.autoscaler_scene import Cluster, JobScene
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elasticd.autoscale.decide import decide
-from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.records.autoscale.policy import Behavior
 from tests.fixtures.autoscaler_scene import POLICY, Cluster, FakeSource, JobScene, Leader, Ticks
 

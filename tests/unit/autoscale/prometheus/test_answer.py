@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.prometheus.answer import Answer, Failure, Sample, answered, number
-from elasticd.autoscale.prometheus.reading import reading
-from elasticd.autoscale.seen import Reading
+from elasticd.autoscale.prometheus.query_value import reading
 from elasticd.records.autoscale.held import Held
 
 AT = 1_700_000_000.123

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.prometheus.answer import Answer, Failure
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.evaluation import WORKERS
 from elasticd.autoscale.prometheus.session import Call
 from elasticd.autoscale.prometheus.settings import PrometheusSettings
-from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, Unavailable
 from elasticd.records.autoscale.held import Held
-from elasticd.store.embedded import free_port
+from elasticd.store.private_etcd.embedded import free_port
 from tests.fixtures.scripted_prometheus import ScriptedPrometheus, scripted_prometheus, vector_of
 from tests.fixtures.store import wait_until
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.prometheus.client import PrometheusClient
 from elasticd.autoscale.prometheus.settings import PrometheusSettings, endpoint
-from elasticd.autoscale.seen import Reading
 from elasticd.autoscale.source import Query
 from elasticd.errors import CallError, EnvironmentProblem
 from elasticd.records.autoscale.held import Held

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from elasticd.autoscale.seen import Reading, Seen
+from elasticd.autoscale.evaluation_input import Reading, Seen
 from elasticd.records.ids import Generation
 
 __all__ = ["seen"]

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.size import refused
+from elasticd.autoscale.evaluation_input import Reading
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.budget import propose
-from elasticd.autoscale.seen import Reading
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from elasticd.autoscale.evaluation_input import Seen
 from elasticd.autoscale.proposal import Proposal
 from elasticd.autoscale.rules.idle import propose, remembered
-from elasticd.autoscale.seen import Seen
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.held import Held
 from elasticd.records.autoscale.memory import Memory

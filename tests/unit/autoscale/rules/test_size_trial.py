@@ -5,8 +5,8 @@ import pytest
 from elasticd.autoscale.curve.estimate import measured_sizes
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import with_windows
+from elasticd.autoscale.evaluation_input import MeasuredWindow
 from elasticd.autoscale.rules.goodput import propose
-from elasticd.autoscale.seen import MeasuredWindow
 from elasticd.records.autoscale.curve import Curve
 from elasticd.records.autoscale.memory import Memory
 from elasticd.records.autoscale.policy import GoodputRule, Policy

@@ -9,6 +9,7 @@ import pytest
 
 from chaos.jobs.recorder import pod_life
 from chaos.pods.container import began_ticks, contained, in_container, inner_pid, kubelet_of
+from tests.fixtures.pool import wait_until
 
 ID = "4f5e6d7c8b9a"
 
@@ -50,6 +51,8 @@ def kubelet() -> Iterator[int]:
     """A process that is called as a kubelet is, and waits."""
     words = ["/usr/bin/kubelet", "-c", "read word", "sh", "--hostname-override=feigned"]
     with subprocess.Popen(words, executable="/bin/sh", stdin=subprocess.PIPE) as process:
+        # A process has no words for a moment after its program was put in its place.
+        wait_until(Path(f"/proc/{process.pid}/cmdline").read_bytes, because="it has its words")
         yield process.pid
 
 

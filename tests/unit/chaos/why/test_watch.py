@@ -9,10 +9,10 @@ from chaos.site import JOB
 from chaos.verdict import Finding
 from chaos.why.rule import judged_causes
 from chaos.why.watch import WhyWatch
+from elasticd.records.account.incident import Incident
 from elasticd.records.codec import encode
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
-from elasticd.records.incident import Incident
 from elasticd.records.job import EntryKind, JobSpec
 from elasticd.records.keys import Keys
 from elasticd.records.reason import Reason

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.main import main
-from elasticd.control.archive import archive, records_of
+from elasticd.control.local_run.archive import archive, records_of
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore

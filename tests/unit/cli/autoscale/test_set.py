@@ -9,13 +9,13 @@ import pytest
 from elasticd.cli.main import main
 from elasticd.control.job_policy import set_policy
 from elasticd.errors import NotFound
+from elasticd.records.account.time_spent import JobProgress
 from elasticd.records.autoscale.leader import Leader
 from elasticd.records.autoscale.policy import Policy
 from elasticd.records.codec import decode
 from elasticd.records.ids import Generation
 from elasticd.records.job import Active, JobStatus, Want
 from elasticd.records.reason import Phase
-from elasticd.records.time_spent import JobProgress
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.autoscaled import JOB, KEYS, autoscaled, put, report_of
 from tests.fixtures.scripted_prometheus import scripted_prometheus

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.main import main
+from elasticd.records.account.incident import Incident
 from elasticd.records.ids import Generation, NodeId
-from elasticd.records.incident import Incident
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.fixtures.autoscaled import AT_S, JOB, KEYS, autoscaled, put

@@ -14,8 +14,8 @@ from elasticd.records.autoscale.held import Held
 from elasticd.records.codec import encode
 from elasticd.records.keys import Keys
 from elasticd.store.api import Put, StoreSettings, Txn
-from elasticd.store.embedded import free_port
 from elasticd.store.memory import MemoryStore
+from elasticd.store.private_etcd.embedded import free_port
 from tests.unit.control.world_case import node
 
 ETCD = StoreSettings(endpoints=("http://127.0.0.1:1",))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.bundle import command
-from elasticd.cli.source import Source
+from elasticd.cli.record_source import Source
 from elasticd.control import jobs
+from elasticd.records.account.incident import Incident
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot
-from elasticd.records.incident import Incident
 from elasticd.records.job import EntryKind, JobSpec, JobStatus
 from elasticd.records.member import Node
 from elasticd.records.reason import Phase, Reason

@@ -9,7 +9,7 @@ import pytest
 
 from elasticd.bundle import agent_client
 from elasticd.cli.main import main
-from elasticd.control.output import HttpFetch
+from elasticd.control.logs.output import HttpFetch
 from elasticd.records.codec import encode
 from elasticd.records.ids import Generation, NodeId
 from elasticd.records.job import JobStatus

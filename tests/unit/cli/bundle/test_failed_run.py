@@ -11,9 +11,9 @@ import pytest
 from elasticd.bundle.destination import Destination
 from elasticd.cli.bundle import command
 from elasticd.cli.bundle.failed_run import bundle_failed
-from elasticd.cli.request import parse
-from elasticd.cli.screen import Screen
-from elasticd.cli.source import Source
+from elasticd.cli.progress.screen import Screen
+from elasticd.cli.record_source import Source
+from elasticd.cli.run.request import parse
 from elasticd.control import jobs
 from elasticd.errors import CallError, Unavailable
 from tests.unit.cli.bundle.conftest import JOB, Site, files_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli.source import Source
+from elasticd.cli.record_source import Source
 from elasticd.control import jobs
 from elasticd.records.ids import JobName, checked_name
 from elasticd.store.memory import MemoryStore

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from elasticd.cli.jobs.late_words import late_history, late_now
+from elasticd.records.account.late import LateNode
 from elasticd.records.ids import NodeId
-from elasticd.records.late import LateNode
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from elasticd.cli.jobs.log_reader import RemoteLogs
-from elasticd.control.console import OUT
-from elasticd.control.log_slice import Wanted, read_slice
-from elasticd.control.output import LogName
+from elasticd.control.logs.console import OUT
+from elasticd.control.logs.log_slice import Wanted, read_slice
+from elasticd.control.logs.output import LogName
 from elasticd.records.ids import Generation, JobName, Rank
 from elasticd.records.member import Node
 from tests.unit.control.world_case import node

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.main import main
-from elasticd.cli.screen import Screen
-from elasticd.control.log_times import times_line
+from elasticd.cli.progress.screen import Screen
+from elasticd.control.logs.log_times import times_line
 from elasticd.records.ids import Generation
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from elasticd.cli.main import main
+from elasticd.records.account.incident import Incident
+from elasticd.records.account.late import LateNode, LateNodes
 from elasticd.records.ids import Generation, JobName, NodeId
-from elasticd.records.incident import Incident
 from elasticd.records.job import JobStatus
-from elasticd.records.late import LateNode, LateNodes
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, member, put, world

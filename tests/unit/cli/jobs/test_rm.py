@@ -6,7 +6,7 @@ import pytest
 
 from elasticd.cli.jobs import rm as command
 from elasticd.cli.main import main
-from elasticd.control.folder import JobFolder
+from elasticd.control.local_run.run_folder import JobFolder
 from elasticd.records.codec import encode
 from elasticd.records.ids import JobName
 from elasticd.records.job import Active, JobStatus

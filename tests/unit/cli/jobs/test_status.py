@@ -13,11 +13,11 @@ from elasticd.cli.jobs import status as command
 from elasticd.cli.jobs.redraw import redraw
 from elasticd.cli.main import main
 from elasticd.errors import Unavailable
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Rank
 from elasticd.records.job import JobStatus
 from elasticd.records.member import Result, Training
-from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, end, put, world

@@ -15,9 +15,9 @@ from elasticd.cli.jobs import attach as attaching
 from elasticd.cli.jobs import wait as waiting
 from elasticd.cli.jobs.wait import end_of, final_report
 from elasticd.cli.main import main
-from elasticd.cli.source import Source
-from elasticd.control.ended import follow_to_end
+from elasticd.cli.record_source import Source
 from elasticd.control.follow import Formed, News
+from elasticd.control.job_wait import follow_to_end
 from elasticd.errors import Unavailable
 from elasticd.records.failure import Failure
 from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce, Rank, Slot

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from elasticd.cli.progress.pace import Pace, Speed
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, Rank
-from elasticd.records.progress import RankProgress
 
 RANK = RankProgress(
     rank=Rank(0), generation=Generation(1), step=0, epochs=2, epoch_samples=1000, step_s=0.5

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from elasticd.cli.progress.pace import Speed
 from elasticd.cli.progress.reporter import LINE_S, Reporter
 from elasticd.control.follow import Ended, Formed, Waiting
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, NodeId, Rank
 from elasticd.records.job import JobStatus
 from elasticd.records.member import Node
-from elasticd.records.progress import RankProgress
 from elasticd.records.reason import Phase
 from elasticd.records.world import World
 from tests.unit.control.world_case import world

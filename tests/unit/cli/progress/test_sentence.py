@@ -6,8 +6,8 @@ import pytest
 
 from elasticd.cli.progress.pace import Speed
 from elasticd.cli.progress.sentence import fitted, progress_parts
+from elasticd.records.account.progress import RankProgress
 from elasticd.records.ids import Generation, Rank
-from elasticd.records.progress import RankProgress
 from tests.unit.control.world_case import world
 
 RANK = RankProgress(

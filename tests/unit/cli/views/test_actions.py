@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli import change
-from elasticd.cli.source import Source
+from elasticd.cli.jobs import cluster_change
+from elasticd.cli.record_source import Source
 from elasticd.cli.views.actions import Actor
 from elasticd.control import jobs
 from elasticd.dashboard.action import Drain, Scale, Stop, Undrain
@@ -37,8 +37,8 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     def all_of_them(values: object) -> Iterator[list[Source]]:
         yield [source]
 
-    monkeypatch.setattr(change, "job_source", one)
-    monkeypatch.setattr(change, "sources", all_of_them)
+    monkeypatch.setattr(cluster_change, "job_source", one)
+    monkeypatch.setattr(cluster_change, "sources", all_of_them)
     return made
 
 

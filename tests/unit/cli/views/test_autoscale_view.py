@@ -14,7 +14,7 @@ from elasticd.autoscale.explain.view import autoscale_view
 from elasticd.cli.bundle.texts import report_texts
 from elasticd.cli.jobs import status as status_module
 from elasticd.cli.main import main
-from elasticd.cli.source import Source
+from elasticd.cli.record_source import Source
 from elasticd.cli.why import command as why_module
 from elasticd.cli.why.page import why_page
 from elasticd.control.prune import prune

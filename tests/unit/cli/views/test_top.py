@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.main import main
-from elasticd.control.archive import archive, records_of
+from elasticd.control.local_run.archive import archive, records_of
 from elasticd.records.reason import Phase
 from tests.fixtures.patience import patience_s
 from tests.unit.dashboard.records_case import JOB, KEYS, filled

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.main import main
+from elasticd.records.account.incident import Incident
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.ids import Generation, Life, NodeId
-from elasticd.records.incident import Incident
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase, Reason
-from elasticd.records.time_spent import JobProgress, TimeSpent
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC, put
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from elasticd.cli.why.page import why_page
-from elasticd.control.job_time import JobTime
-from elasticd.control.report import JobReport, job_report
+from elasticd.control.report.job_time import JobTime
+from elasticd.control.report.report import JobReport, job_report
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.job import JobStatus
 from elasticd.records.reason import Phase
-from tests.unit.control.test_report import CULPRIT, JOB, KEYS, records
+from tests.unit.control.report.test_report import CULPRIT, JOB, KEYS, records
 
 EVIL = "<script>alert('x')</script> & \"quoted\""
 VOID = {"meta", "br"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.cli.request import parse
+from elasticd.cli.run.request import parse
 from elasticd.kube.resource.elastic_job import ElasticJob, elastic_job
 from elasticd.kube.resource.job_spec import changed_fields, has_policy_of, job_spec, policy_of
 from elasticd.kube.resource.schema.field import FILES_LIMIT_BYTES

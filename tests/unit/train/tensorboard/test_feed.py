@@ -8,7 +8,7 @@ import torch
 
 from elasticd.tensorboard.histogram import LENGTH
 from elasticd.tensorboard.sender import Sender
-from elasticd.train.scalar import Scalars
+from elasticd.train.state.commit_scalars import Scalars
 from elasticd.train.tensorboard import feed as module
 from elasticd.train.tensorboard.feed import FETCH_EVERY_S, EventFeed
 

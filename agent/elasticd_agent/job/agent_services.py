@@ -1,0 +1,85 @@
+"""What one job on this node is given by the agent that serves it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec
+from elasticd.records.keys import Keys
+from elasticd.store.api import Lease, Store
+from elasticd_agent.account.account_book import AccountBook
+from elasticd_agent.job.job_guard import JobGuard
+from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.loop.courier import Courier
+from elasticd_agent.metrics.job_meters import JobMeters
+from elasticd_agent.node.presence import Presence
+from elasticd_agent.output_watch.stdout_copy import Forwarding
+from elasticd_agent.pod.orphans import Children
+from elasticd_agent.settings import ForwardedRanks
+
+__all__ = ["Host", "host_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a runner needs of its agent."""
+
+    node: NodeId
+    host: str
+    address: str
+    port: int
+    store: Store
+    keys: Keys
+    courier: Courier
+    lease: Callable[[], Lease | None]
+    post: Callable[[Callable[[], None]], None]
+    """Run something on the owner's thread."""
+    guard: Callable[[Callable[[], None]], None]
+    """Run something of this job: a bug of ours there ends it here, and nothing else."""
+    children: Children
+    lookout: Lookout
+    accounts: AccountBook
+    run_folder: Path
+    """Of this job."""
+    event_log: Path | None
+    is_for_one_job: bool
+    """The agent ends if this job cannot be served."""
+    meters: JobMeters = field(default_factory=JobMeters)
+    forwarding: Forwarding = field(default_factory=lambda: Forwarding(ForwardedRanks.NONE))
+
+
+def host_of(
+    presence: Presence,
+    spec: JobSpec,
+    *,
+    keys: Keys,
+    guard: JobGuard,
+    children: Children,
+    lookout: Lookout,
+    accounts: AccountBook,
+    meters: JobMeters,
+) -> Host:
+    """Put together what this agent gives to one job."""
+    settings, registration = presence.settings, presence.registration
+    return Host(
+        node=settings.node,
+        host=settings.host,
+        address=settings.address,
+        port=presence.peers.port,
+        store=presence.store,
+        keys=keys,
+        courier=presence.courier,
+        lease=lambda: registration.lease,
+        post=guard.post_for(spec.name),
+        guard=partial(guard.run, spec.name),
+        children=children,
+        lookout=lookout,
+        accounts=accounts,
+        meters=meters,
+        forwarding=presence.forwarding,
+        run_folder=presence.run_folder_of(spec),
+        event_log=settings.event_log,
+        is_for_one_job=settings.job is not None,
+    )

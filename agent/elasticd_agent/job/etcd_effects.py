@@ -1,0 +1,194 @@
+"""Effects on etcd: each becomes one errand of the courier and answers with exactly one event.
+
+The deadline of the lease is checked on the courier's thread, right before the write: the process
+may have been stopped between the decision and now.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from elasticd.errors import ElasticdError, Fenced, Unavailable
+from elasticd.records.account.incident import Incident, announced
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import Incarnation, JobName, NodeId
+from elasticd.records.job import EndedJob
+from elasticd.records.keys import Keys
+from elasticd.records.member import Member
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.store.api import Delete, Lease, ModifiedAt, Put, Store, Txn, UnchangedSince
+from elasticd_agent.loop.clock import now_s
+from elasticd_agent.loop.courier import Courier, later
+
+__all__ = ["EtcdEffect", "Performer"]
+
+EtcdEffect = (
+    fx.WriteMember
+    | fx.ProposeWorld
+    | fx.WriteStatus
+    | fx.WriteResult
+    | fx.WriteIncident
+    | fx.Withdraw
+    | fx.FindOldest
+)
+Feed = Callable[[ev.Event], None]
+TAKE_BACK_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performer:
+    """Carries out one job's effects on etcd. `lease` gives the current one, None without any."""
+
+    store: Store
+    keys: Keys
+    job: JobName
+    courier: Courier
+    lease: Callable[[], Lease | None]
+    feed: Feed
+
+    def perform(self, effect: EtcdEffect) -> None:
+        """Send it on its way; the answer reaches `feed` from the courier's thread."""
+        self.courier.send(
+            lambda: self._carry_out(effect),
+            lambda answer: self._done(effect, answer),
+            lambda exc: self._not_done(effect, exc),
+        )
+
+    def take_back(self, node: NodeId, incarnation: Incarnation) -> None:
+        """Delete the record of a membership that nobody serves any more, and whose workers ended.
+
+        The node's lease would keep it: the others would count on it, and, of a proposer, wait for
+        it. It says no goodbye, since nothing that the core knew of the job can be trusted.
+        """
+        self.courier.send(
+            lambda: self._take_back(node, incarnation),
+            lambda _: None,
+            lambda exc: later(TAKE_BACK_RETRY_S, lambda: self.take_back(node, incarnation)),
+        )
+
+    def _take_back(self, node: NodeId, incarnation: Incarnation) -> None:
+        key = self.keys.member(self.job, node)
+        item = self.store.get(key)
+        if item is None or decode(Member, item.value).incarnation != incarnation:
+            return
+        same = ModifiedAt(key=key, revision=item.mod_revision)
+        if not self.store.commit(Txn(when=(same,), then=(Delete(key=key),))).succeeded:
+            raise Unavailable("Others write this member's record at the same time.")
+
+    def _done(self, effect: EtcdEffect, answer: ev.Event) -> None:
+        self.courier.failed_writes.succeeded(self.job, type(effect).__name__)
+        self.feed(answer)
+
+    def _not_done(self, effect: EtcdEffect, error: ElasticdError) -> None:
+        """Answer at once, or, where etcd refuses for good, after a pause that grows."""
+        pause_s = self.courier.failed_writes.failed(self.job, type(effect).__name__, error)
+        answer = _failed(effect)
+        if pause_s:
+            later(pause_s, lambda: self.feed(answer))
+        else:
+            self.feed(answer)
+
+    def _carry_out(self, effect: EtcdEffect) -> ev.Event:
+        match effect:
+            case fx.WriteMember(member=member):
+                self.store.commit(Txn(then=(self._put_member(member),)))
+                return ev.MemberWritten(member=member, ok=True)
+            case fx.ProposeWorld():
+                return self._propose(effect)
+            case fx.WriteStatus():
+                return self._write_status(effect)
+            case fx.WriteResult(result=result):
+                self._held()
+                key = self.keys.result(self.job, result.node)
+                self.store.commit(Txn(then=(Put(key=key, value=encode(result)),)))
+                return ev.EffectDone(name="WriteResult", ok=True)
+            case fx.WriteIncident(incident=incident):
+                self._held()
+                self.store.commit(Txn(then=(self._put_incident(incident),)))
+                return ev.EffectDone(name="WriteIncident", ok=True)
+            case fx.Withdraw(result=result):
+                self._held()
+                member_key = self.keys.member(self.job, result.node)
+                put = Put(key=self.keys.result(self.job, result.node), value=encode(result))
+                self.store.commit(Txn(then=(Delete(key=member_key), put)))
+                return ev.WithdrawalDone(ok=True)
+            case fx.FindOldest(count=count):
+                return ev.OldestFound(nodes=self._oldest(count))
+
+    def _put_incident(self, incident: Incident) -> Put:
+        key = self.keys.incident(self.job, incident.generation, incident.node)
+        dated = replace(incident, at_unix_s=round(time.time(), 3))
+        return Put(key=key, value=encode(dated))
+
+    def _propose(self, effect: fx.ProposeWorld) -> ev.ProposalAnswered:
+        """One transaction: the world, the status and our own change, or our own change alone."""
+        own = () if effect.member is None else (self._put_member(effect.member),)
+        self._held()
+        when: tuple[ModifiedAt | UnchangedSince, ...] = (
+            ModifiedAt(key=self.keys.world(self.job), revision=effect.world_revision),
+            ModifiedAt(key=self.keys.status(self.job), revision=effect.status_revision),
+        )
+        if effect.members_revision is not None:
+            prefix = self.keys.members(self.job)
+            when += (UnchangedSince(prefix=prefix, revision=effect.members_revision),)
+        incidents = self.keys.incidents(self.job)
+        then: tuple[Put | Delete, ...] = (
+            Put(key=self.keys.world(self.job), value=encode(effect.world)),
+            Put(key=self.keys.status(self.job), value=encode(effect.status)),
+            self._put_incident(announced(effect.world)),
+            Delete(key=incidents, until=self.keys.incidents_of(self.job, effect.oldest_kept)),
+            *(Delete(key=self.keys.result(self.job, n)) for n in effect.unneeded_results),
+        )
+        result = self.store.commit(Txn(when=when, then=then + own, otherwise=own))
+        return ev.ProposalAnswered(
+            token=effect.world.token,
+            accepted=result.succeeded,
+            is_member_written=True,
+            world=effect.world if result.succeeded else None,
+            revision=result.revision,
+        )
+
+    def _write_status(self, effect: fx.WriteStatus) -> ev.StatusWritten:
+        self._held()
+        key = self.keys.status(self.job)
+        then: tuple[Put | Delete, ...] = (Put(key=key, value=encode(effect.status)),)
+        if effect.status.phase.is_final:
+            counted = Put(key=self.keys.ended_job(self.job), value=encode(EndedJob()))
+            then += (Delete(key=self.keys.active_job(self.job)), counted)
+        when = (ModifiedAt(key=key, revision=effect.revision),)
+        return ev.StatusWritten(ok=self.store.commit(Txn(when=when, then=then)).succeeded)
+
+    def _oldest(self, count: int) -> tuple[NodeId, ...]:
+        prefix = self.keys.members(self.job)
+        keys = self.store.oldest(prefix, count)
+        return tuple(NodeId(key.removeprefix(prefix)) for key in keys)
+
+    def _put_member(self, member: Member) -> Put:
+        key = self.keys.member(self.job, member.node)
+        return Put(key=key, value=encode(member), lease=self._held().id)
+
+    def _held(self) -> Lease:
+        """Return the lease if it is surely alive.
+
+        Raises:
+            Fenced: it is not; nothing may be written.
+        """
+        lease = self.lease()
+        if lease is None or now_s() >= lease.deadline_s:
+            raise Fenced("The lease of this node is not surely alive.")
+        return lease
+
+
+def _failed(effect: EtcdEffect) -> ev.Event:
+    match effect:
+        case fx.WriteMember(member=member):
+            return ev.MemberWritten(member=member, ok=False)
+        case fx.ProposeWorld(world=world):
+            return ev.ProposalAnswered(token=world.token, accepted=False, is_member_written=False)
+        case fx.WriteStatus():
+            return ev.StatusWritten(ok=False)
+        case fx.Withdraw():
+            return ev.WithdrawalDone(ok=False)
+        case _:
+            return ev.EffectDone(name=type(effect).__name__, ok=False)

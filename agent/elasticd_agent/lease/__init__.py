@@ -1,0 +1,1 @@
+"""This node's standing in etcd: its lease, who may write, and the links to other agents."""

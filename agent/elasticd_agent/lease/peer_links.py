@@ -1,0 +1,326 @@
+"""Connections between agents, held only to feel their end.
+
+When a process dies, its kernel closes its sockets at once; a lease takes seconds to run out. So
+members hold a connection to each proposer. When one breaks, the other end is *probed*: if nobody
+listens at its address any more ("connection refused"), that agent is dead; anything else (a
+time-out, a reset, an answer) proves nothing, and the lease decides. An agent's listening socket
+lives exactly as long as its process. The address is the one that etcd has, never what a visitor
+says of itself: else anybody who can connect could have any node declared dead.
+"""
+
+import json
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from threading import Lock, Thread
+
+from elasticd.records.ids import Life, NodeId
+from elasticd.records.member import Peer
+from elasticd_agent.loop.clock import now_s
+
+__all__ = ["Peers", "is_refused"]
+
+PROBE_TIMEOUT_S = 1.0
+_HELLO_LIMIT_BYTES = 1024
+_BACKLOG = 1024
+_RETRY_S = 0.5
+_FULL_PAUSE_S = 0.05
+LINKS_LIMIT = 8192
+"""More connections than this are refused: each member of a job holds one to each proposer."""
+
+HELLO_LIMIT_S = 10.0
+"""Who connects and does not say who it is for so long is cut off: its place is for members."""
+SHORT_S, REDIAL_PAUSE_S = 1.0, 1.0
+"""A connection that ended so soon (the other side is full, say) is not made again at once."""
+AGAIN_S = (0.01, 0.05, 0.2)
+"""A process that dies closes its sockets one by one, on a busy machine with pauses: its connections
+may end before the socket that listens. Whoever seems to listen still is asked again after these."""
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 120_000),
+)
+"""Nothing is ever sent on these connections. Without this a firewall forgets them after some
+minutes (AWS: 350 s, GCP: 600 s) and swallows the end that they are held to feel, and those of
+machines that vanished stay for ever."""
+
+Told = Callable[[NodeId, Life], None]
+_Name = tuple[NodeId, Life]
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """One end of a connection; `peer` if we made it, `said` once an accepted one said who it is."""
+
+    sock: socket.socket
+    begun_s: float
+    peer: Peer | None
+    said: _Name | None = None
+    heard: bytes = b""
+
+
+class Peers:
+    """The listening socket and all connections, in one thread.
+
+    `died` is called from that thread when a peer's death is proved, `broke` when somebody who said
+    who he is hung up: `probe` him, if he is known and then at the address that is known.
+    """
+
+    def __init__(self, node: NodeId, life: Life, address: str, died: Told, broke: Told) -> None:
+        self._me: _Name = (node, life)
+        self._died, self._broke = died, broke
+        self._lock = Lock()
+        self._wanted: dict[_Name, Peer] = {}
+        self._suspects: list[Peer] = []
+        self._again: dict[_Name, tuple[float, Peer, tuple[float, ...]]] = {}
+        """Whom to ask again: when, and after which pauses if he still seems to listen then."""
+        self._held: dict[_Name, _Link] = {}
+        self._unnamed: dict[_Link, float] = {}
+        """Accepted, and until when they may say who they are; in the order of their coming."""
+        self._redial_s: dict[_Name, float] = {}
+        self._tried_s: dict[_Name, float] = {}
+        self._selector = selectors.DefaultSelector()
+        self._listener = _listen(address)
+        self._listener.setblocking(False)
+        self._wake_out, self._wake_in = socket.socketpair()
+        self._wake_out.setblocking(False)
+        self._wake_in.setblocking(False)
+        self._is_closing = False
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        self._thread = Thread(target=self._run, name="peers", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def hold(self, peers: tuple[Peer, ...]) -> None:
+        """Keep a connection to each of these, drop those that are wanted no more."""
+        with self._lock:
+            self._wanted = {(peer.node, peer.life): peer for peer in peers}
+        self._wake()
+
+    def probe(self, peer: Peer) -> None:
+        """Find out whether anybody listens there, and tell `died` if nobody does."""
+        with self._lock:
+            self._suspects.append(peer)
+        self._wake()
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._wake()
+        self._thread.join(2.0)
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # A full pipe wakes it as well, a closed one has nobody to wake.
+            self._wake_in.send(b"w")
+
+    # --- on the thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            probe_s = 0.0 if self._probe() else None
+            again_s = self._ask_again()
+            dial_s = self._dial()
+            self._drop_unnamed()
+            for key, _ in self._selector.select(self._wait_s(probe_s, again_s, dial_s)):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj is self._wake_out:
+                    self._wake_out.recv(4096)
+                else:
+                    self._hear(key.data)
+        for key in list(self._selector.get_map().values()):
+            assert isinstance(key.fileobj, socket.socket)
+            key.fileobj.close()
+        self._selector.close()
+
+    def _wait_s(self, *pauses_s: float | None) -> float | None:
+        first = next(iter(self._unnamed.values()), None)
+        waits = [pause_s for pause_s in pauses_s if pause_s is not None]
+        waits += [] if first is None else [max(0.0, first - now_s())]
+        return min(waits, default=None)
+
+    def _drop_unnamed(self) -> None:
+        at_s = now_s()
+        for link in [link for link, until_s in self._unnamed.items() if until_s <= at_s]:
+            self._drop(link)
+
+    def _probe(self) -> bool:
+        """Probe whoever was suspected first; True if others are to be probed as well."""
+        with self._lock:
+            suspects = [self._suspects.pop(0)] if self._suspects else []
+        for peer in suspects:
+            self._ask(peer, AGAIN_S)
+        return bool(self._suspects)
+
+    def _ask(self, peer: Peer, pauses_s: tuple[float, ...]) -> None:
+        answer = _knock(peer.address, peer.port)
+        if answer is _Answer.REFUSED:
+            self._accuse(peer)
+        elif answer is _Answer.ACCEPTED and pauses_s:
+            at_s = now_s() + pauses_s[0]
+            self._again[(peer.node, peer.life)] = (at_s, peer, pauses_s[1:])
+
+    def _ask_again(self) -> float | None:
+        """Ask those whose time has come; return how long the next one has."""
+        at_s = now_s()
+        for name, (due_s, peer, pauses_s) in list(self._again.items()):
+            if due_s <= at_s:
+                del self._again[name]
+                self._ask(peer, pauses_s)
+        first_s = min((due_s for due_s, _, _ in self._again.values()), default=None)
+        return None if first_s is None else max(0.0, first_s - now_s())
+
+    def _dial(self) -> float | None:
+        """Bring the held connections into line with the wanted ones; return when to go on with it.
+
+        Each that does not answer costs a second: so one of them at a time, in turn, and what has
+        come meanwhile is heard between two.
+        """
+        with self._lock:
+            wanted = dict(self._wanted)
+        for key in [k for k in self._held if k not in wanted]:
+            self._drop(self._held.pop(key))
+        at_s = now_s()
+        self._redial_s = {key: t for key, t in self._redial_s.items() if t > at_s}
+        self._tried_s = {key: t for key, t in self._tried_s.items() if key in wanted}
+        missing = [key for key in wanted if key not in self._held]
+        due = [key for key in missing if key not in self._redial_s]
+        for key in sorted(due, key=lambda key: self._tried_s.get(key, 0.0)):
+            self._tried_s[key] = now_s()
+            link = self._connect(wanted[key])
+            if link is None:
+                self._redial_s[key] = now_s() + _RETRY_S
+                return 0.0
+            self._held[key] = link
+        return _RETRY_S if len(due) < len(missing) else None
+
+    def _connect(self, peer: Peer) -> _Link | None:
+        try:
+            sock = socket.create_connection((peer.address, peer.port), timeout=PROBE_TIMEOUT_S)
+            _keep_alive(sock)
+            node, life = self._me
+            hello = {"node": node, "life": life}
+            sock.sendall(json.dumps(hello).encode() + b"\n")
+        except ConnectionRefusedError:
+            self._accuse(peer)
+            return None
+        except (OSError, ValueError, OverflowError):
+            return None
+        sock.setblocking(False)
+        link = _Link(sock=sock, begun_s=now_s(), peer=peer)
+        self._selector.register(sock, selectors.EVENT_READ, link)
+        return link
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            time.sleep(_FULL_PAUSE_S)  # Out of descriptors: the listener stays readable.
+            return
+        if len(self._selector.get_map()) >= LINKS_LIMIT:
+            sock.close()
+            return
+        sock.setblocking(False)
+        _keep_alive(sock)
+        link = _Link(sock=sock, begun_s=now_s(), peer=None)
+        self._unnamed[link] = link.begun_s + HELLO_LIMIT_S
+        self._selector.register(sock, selectors.EVENT_READ, link)
+
+    def _hear(self, link: _Link) -> None:
+        try:
+            heard = link.sock.recv(_HELLO_LIMIT_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if heard and link.peer is None and link.said is None:
+            link.heard += heard
+            link.said = _name_in(link.heard)
+            if link.said is not None:
+                self._unnamed.pop(link, None)
+            elif len(link.heard) >= _HELLO_LIMIT_BYTES:
+                self._drop(link)
+            return
+        if heard:
+            return
+        self._drop(link)
+        peer = link.peer
+        if link.said is not None:
+            self._broke(*link.said)
+        if peer is None:
+            return
+        name = (peer.node, peer.life)
+        if self._held.get(name) is link:
+            del self._held[name]
+        if now_s() - link.begun_s < SHORT_S:
+            self._redial_s[name] = now_s() + REDIAL_PAUSE_S
+        self._ask(peer, AGAIN_S)
+
+    def _accuse(self, peer: Peer) -> None:
+        with self._lock:
+            self._wanted.pop((peer.node, peer.life), None)
+        self._again.pop((peer.node, peer.life), None)
+        self._died(peer.node, peer.life)
+
+    def _drop(self, link: _Link) -> None:
+        self._unnamed.pop(link, None)
+        self._selector.unregister(link.sock)
+        link.sock.close()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    for level, option, value in _KEEPALIVE:
+        with suppress(OSError):  # Not each kernel has each of them.
+            sock.setsockopt(level, option, value)
+
+
+class _Answer(Enum):
+    """What a machine says to somebody who wants a connection."""
+
+    REFUSED = auto()
+    ACCEPTED = auto()
+    NONE = auto()
+
+
+def is_refused(address: str, port: int) -> bool:
+    """True if the machine answers that nobody listens there; False if that cannot be known."""
+    return _knock(address, port) is _Answer.REFUSED
+
+
+def _knock(address: str, port: int) -> _Answer:
+    try:
+        socket.create_connection((address, port), timeout=PROBE_TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return _Answer.REFUSED
+    except (OSError, ValueError, OverflowError):
+        return _Answer.NONE
+    return _Answer.ACCEPTED
+
+
+def _name_in(hello: bytes) -> _Name | None:
+    """Read who connected; None if the line is not complete or makes no sense."""
+    if not hello.endswith(b"\n"):
+        return None
+    try:
+        plain = json.loads(hello)
+        return NodeId(str(plain["node"])), Life(str(plain["life"]))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _listen(address: str) -> socket.socket:
+    """Listen on the advertised address alone; on all if it is not one of this machine's own."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, 0), backlog=_BACKLOG, family=family)
+    except OSError:
+        return socket.create_server(("", 0), backlog=_BACKLOG, family=family)

@@ -1,0 +1,1 @@
+"""Whether workers live and make progress: heartbeats, /proc, hangs and stacks."""

@@ -1,0 +1,69 @@
+"""Keeps an eye on the workers that beat: feeds `pulse` and passes its verdicts on.
+
+No thread of its own: it is the `tick` of `Attachments` and runs on that thread, after everything
+that lay unread was heard. A thread of its own could be awake while the listening one is not, and
+take the agent's deafness for the silence of all its workers, which wait in a collective most of
+the time and then look dead to /proc.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+
+from elasticd.channel.worker import FromWorker
+from elasticd.records.ids import JobName
+from elasticd_agent.liveness.hang_detector import Pulse, Sample, Verdict
+from elasticd_agent.liveness.proc_sample import read_sample
+from elasticd_agent.loop.clock import now_s
+
+__all__ = ["Watchman"]
+
+PAUSE_S = 0.2
+LATE_PAUSE_S = 0.1
+"""While a beat is overdue: four samples or more make up the quiet that a verdict needs."""
+
+
+class Watchman:
+    """`post` gets each verdict once, from the thread that calls `tick`."""
+
+    def __init__(
+        self,
+        post: Callable[[Verdict], None],
+        *,
+        clock: Callable[[], float] = now_s,
+        read: Callable[[int], Sample | None] = read_sample,
+    ) -> None:
+        self._post, self._clock, self._read = post, clock, read
+        self._lock = Lock()
+        self._pulse = Pulse()
+        self._pause_s = PAUSE_S
+
+    def watch(self, pid: int, *, job: JobName, limit_s: float) -> None:
+        """Begin with a worker, from any thread; `limit_s` is the job's `progress_timeout_s`."""
+        with self._lock:
+            self._pulse.watch(pid, job=job, limit_s=limit_s)
+
+    def forget(self, pid: int) -> None:
+        """End it, from any thread: the worker is being stopped, raised, or ended."""
+        with self._lock:
+            self._pulse.forget(pid)
+
+    def heard(self, pid: int, message: FromWorker | None) -> None:
+        """Take in a message at the moment when it was heard; None: the connection ended."""
+        with self._lock:
+            self._pulse.hear(pid, message, now_s=self._clock())
+
+    def tick(self) -> float | None:
+        """Look once; return the seconds to the next look, None: not before something is heard."""
+        with self._lock:
+            if not self._pulse.is_needed:
+                self._pulse.rest()
+                return None
+            late = self._pulse.late(now_s=self._clock())
+        # Outside the lock: the owner must not wait for /proc.
+        samples = {pid: self._read(pid) for pid in late}
+        with self._lock:
+            verdicts = self._pulse.look(samples, now_s=self._clock(), pause_s=self._pause_s)
+            self._pause_s = LATE_PAUSE_S if late else PAUSE_S
+        for verdict in verdicts:
+            self._post(verdict)
+        return self._pause_s

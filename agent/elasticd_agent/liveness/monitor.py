@@ -1,0 +1,67 @@
+"""What an agent hears and sees of the workers that called `elasticd.run`, of all its jobs."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from elasticd.channel.worker import FromWorker, Stacks, ToWorker
+from elasticd.records.ids import JobName, Life
+from elasticd_agent.liveness.hang_detector import Verdict
+from elasticd_agent.liveness.heartbeat_watch import Watchman
+from elasticd_agent.liveness.stack_dump import StackCollector, Standing
+from elasticd_agent.liveness.worker_sockets import Attachments
+
+__all__ = ["Lookout"]
+
+
+class Lookout:
+    """`heard` and `judged` are called from its thread."""
+
+    def __init__(
+        self,
+        life: Life,
+        heard: Callable[[int, FromWorker], None],
+        judged: Callable[[Verdict], None],
+    ) -> None:
+        self._on_heard = heard
+        self._watchman = Watchman(judged)
+        self._attachments = Attachments(life, self._heard, tick=self._watchman.tick)
+        self._stacks = StackCollector(self._attachments.tell)
+
+    @property
+    def name(self) -> str:
+        """Where workers find it (`ELASTICD_AGENT`)."""
+        return self._attachments.name
+
+    def expect(self, pid: int, *, job: JobName, limit_s: float) -> None:
+        """A process of ours: it may attach, and is watched from then on; 0: without a limit."""
+        self._watchman.watch(pid, job=job, limit_s=limit_s or math.inf)
+        self._attachments.allow(pid)
+
+    def overlook(self, pid: int) -> None:
+        """It is ending, for a reason that is known: its silence means nothing any more."""
+        self._watchman.forget(pid)
+
+    def forget(self, pid: int) -> None:
+        self._watchman.forget(pid)
+        self._attachments.forget(pid)
+
+    def tell(self, pid: int, message: ToWorker) -> None:
+        self._attachments.tell(pid, message)
+
+    def write_stacks(
+        self, path: Path, workers: Sequence[Standing], done: Callable[[], None]
+    ) -> None:
+        """Write down where these stand; `done` is called within half a second."""
+        self._stacks.collect(path, workers, done)
+
+    def close(self) -> None:
+        self._attachments.close()
+
+    def _heard(self, pid: int, message: FromWorker | None) -> None:
+        self._watchman.heard(pid, message)
+        if isinstance(message, Stacks):
+            self._stacks.heard(pid, message.text)
+        elif message is not None:
+            # Its end is told by the pool as well.
+            self._on_heard(pid, message)

@@ -1,0 +1,65 @@
+"""What an agent answers to who asks how far a job's ranks on this node are.
+
+The owner's thread says what it heard of them; how long ago each last wrote anything is looked up
+here, on the thread of who asks, as the run folder may be on a file system that hangs.
+"""
+
+import json
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elasticd.records.account.progress import RankProgress
+from elasticd.records.codec import to_plain
+
+__all__ = ["RankHeard", "progress_answer"]
+
+_DURABLE = "elasticd_checkpoint_durable_timestamp_seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHeard:
+    """What is known of a rank, and where its output goes."""
+
+    progress: RankProgress
+    outputs: tuple[Path, ...]
+    keeper_metrics: Path | None = None
+    """Where this node's keeper of checkpoints writes its metrics; None: the job saves nothing."""
+
+
+def progress_answer(ranks: Collection[RankHeard]) -> bytes:
+    """Write them down as JSON, in the order of their ranks."""
+    ages = {path: _checkpoint_age_s(path) for path in {rank.keeper_metrics for rank in ranks}}
+    found = [
+        replace(
+            rank.progress,
+            output_ago_s=_newest_age_s(rank.outputs),
+            checkpoint_ago_s=ages[rank.keeper_metrics],
+        )
+        for rank in ranks
+    ]
+    return json.dumps(to_plain(sorted(found, key=lambda one: one.rank))).encode()
+
+
+def _newest_age_s(paths: Iterable[Path]) -> float | None:
+    """Both times are of the file system's clock, or close to it: this is for people."""
+    times = []
+    for path in paths:
+        with suppress(OSError):
+            stat = path.stat()
+            if stat.st_size:
+                times.append(stat.st_mtime)
+    return max(0.0, time.time() - max(times)) if times else None
+
+
+def _checkpoint_age_s(path: Path | None) -> float | None:
+    """Both times are of this machine's clock; the file is some seconds behind."""
+    if path is None:
+        return None
+    with suppress(OSError, ValueError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(_DURABLE) and (at_s := float(line.rpartition(" ")[2])) > 0.0:
+                return max(0.0, time.time() - at_s)
+    return None

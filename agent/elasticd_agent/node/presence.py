@@ -1,0 +1,174 @@
+"""What makes this machine a node: its inbox, its lines to etcd and to its peers, its record.
+
+Made before anything that knows of jobs is even imported, or anything that serves HTTP: an agent is
+up and registered in a fraction of the time, and most of what it will need later is loaded while
+nobody waits for it.
+"""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock, Timer
+from typing import TYPE_CHECKING
+
+from elasticd.records.ids import JobName, Life, NodeId
+from elasticd.records.job import JobSpec
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store
+from elasticd.store.request_times import RequestTimes
+from elasticd_agent.http_server.answer import ANSWER_TIMEOUT_S
+from elasticd_agent.http_server.listener import HttpListener
+from elasticd_agent.lease.peer_links import Peers
+from elasticd_agent.lease.registration import Registration
+from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.inbox import Inbox
+from elasticd_agent.loop.owner_watchdog import Standstill
+from elasticd_agent.output_watch.stdout_copy import Forwarding
+from elasticd_agent.settings import AgentSettings
+
+if TYPE_CHECKING:
+    from elasticd_agent.liveness.progress_answer import RankHeard
+    from elasticd_agent.metrics.job_meters import Readings
+    from elasticd_agent.node.ended_jobs import EndedJobs
+    from elasticd_agent.node.http_front import HttpFront
+
+__all__ = ["Presence"]
+
+COURIER_CLOSE_TIMEOUT_S = 2.0
+SLOW_S = 1.0
+"""A registration that takes longer waits for something."""
+
+
+class Presence:
+    """Open it, then let an `Agent` serve on it; the hooks are called on its thread.
+
+    Nothing is lost before they are set: whatever calls them waits in the inbox until then.
+    """
+
+    on_peer_died: Callable[[NodeId, Life], None]
+    on_peer_broke: Callable[[NodeId, Life], None]
+    on_lease_lost: Callable[[], None]
+    on_lease_found: Callable[[], None]
+    on_progress_asked: "Callable[[JobName], tuple[RankHeard, ...]]"
+    on_metrics_asked: "Callable[[], Readings]"
+
+    def __init__(
+        self, settings: AgentSettings, store: Store, requests: RequestTimes | None = None
+    ) -> None:
+        """Begin to listen; `requests`: how long the store's calls to etcd took.
+
+        Raises:
+            EnvironmentProblem: an address or a port cannot be listened on.
+        """
+        self.settings, self.store = settings, store
+        self.life = Life(secrets.token_hex(4))
+        self.inbox = Inbox()
+        self.courier = Courier()
+        self.forwarding = Forwarding(settings.forwarded)
+        self.peers = Peers(
+            settings.node,
+            self.life,
+            settings.address,
+            died=lambda *peer: self.inbox.put(lambda: self.on_peer_died(*peer)),
+            broke=lambda *peer: self.inbox.put(lambda: self.on_peer_broke(*peer)),
+        )
+        self.log_folders: dict[JobName, Path] = {}
+        """Of jobs that asked for a run folder of their own."""
+        self._ended_jobs: EndedJobs | None = None
+        self._requests = requests
+        self.registration = Registration(
+            settings,
+            store,
+            self.courier,
+            self.life,
+            self.inbox.put,
+            lost=lambda: self.on_lease_lost(),
+            found=lambda: self.on_lease_found(),
+            may_renew=Standstill(lambda: self.inbox.busy_s).may_renew,
+        )
+        self._http: HttpFront | None = None
+        self._serving = Lock()
+        tls = settings.store
+        self._listener = HttpListener(settings.address, tls, port=settings.http_port)
+        self._probe_listener: HttpListener | None = None
+        if settings.probe_port:
+            try:
+                self._probe_listener = HttpListener(
+                    settings.address, port=settings.probe_port, flag="--probe-port"
+                )
+            except BaseException:
+                self._listener.close()
+                raise
+
+    def run_folder_of(self, spec: JobSpec) -> Path:
+        """Say where a job's workers write; the log server reads there from now on."""
+        folder = Path(spec.run_folder) if spec.run_folder else self.settings.run_folder
+        self.log_folders[spec.name] = folder
+        return folder
+
+    def open(self) -> None:
+        """Register this node, then answer who asks it over HTTP.
+
+        Raises:
+            ElasticdError: etcd cannot be used, or another agent runs under this node's name.
+        """
+        # Its probes are answered also while it waits, as for the lease of the agent before it.
+        waiting = Timer(SLOW_S, self._serve)
+        waiting.daemon = True
+        waiting.start()
+        try:
+            self.registration.open(self.peers.port, self._listener.port)
+        finally:
+            waiting.cancel()
+            waiting.join()
+        self._serve()
+        # Only now, like what serves HTTP: both take a seventh of the whole start to import.
+        from elasticd_agent.node.ended_jobs import EndedJobs
+
+        if self.settings.job is None:
+            self._ended_jobs = EndedJobs(
+                self.store, Keys(self.settings.cluster), self.courier, self.settings.keep_ended_s
+            )
+            self._ended_jobs.open()
+
+    def _serve(self) -> None:
+        """Answer over HTTP, if nothing does yet; another thread may be about to."""
+        with self._serving:
+            if self._http is not None:
+                return
+            from elasticd_agent.node.http_front import HttpFront
+
+            self._http = HttpFront(
+                self.settings,
+                self.store,
+                self._listener,
+                self._probe_listener,
+                inbox=self.inbox,
+                courier=self.courier,
+                registration=self.registration,
+                log_folders=self.log_folders,
+                progress=self._progress_of,
+                readings=lambda: self.on_metrics_asked(),
+                requests=self._requests,
+            )
+
+    def _progress_of(self, job: JobName) -> bytes | None:
+        """Ask the agent where a job's ranks stand; called by a thread of the log server."""
+        from elasticd_agent.liveness.progress_answer import progress_answer
+
+        found = self.inbox.ask(lambda: self.on_progress_asked(job), ANSWER_TIMEOUT_S)
+        return progress_answer(found) if found else None
+
+    def close(self) -> None:
+        """Say goodbye and end every thread."""
+        if self._ended_jobs is not None:
+            self._ended_jobs.close()
+        self.forwarding.close()
+        self.courier.close(COURIER_CLOSE_TIMEOUT_S)
+        self.registration.close()
+        self.peers.close()
+        if self._http is not None:
+            self._http.close()
+        for listener in (self._listener, self._probe_listener):
+            if listener is not None:
+                listener.close()

@@ -1,3 +1,0 @@
-"""The process beside a job's workers that writes TensorBoard's event files."""
-
-__all__: list[str] = []

@@ -1,0 +1,27 @@
+"""A job's folder on this node: whose logs stand there now."""
+
+import fcntl
+from pathlib import Path
+
+from elasticd.control.local_run.run_folder import OF_WORKERS, make_private, move_aside
+
+__all__ = ["claim"]
+
+_OWNER = "uid"
+
+
+def claim(folder: Path, uid: str) -> None:
+    """Make the folder this job's; logs that an earlier job of the same name left move aside.
+
+    They go to `earlier-<k>/`, nothing is deleted. Several agents of one machine may share the
+    folder: the lock makes the first of them do it.
+    """
+    make_private(folder)
+    with (folder / _OWNER).open("a+") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        owner.seek(0)
+        if owner.read().strip() == uid:
+            return
+        move_aside(folder, OF_WORKERS)
+        owner.truncate(0)
+        owner.write(f"{uid}\n")

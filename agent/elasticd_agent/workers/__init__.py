@@ -1,0 +1,1 @@
+"""One job's workers on this node: their processes and their ends."""

@@ -1,0 +1,81 @@
+"""What workers left behind in their files, read where it may take long: on the pool's thread.
+
+The owner of all jobs waits for no disk. A run folder on a network's disk that does not answer costs
+the account of a failure, not the news of it: the news goes on without, after a while.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Thread
+
+from elasticd.channel import pool as ch
+from elasticd_agent.pod.memory import SIGKILLED, OomKills
+from elasticd_agent.workers.exit_report import Told, tell
+from elasticd_agent.workers.worker_process import Process
+
+__all__ = ["READ_LIMIT_S", "Accounts"]
+
+READ_LIMIT_S = 2.0
+"""Two small files, of which one is mostly not there: milliseconds on a disk that answers."""
+
+
+class Accounts:
+    """Of one job's workers here. All methods run on the thread that listens to the pool."""
+
+    def __init__(self, processes: Mapping[str, Process], oom_kills: OomKills | None = None) -> None:
+        self._processes, self._oom_kills = processes, oom_kills or OomKills()
+        self._raised: dict[str, ch.Raised] = {}
+
+    def of(self, message: ch.FromPool | None) -> dict[str, Told]:
+        """Return the account of each worker that failed, as the message says; None: of all."""
+        match message:
+            case ch.Raised(worker=name, code=code):
+                self._raised[name] = message
+                return self._read((name,), code)
+            case ch.Exited(worker=name, code=code):
+                has_finished = code == 0 and self._is_in_world(name)
+                told = {name: Told()} if has_finished else self._read((name,), code)
+                self._raised.pop(name, None)  # Names are not used again.
+                return told
+            case None:
+                told = self._read(tuple(self._processes), SIGKILLED)
+                self._raised.clear()
+                return told
+            case _:
+                return {}
+
+    def _is_in_world(self, name: str) -> bool:
+        process = self._processes.get(name)
+        return process is not None and process.generation != 0
+
+    def _read(self, names: tuple[str, ...], code: int) -> dict[str, Told]:
+        told = self._read_files(names)
+        if why := self._oom_kills.sentence_of(code):
+            told = {name: _killed(each, why) for name, each in told.items()}
+        return told
+
+    def _read_files(self, names: tuple[str, ...]) -> dict[str, Told]:
+        told: dict[str, Told] = {}
+
+        def read() -> None:
+            for name in names:
+                process = self._processes.get(name)
+                if process is not None:
+                    files = process.files
+                    told[name] = tell(self._raised.get(name), files.error, files.err)
+
+        reader = Thread(target=read, name="accounts", daemon=True)
+        try:
+            reader.start()
+        except RuntimeError:  # No more threads: who listens waits for the disk itself then.
+            read()
+        else:
+            reader.join(READ_LIMIT_S)
+        late = Told(exception="", traceback="Its files could not be read in time.")
+        return {name: told.get(name, late) for name in names}
+
+
+def _killed(told: Told, why: str) -> Told:
+    """Say why it was killed, below the last lines of its log; what it raised before is not it."""
+    shown = f"{told.traceback.rstrip()}\n{why}".lstrip()
+    return replace(told, exception=why, where="", traceback=shown)

@@ -1,0 +1,221 @@
+"""What an agent does about workers of one job that hang: says so, and has it written down where all
+stand before one is killed.
+
+A worker that this agent found to hang is done without at once. One that only stands still may wait
+for a worker of another node: that is for all nodes to decide, and each writes down where its own
+workers stand when the next world says that one hung.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from elasticd.records.failure import Failure, returned_early
+from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.job import JobSpec
+from elasticd.records.member import Stall, StallLimit
+from elasticd.rendezvous import event as ev
+from elasticd.telemetry.log import get_logger
+from elasticd_agent.liveness.hang_detector import Frozen, Verdict
+from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.progress_timeout import Resumed, Stalled
+from elasticd_agent.liveness.stack_dump import stacks_path
+from elasticd_agent.output_watch.silence import Heard, Silent
+from elasticd_agent.output_watch.stdout_copy import JobForwarding
+from elasticd_agent.output_watch.watch import OutputLimits, OutputWatch
+from elasticd_agent.workers.worker_process import Process, hang_of, standing_of
+
+__all__ = ["Examiner", "is_final", "output_limits"]
+
+log = get_logger()
+
+
+def is_final(verdict: Verdict) -> bool:
+    """True if it says of the worker alone that nothing good will come of it."""
+    return isinstance(verdict, Frozen) or (
+        isinstance(verdict, Stalled) and verdict.limit is StallLimit.PROGRESS
+    )
+
+
+def output_limits(spec: JobSpec) -> OutputLimits:
+    """Say what is wanted of a job's output."""
+    return OutputLimits(silence_s=spec.output_timeout_s, room_bytes=spec.log_max_bytes)
+
+
+class Examiner:
+    """Of one job's workers on this node, by name; all methods run on the owner's thread.
+
+    `failure` tells how a worker ended that was killed, `kill` ends one; `feed` takes what is found
+    in the output, which `outputs` watches for `output`; `has_steps`: whether the steps of a worker
+    are known, so that it does not matter what it writes.
+    """
+
+    def __init__(
+        self,
+        lookout: Lookout,
+        post: Callable[[Callable[[], None]], None],
+        stacks: tuple[Path, JobName, NodeId],
+        processes: Mapping[str, Process],
+        *,
+        failure: Callable[[str], Failure],
+        kill: Callable[[str], None],
+        feed: Callable[[ev.Event], None] = lambda event: None,
+        output: OutputLimits | None = None,
+        has_steps: Callable[[int], bool] = lambda pid: True,
+        steps_told: Callable[[int], int] = lambda pid: 0,
+        forwarding: JobForwarding | None = None,
+    ) -> None:
+        self._lookout, self._post = lookout, post
+        self._run_folder, self._job, self._node = stacks
+        self._processes = processes
+        self._failure, self._kill = failure, kill
+        self._examined = Generation(0)
+        self._feed = feed
+        self._has_steps = has_steps
+        self.outputs = OutputWatch(
+            output or OutputLimits(),
+            lambda news: post(partial(self._judge_output, news)),
+            steps_told,
+            forwarding,
+        )
+
+    def judged(self, name: str, verdict: Verdict) -> ev.Event:
+        """Act on what the watchman concluded about this worker; return what the core is to know."""
+        process = self._processes[name]
+        slot, nonce = process.slot, process.nonce
+        if isinstance(verdict, Resumed):
+            return ev.WorkerResumed(slot=slot, nonce=nonce)
+        if isinstance(verdict, Frozen) or verdict.has_returned or verdict.is_waited_for:
+            return self._hung(name, process, verdict)
+        # Everybody here waits, perhaps for somebody elsewhere: that is for all to decide.
+        if verdict.limit is StallLimit.PROGRESS:
+            log.warning(
+                "worker.stalled", rank=process.rank, step=verdict.step, collective=verdict.sequence
+            )
+        stall = Stall(
+            slot=slot,
+            nonce=nonce,
+            generation=verdict.generation,
+            step=verdict.step,
+            sequence=verdict.sequence,
+            limit=verdict.limit,
+            is_in_step=verdict.is_in_step,
+            why=verdict.why,
+            stacks_path=str(self._path(process.generation)),
+        )
+        return ev.WorkerStalled(stall=stall)
+
+    def _judge_output(self, news: Silent | Heard) -> None:
+        """Tell the core of a worker that writes nothing, or writes again; in restart mode alone."""
+        process = next((p for p in self._processes.values() if p.pid == news.pid), None)
+        if process is None or not process.generation or self._has_steps(news.pid):
+            return
+        slot, nonce = process.slot, process.nonce
+        if isinstance(news, Heard):
+            self._feed(ev.WorkerResumed(slot=slot, nonce=nonce))
+            return
+        log.info("worker.silent", rank=process.rank, seconds=round(news.since_s))
+        stall = Stall(
+            slot=slot,
+            nonce=nonce,
+            generation=process.generation,
+            step=0,
+            sequence=0,
+            why=f"No output for {news.since_s:.0f} s.",
+            stacks_path=str(self._path(process.generation)),
+        )
+        self._feed(ev.WorkerStalled(stall=stall))
+
+    def explain(self, generation: Generation, culprit: Failure | None) -> None:
+        """Write down where our workers of this generation stand, as one hung here or elsewhere.
+
+        They are asked at once, and the next order that they hear finds them where they waited.
+        """
+        if generation <= self._examined or not self._in(generation):
+            return
+        suspects = [
+            name
+            for name, process in self._processes.items()
+            if culprit is not None
+            and culprit.node == self._node
+            and process.is_in(culprit.slot, culprit.nonce)
+        ]
+        suspect = self._processes[suspects[0]] if suspects else None
+        path = self._path(generation)
+        if suspect is not None and culprit is not None:
+            log.warning(
+                "worker.hung",
+                rank=suspect.rank,
+                generation=generation,
+                why=culprit.exception,
+                stacks=str(path),
+            )
+        note = culprit.exception if culprit is not None else ""
+        name = suspects[0] if suspects else ""
+        self._examine(generation, name, note, is_frozen=False, is_silent=culprit is None)
+
+    def _hung(self, name: str, process: Process, verdict: Frozen | Stalled) -> ev.Event:
+        """The world goes on without it at once; it is killed when its stacks are written."""
+        why = verdict.why
+        path = self._path(process.generation)
+        log.warning(
+            "worker.hung",
+            rank=process.rank,
+            generation=process.generation,
+            why=why,
+            stacks=str(path),
+        )
+        self._examine(process.generation, name, why, is_frozen=isinstance(verdict, Frozen))
+        failure = hang_of(self._failure(name), why, path)
+        if isinstance(verdict, Stalled) and verdict.has_returned:
+            failure = returned_early(failure)
+        return ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure)
+
+    def _examine(
+        self,
+        generation: Generation,
+        name: str,
+        why: str,
+        *,
+        is_frozen: bool,
+        is_silent: bool = False,
+    ) -> None:
+        """Begin; a stop of the suspect that falls due meanwhile is carried out afterwards."""
+        self._examined = generation
+        suspect = self._processes.get(name)
+        found = self._in(generation)
+        silent = [p for p in found if is_silent and not self._has_steps(_pid(p))]
+        held = [suspect] if suspect is not None else silent
+        for each in held:
+            each.is_examined, each.is_silent = True, each in silent
+        standing = [
+            standing_of(
+                each,
+                note=why if each is suspect else "",
+                # Who did not call `elasticd.run` cannot be asked.
+                is_frozen=each in silent or (is_frozen and each is suspect),
+            )
+            for each in found
+        ]
+        path = self._path(generation)
+        self._lookout.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
+
+    def _let_go(self, held: Sequence[Process]) -> None:
+        """Carry out what fell due while these were looked at."""
+        names = {id(process): name for name, process in self._processes.items()}
+        for process in held:
+            process.is_examined = False
+            if process.is_stop_due and id(process) in names:
+                self._kill(names[id(process)])
+
+    def _in(self, generation: Generation) -> list[Process]:
+        found = self._processes.values()
+        return [p for p in found if p.pid is not None and p.generation == generation]
+
+    def _path(self, generation: Generation) -> Path:
+        return stacks_path(self._run_folder, self._job, generation, self._node)
+
+
+def _pid(process: Process) -> int:
+    assert process.pid is not None
+    return process.pid

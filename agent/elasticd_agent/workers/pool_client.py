@@ -1,0 +1,300 @@
+"""The agent's end of the warm pool: the process, its channel, and the thread that sees to both.
+
+Nobody else waits for a pool. Its folder may lie on a disk that hangs, and so may its interpreter:
+that costs the job its pool here, and no other job anything. Rejected: one thread that starts all
+pools, on which the first that hangs would hold up the others.
+"""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from elasticd.channel.pool import FromPool, PoolLearned, ToPool, unpack_from_pool
+from elasticd.channel.wire import LINE_LIMIT_BYTES, pack
+from elasticd.errors import InvariantBroken
+from elasticd.records.job import EntryKind, JobSpec
+from elasticd.telemetry.log import get_logger, open_log
+from elasticd_agent.loop.open_file_limit import give_first_limit
+from elasticd_agent.pod.orphans import Children
+from elasticd_agent.worker_setup.worker_env import without_secrets
+
+__all__ = [
+    "LEARNED_FOLDER",
+    "Learning",
+    "PoolNotStarted",
+    "PoolTrouble",
+    "WarmPool",
+    "log_learned",
+    "open_pool",
+]
+
+BACKLOG_LIMIT_BYTES = 64_000_000
+"""A pool that reads nothing for so long is as good as gone."""
+
+END_TIMEOUT_S = 5.0
+"""For a pool to end what it guards, and itself."""
+
+
+LEARNED_FOLDER = ".imports"
+"""Below the run folder, where no job can have its own: what the scripts of this node import."""
+
+KILL_TIMEOUT_S = 1.0
+"""A process that hangs in the kernel does not end; the agent must not wait for it."""
+
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNotStarted:
+    """No process could be made, or its folder could not be used; a later try may succeed."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTrouble:
+    """Why there is no pool now."""
+
+    why: str = ""
+    """Empty: it ended unexpectedly."""
+    may_pass: bool = True
+    """False: it says itself that it can never work here."""
+    was_ready: bool = True
+    """False: none has ever worked here for this job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """The pool finds out what the script imports, and keeps that in a folder of this node."""
+
+    folder: Path
+    entry: str
+    is_module: bool
+
+
+Heard = Callable[[FromPool | PoolNotStarted | None], None]
+
+
+class WarmPool:
+    """One pool process, from its folder to its end.
+
+    A thread calls `prepare`, starts the process, listens to it and sees it end. `heard` is called
+    by it with each message, and at last with None, or with `PoolNotStarted` and nothing else. It is
+    one thread for all of that: the kernel ties the pool's parent-death signal to the thread that
+    started it, so that one must live as long as the pool.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str,
+        env: Mapping[str, str],
+        cwd: str,
+        preload: tuple[str, ...],
+        needs_torch: bool = True,
+        learning: Learning | None = None,
+        heard: Heard,
+        log_path: str,
+        children: Children,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        """Begin with it; `prepare` makes the folder in which its log stands."""
+        self._sock, self._theirs = socket.socketpair()
+        # `-u` gives its workers the flags that torchrun gives; in "/" no file of the job's folder
+        # can stand in for a module of Python's own while the pool starts.
+        self._command = [python or sys.executable, "-u", "-m", "elasticd_agent.pool"]
+        self._command += ["--fd", str(self._theirs.fileno()), "--folder", cwd]
+        if not needs_torch:
+            self._command.append("--no-torch")
+        if preload:
+            self._command += ["--preload", ",".join(preload)]
+        if learning is not None:
+            self._command += ["--learn-in", str(learning.folder), "--script", learning.entry]
+            self._command += ["--is-module"] if learning.is_module else []
+        self._env, self._log_path = dict(env), Path(log_path)
+        self._children, self._prepare, self._heard = children, prepare, heard
+        self.process: subprocess.Popen[bytes] | None = None
+        """None until it is started."""
+        self._is_closing = Event()
+        self._lock = Lock()
+        self._backlog = bytearray()
+        """What the pool did not take at once; a thread sees to it."""
+        self._thread = Thread(target=self._run, name="pool", daemon=True)
+        self._thread.start()
+
+    def tell(self, message: ToPool) -> None:
+        """Send a message; never waits, also for a pool that stands still.
+
+        One to a pool that is gone is dropped, its end is heard anyway.
+        """
+        line = pack(message)
+        with self._lock:
+            if not self._backlog:
+                line = line[self._send(line) :]
+                if not line:
+                    return
+                Thread(target=self._write, name="pool-writer", daemon=True).start()
+            self._backlog += line
+            is_deaf = len(self._backlog) > BACKLOG_LIMIT_BYTES
+        if is_deaf:
+            self._hang_up()
+
+    def close(self) -> None:
+        """End the connection, at which the pool kills what it guards, and wait for that.
+
+        One that has not been started yet, since a disk hangs, is not started any more.
+        """
+        self._is_closing.set()
+        self._hang_up()
+        process = self.process
+        if process is not None:
+            process.terminate()  # It means the same, and is heard in the middle of an import.
+        self._thread.join(END_TIMEOUT_S + 2 * KILL_TIMEOUT_S)
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _send(self, data: bytes | bytearray) -> int:
+        """How much of it is off our hands; all, if the connection is over."""
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
+    def _write(self) -> None:
+        """Thread: send the backlog as the pool takes it; ends with it."""
+        poll = select.poll()
+        try:
+            poll.register(self._sock, select.POLLOUT)
+            while poll.poll():
+                with self._lock:
+                    del self._backlog[: self._send(self._backlog)]
+                    if not self._backlog:
+                        return
+        except (OSError, ValueError):
+            return  # It was closed meanwhile.
+
+    def _run(self) -> None:
+        """Thread: everything for which somebody has to wait."""
+        try:
+            process = self._start()
+        except (OSError, ValueError) as exc:
+            self._sock.close()
+            self._heard(PoolNotStarted(message=_why(exc)))
+            return
+        try:
+            if process is not None:
+                self._listen()
+        finally:
+            self._hang_up()
+            if process is not None:
+                self._end(process)
+            self._sock.close()
+            self._heard(None)
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        """Start the process; None: nobody wants it any more.
+
+        Raises:
+            OSError: the folder cannot be used, or no process can be made.
+            ValueError: the environment or an argument cannot be handed over.
+        """
+        with self._theirs as theirs:
+            if self._prepare is not None:
+                self._prepare()
+            with open_log(self._log_path) as log:
+                if self._is_closing.is_set():
+                    return None
+                process = self._children.start(
+                    lambda: subprocess.Popen(
+                        self._command,
+                        env=self._env,
+                        cwd="/",
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+                )
+        give_first_limit(process.pid)
+        self.process = process
+        if self._is_closing.is_set():
+            process.terminate()  # Whoever closes may have looked just before.
+        return process
+
+    def _listen(self) -> None:
+        # A pool that was killed in the middle of a line leaves half a message.
+        with self._sock.makefile("rb") as lines, suppress(OSError, InvariantBroken):
+            while line := lines.readline(LINE_LIMIT_BYTES):
+                self._heard(unpack_from_pool(line))
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """See its end: nothing of its workers may live on unnoticed."""
+        process.terminate()
+        try:
+            process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KILL_TIMEOUT_S)
+        self._children.end(process.pid)
+
+
+def _why(exc: OSError | ValueError) -> str:
+    """Say what is wrong with which file."""
+    if isinstance(exc, OSError) and exc.filename:
+        return f"{exc.filename}: {exc.strerror}"
+    return str(exc)
+
+
+def log_learned(learned: PoolLearned) -> None:
+    """Tell what workers of a job have loaded from now on, and what not."""
+    log.info(
+        "pool.learned",
+        modules=learned.modules,
+        import_seconds=round(learned.import_s, 2),
+        pss_mib=round(learned.pss_bytes / 2**20),
+        left_out=dict(learned.left_out),
+    )
+
+
+def open_pool(
+    spec: JobSpec,
+    cwd: str,
+    *,
+    run_folder: Path,
+    log_path: Path,
+    heard: Heard,
+    children: Children,
+    prepare: Callable[[], None],
+) -> WarmPool:
+    """Begin with the pool that a job's workers are forked from."""
+    learning = None
+    if spec.learns_imports and spec.entry_kind is not EntryKind.COMMAND:
+        is_module = spec.entry_kind is EntryKind.MODULE
+        folder = (run_folder / LEARNED_FOLDER).absolute()
+        learning = Learning(folder=folder, entry=spec.entry, is_module=is_module)
+    return WarmPool(
+        python=spec.python,
+        env=without_secrets({**os.environ, **spec.env}),
+        cwd=cwd,
+        preload=spec.preload,
+        needs_torch=not spec.needs_no_torch,
+        learning=learning,
+        heard=heard,
+        log_path=str(log_path),
+        children=children,
+        prepare=prepare,
+    )

@@ -1,0 +1,149 @@
+"""A worker as a process of this node, and the account of its end."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elasticd.records.account.progress import RankProgress
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd_agent.liveness.progress_answer import RankHeard
+from elasticd_agent.liveness.stack_dump import Standing
+from elasticd_agent.worker_setup.worker_env import WorkerFiles
+from elasticd_agent.workers.attached_workers import Progress
+from elasticd_agent.workers.exit_report import Told, is_echo, signal_name
+
+__all__ = [
+    "Home",
+    "Process",
+    "failure_of",
+    "hang_of",
+    "heard_of",
+    "not_started",
+    "pool_failure",
+    "standing_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Where the workers of one membership run."""
+
+    node: NodeId
+    incarnation: Incarnation
+    host: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """A worker as it runs here: where it is in the world changes, the process does not."""
+
+    slot: Slot
+    nonce: Nonce
+    files: WorkerFiles
+    generation: Generation = Generation(0)
+    rank: Rank = Rank(0)
+    local_rank: int = 0
+    pid: int | None = None
+    is_examined: bool = False
+    """It hangs, and its stacks are being written."""
+    is_stop_due: bool = False
+    """To be killed after that."""
+    stop_grace_s: float = 0.0
+    """Before it is killed, SIGTERM is given so long: to one that was silent and may yet be well."""
+    is_silent: bool = False
+    """It is looked at because no rank of its job writes anything (restart mode)."""
+
+    def is_in(self, slot: Slot, nonce: Nonce) -> bool:
+        return (self.slot, self.nonce) == (slot, nonce)
+
+
+def failure_of(
+    home: Home, process: Process, code: int, told: Told, progress: Progress | None
+) -> Failure:
+    """Say how it ended, with what it told of it."""
+    return Failure(
+        node=home.node,
+        incarnation=home.incarnation,
+        host=home.host,
+        generation=process.generation,
+        rank=process.rank,
+        local_rank=process.local_rank,
+        slot=process.slot,
+        nonce=process.nonce,
+        exit_code=code if code >= 0 else None,
+        signal=signal_name(code),
+        exception=told.exception,
+        where=told.where,
+        traceback=told.traceback,
+        log_path=str(process.files.err),
+        is_secondary=is_echo(told) and code not in (-9, -15),
+        has_group=told.has_group,
+        ends_job=told.ends_job,
+        step=progress.step if progress is not None else None,
+    )
+
+
+def heard_of(
+    process: Process, progress: Progress | None, now_s: float, keeper_metrics: Path | None = None
+) -> RankHeard:
+    """Say where it stands in its world, for people; `progress` is None where it told nothing."""
+    told = RankProgress(rank=process.rank, generation=process.generation, pid=process.pid or 0)
+    if progress is not None:
+        at_s = progress.committed_at_s
+        told = replace(
+            told,
+            step=progress.step,
+            is_told=progress.is_told,
+            epoch=progress.epoch,
+            epochs=progress.epochs,
+            consumed=progress.consumed,
+            epoch_samples=progress.epoch_samples,
+            step_s=progress.step_s,
+            committed_ago_s=now_s - at_s if at_s is not None else None,
+            why_paused=progress.why_paused,
+            scalars=progress.scalars,
+            not_finite=progress.not_finite,
+        )
+    return RankHeard(
+        progress=told,
+        outputs=(process.files.out, process.files.err),
+        keeper_metrics=keeper_metrics,
+    )
+
+
+def not_started(entry: str, why: str) -> Told:
+    """Say for a worker that never came to run why it did not."""
+    return Told(exception=why, where=f"start of {entry}", traceback=why, has_group=False)
+
+
+def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
+    """The same for one that we end because it hangs: what it raised before does not matter."""
+    return replace(
+        failure,
+        is_hung=True,
+        is_secondary=False,
+        exception=why,
+        traceback="",
+        log_path=str(stacks),
+    )
+
+
+def standing_of(process: Process, *, note: str, is_frozen: bool) -> Standing:
+    """Say whose stacks are wanted, and why it is suspected, if it is."""
+    assert process.pid is not None
+    return Standing(pid=process.pid, rank=process.rank, is_frozen=is_frozen, note=note)
+
+
+def pool_failure(home: Home, why: str) -> Failure:
+    """Say for this node that no worker can be started on it at all."""
+    return Failure(
+        node=home.node,
+        incarnation=home.incarnation,
+        host=home.host,
+        generation=Generation(0),
+        rank=Rank(0),
+        local_rank=0,
+        slot=Slot(0),
+        nonce=Nonce(0),
+        exception=why,
+    )

@@ -1,0 +1,423 @@
+"""One job's workers on this node: the pool's messages on one side, typed events on the other."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from elasticd.channel import pool as ch
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Slot
+from elasticd.records.job import JobSpec
+from elasticd.records.member import StoreAddress
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.telemetry.log import get_logger
+from elasticd_agent.liveness.hang_detector import Verdict
+from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.progress_answer import RankHeard
+from elasticd_agent.loop.clock import now_s
+from elasticd_agent.output_watch.stdout_copy import JobForwarding
+from elasticd_agent.pod.orphans import Children
+from elasticd_agent.side_processes.side_processes import SideProcesses
+from elasticd_agent.worker_setup.gpus import visible_gpus
+from elasticd_agent.worker_setup.job_files import folder_of, read_variables, write_files
+from elasticd_agent.worker_setup.log_folder import claim
+from elasticd_agent.worker_setup.worker_env import (
+    interface_of,
+    prepared_env,
+    prepared_files,
+    start_order,
+    worker_env,
+    worker_files,
+)
+from elasticd_agent.workers.attached_workers import Attached
+from elasticd_agent.workers.exit_files import Accounts
+from elasticd_agent.workers.exit_report import Told
+from elasticd_agent.workers.final_save import LastSave
+from elasticd_agent.workers.fresh_stores import FreshStores
+from elasticd_agent.workers.hang_report import Examiner, is_final, output_limits
+from elasticd_agent.workers.pool_client import (
+    PoolNotStarted,
+    PoolTrouble,
+    WarmPool,
+    log_learned,
+    open_pool,
+)
+from elasticd_agent.workers.worker_process import Home, Process, failure_of, heard_of, not_started
+
+__all__ = ["Workers"]
+
+PREPARED_NICENESS = 10
+"""Its start must not slow those who train; it takes its ordinary place once it attaches."""
+
+log = get_logger()
+
+Feed = Callable[[ev.Event], None]
+
+
+def _unheard(news: object) -> None:
+    """Nobody serves the job at the moment: the next incarnation is told how things stand then."""
+
+
+class Workers:
+    """Starts and stops workers through the pool and reports what becomes of them.
+
+    All methods run on the agent's main thread, which waits for no folder and no pool; `post` brings
+    the pool's messages there.
+    """
+
+    def __init__(
+        self,
+        *,
+        spec: JobSpec,
+        node: NodeId,
+        host: str,
+        address: str,
+        run_folder: Path,
+        children: Children,
+        lookout: Lookout,
+        post: Callable[[Callable[[], None]], None],
+        forwarding: JobForwarding | None = None,
+    ) -> None:
+        self._spec, self._node = spec, node
+        self.home = Home(node=node, incarnation=Incarnation(""), host=host)
+        self._run_folder, self._children = run_folder, children
+        self._feed: Feed = _unheard
+        self._broke: Callable[[PoolTrouble], None] = _unheard
+        self._post = post
+        self._stores = FreshStores(
+            address, lambda message: self._pool.tell(message), are_ports=spec.needs_no_torch
+        )
+        self._files = folder_of(run_folder, spec.name)
+        self._cwd = str(self._files.absolute()) if spec.files else spec.cwd or os.getcwd()
+        self._given = spec
+        """With the variables that are read here; nobody but the workers sees those."""
+        self._interface = interface_of(address)
+        self._gpus = visible_gpus(os.environ)
+        self._processes: dict[str, Process] = {}
+        self.attached = Attached(lookout.tell, lambda event: self._feed(event))
+        self.last_save = LastSave(self.attached, is_wanted=spec.checkpoint is not None)
+        self._lookout = lookout
+        self._examiner = Examiner(
+            lookout,
+            post,
+            (run_folder, spec.name, node),
+            self._processes,
+            failure=lambda name: self._failure(name, -9, Told()),
+            kill=self._kill,
+            feed=lambda event: self._feed(event),
+            output=output_limits(spec),
+            has_steps=self.attached.is_attached,
+            steps_told=self.attached.steps_told,
+            forwarding=forwarding,
+        )
+        self._accounts = Accounts(self._processes, children.oom_kills)
+        self._own_errors: set[str] = set()
+        self._is_pool_ready = self._is_pool_listening = self._was_ready = False
+        self._trouble: PoolTrouble | None = None
+        self._until_s: float | None = None
+        self._beside = SideProcesses(spec, node, run_folder, children, address=address)
+        self._pool = self._new_pool()
+
+    def serve(
+        self, incarnation: Incarnation, feed: Feed, broke: Callable[[PoolTrouble], None]
+    ) -> None:
+        """Report to this incarnation from now on, first of all what it takes over."""
+        self.home = replace(self.home, incarnation=incarnation)
+        self._feed, self._broke = feed, broke
+        kept = list(self._processes.values())
+        if kept:
+            states = (p.slot for p in kept if p.pid and self.attached.has_state(p.pid))
+            workers = tuple((p.slot, p.nonce) for p in kept)
+            feed(ev.WorkersKept(workers=workers, with_state=tuple(states)))
+        if self._is_pool_ready:
+            feed(ev.StoresChanged(stores=self._stores.ready))
+            feed(ev.PoolChanged(is_ready=True))
+        elif self._trouble is not None:
+            self._break(self._trouble)  # While nobody listened.
+
+    def _break(self, trouble: PoolTrouble) -> None:
+        self._trouble = replace(trouble, was_ready=self._was_ready)
+        self._broke(self._trouble)
+
+    def rest(self) -> None:
+        """Wait for the next incarnation to serve."""
+        self._feed = self._broke = _unheard
+
+    @property
+    def spec(self) -> JobSpec:
+        return self._spec
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Of the workers that are here."""
+        return tuple(sorted({process.slot for process in self._processes.values()}))
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def start(self, effect: fx.StartWorker) -> None:
+        spec, world, placement = self._given, effect.world, effect.placement
+        files = worker_files(self._run_folder, spec.name, world.generation, placement.rank)
+        env = worker_env(
+            spec,
+            world,
+            placement,
+            files,
+            base=os.environ,
+            interface=self._interface,
+            gpus=self._gpus,
+        )
+        process = Process(
+            slot=placement.worker.slot,
+            nonce=placement.worker.nonce,
+            generation=world.generation,
+            rank=placement.rank,
+            local_rank=placement.local_rank,
+            files=files,
+        )
+        self._launch(f"{world.generation}.{process.slot}.{process.nonce}", process, env)
+
+    def prepare(self, effect: fx.PrepareWorker) -> None:
+        """Start a worker that is to wait in `elasticd.run` until a world names it."""
+        spec, slot, nonce = self._given, effect.slot, effect.nonce
+        unique = f"{self._node}.{self.home.incarnation}.slot-{slot}.{nonce}"  # Nonces begin anew.
+        files = prepared_files(self._run_folder, spec.name, unique)
+        env = prepared_env(
+            spec,
+            self._node,
+            slot,
+            self._run_folder,
+            base=os.environ,
+            interface=self._interface,
+            gpus=self._gpus,
+        )
+        process = Process(slot=slot, nonce=nonce, files=files)
+        is_training = any(each.generation != 0 for each in self._processes.values())
+        niceness = PREPARED_NICENESS if is_training else 0
+        self._launch(f"0.{slot}.{nonce}", process, env, niceness=niceness)
+
+    def enter(self, effect: fx.EnterWorld) -> None:
+        _, process = self._find(effect)
+        if process is None or process.pid is None:
+            return  # It ended meanwhile; the core hears of that.
+        self.last_save.resume(process.pid)
+        world, placement = effect.world, effect.placement
+        files = worker_files(self._run_folder, self._spec.name, world.generation, placement.rank)
+        process.generation, process.rank = world.generation, placement.rank
+        process.local_rank, process.files = placement.local_rank, files
+        self._examiner.outputs.watch(process.pid, files)
+        self.attached.enter(process.pid, world, placement, files)
+
+    def leave(self, effect: fx.LeaveWorld) -> None:
+        _, process = self._find(effect)
+        if process is not None and process.pid is not None:
+            self.attached.leave(process.pid, effect.at_step)
+
+    def _launch(self, name: str, process: Process, env: dict[str, str], niceness: int = 0) -> None:
+        spec, files = self._spec, process.files
+        env.update(self._beside.env, ELASTICD_AGENT=self._lookout.name)
+        self._processes[name] = process
+        self._pool.tell(start_order(name, spec, files, env, cwd=self._cwd, niceness=niceness))
+
+    def stop(self, effect: fx.StopWorker) -> None:
+        name, process = self._find(effect)
+        if process is None or self.last_save.is_ended(process.pid):
+            return
+        if process.pid is not None:
+            self._lookout.overlook(process.pid)
+        if process.is_examined:
+            process.is_stop_due = True  # It is still being looked at, for half a second.
+            process.stop_grace_s = effect.grace_s if process.is_silent else 0.0
+        else:
+            self._end(name, effect.grace_s)
+
+    def save_first(self, effect: fx.StopWorker | fx.LeaveWorld, grace_s: float) -> bool:
+        """Have a worker save its state before it ends; False: there is nothing to be saved."""
+        name, process = self._find(effect)
+        if process is None or process.pid is None or process.is_examined:
+            return False
+        end = partial(self._end, name) if isinstance(effect, fx.StopWorker) else None
+        return self.last_save.ask(process.pid, rank=process.rank, grace_s=grace_s, end=end)
+
+    def _end(self, name: str, grace_s: float) -> None:
+        self._pool.tell(ch.Stop(worker=name, grace_s=grace_s))
+
+    def _find(
+        self, effect: fx.EnterWorld | fx.LeaveWorld | fx.StopWorker
+    ) -> tuple[str, Process | None]:
+        found = ((n, p) for n, p in self._processes.items() if p.is_in(effect.slot, effect.nonce))
+        return next(found, ("", None))
+
+    def is_winding_down(self, slot: Slot) -> bool:
+        """True if the slot's worker raised an error of its own and is on its way to the end.
+
+        The echo of another rank's death does not count: it has nothing to say that anybody waits
+        for, and the interpreter's wind-down of torch would be the longest part of a recovery.
+        """
+        return any(self._processes[name].slot == slot for name in self._own_errors)
+
+    def heard(self) -> tuple[RankHeard, ...]:
+        """Say where the ranks here stand, and where each writes to."""
+        return tuple(
+            heard_of(
+                process,
+                self.attached.shown_progress(process.pid),
+                now_s(),
+                self._beside.metrics_path,
+            )
+            for process in self._processes.values()
+            if process.pid is not None and process.generation
+        )
+
+    def use_store(self, store: StoreAddress) -> None:
+        """Take it for the world that begins."""
+        self._stores.use(store)
+
+    def allow_until(self, until_s: float) -> None:
+        """Let the pool enforce the isolation limit, even if this process stands still."""
+        self._until_s = until_s
+        if self._is_pool_listening:
+            self._pool.tell(ch.License(until_s=until_s))
+
+    def end(self) -> None:
+        """Kill what is left and end the pool; what is being saved may still end. Any thread."""
+        self._examiner.outputs.close()
+        self._beside.close()
+        self._pool.close()
+
+    # --- reports ------------------------------------------------------------------------------
+
+    def _new_pool(self) -> WarmPool:
+        return open_pool(
+            self._spec,
+            self._cwd,
+            run_folder=self._run_folder,
+            log_path=self._run_folder / self._spec.name / "agents" / f"{self._node}.pool.log",
+            heard=self._overhear,
+            children=self._children,
+            prepare=self._prepare_folder,
+        )
+
+    def _prepare_folder(self) -> None:
+        """Called by the pool's thread, which may wait for a disk: whatever needs the folder."""
+        claim(self._run_folder / self._spec.name, self._spec.uid)
+        if self._spec.files:
+            write_files(self._files, self._spec.files)
+        variables = read_variables(self._spec.env_files)
+        self._given = replace(self._spec, env={**self._spec.env, **variables})
+        self._beside.open()
+
+    def _overhear(self, message: ch.FromPool | PoolNotStarted | None) -> None:
+        """Called by the pool's thread."""
+        if isinstance(message, PoolNotStarted):
+            trouble = PoolTrouble(why=message.message)
+            self._post(lambda: self._break(trouble))
+            return
+        told = self._accounts.of(message)
+        self._post(lambda: self._hear(message, told))
+
+    def _hear(self, message: ch.FromPool | None, told: Mapping[str, Told]) -> None:
+        spec = self._spec
+        match message:
+            case ch.PoolReady(import_s=import_s, can_fork=can_fork):
+                log.info("pool.ready", import_seconds=round(import_s, 2), can_fork=can_fork)
+                # Only from now on does it read: what is told before fills the socket.
+                self._is_pool_listening = self._was_ready = True
+                if self._until_s is not None:
+                    self._pool.tell(ch.License(until_s=self._until_s))
+                self._stores.keep()
+            case ch.PoolLearned():
+                log_learned(message)
+            case ch.PoolFailed(message=why):
+                self._break(PoolTrouble(why=why, may_pass=False))
+            case ch.StoresReady(stores=stores):
+                self._stores.ready = stores
+                self._feed(ev.StoresChanged(stores=stores))
+                if stores and not self._is_pool_ready:
+                    self._is_pool_ready = True
+                    self._feed(ev.PoolChanged(is_ready=True))
+            case ch.Started(worker=name, pid=pid):
+                process = self._processes[name]
+                process.pid = pid
+                self.attached.expect(pid, process.slot, process.nonce)
+                self._lookout.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
+                self._examiner.outputs.watch(pid, process.files)
+                self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
+            case ch.StartFailed(worker=name, message=why):
+                self._start_failed(name, why)
+            case ch.Raised(worker=name):
+                process = self._processes[name]
+                failure = self._failure(name, message.code, told[name])
+                if not failure.is_secondary:
+                    self._own_errors.add(name)
+                self._feed(ev.WorkerFailed(slot=process.slot, nonce=process.nonce, failure=failure))
+            case ch.Exited(worker=name, code=code):
+                self._exited(name, code, told[name])
+            case None:
+                self._pool_ended(told)
+
+    def _exited(self, name: str, code: int, told: Told) -> None:
+        process = self._processes[name]
+        # A worker that was only being prepared owes us a call of `elasticd.run`, also with exit 0.
+        is_early = process.generation == 0 and process.pid is not None
+        failure = self._failure(name, code, told) if code != 0 or is_early else None
+        del self._processes[name]
+        if process.pid is not None:
+            self.last_save.forget(process.pid)
+            self.attached.forget(process.pid)
+            self._lookout.forget(process.pid)
+            self._examiner.outputs.forget(process.pid)
+        self._own_errors.discard(name)
+        self._feed(
+            ev.WorkerExited(slot=process.slot, nonce=process.nonce, code=code, failure=failure)
+        )
+
+    def _start_failed(self, name: str, why: str) -> None:
+        process = self._processes[name]
+        log.error("worker.not_started", rank=process.rank, generation=process.generation, why=why)
+        self._exited(name, 127, not_started(self._spec.entry, why))
+
+    def _failure(self, name: str, code: int, told: Told) -> Failure:
+        process = self._processes[name]
+        progress = self.attached.progress_of(process.pid) if process.pid is not None else None
+        return failure_of(self.home, process, code, told, progress)
+
+    def judge(self, verdict: Verdict) -> None:
+        """Act on what the watchman concluded about a process, if it is one of ours."""
+        found = ((n, p) for n, p in self._processes.items() if p.pid == verdict.pid)
+        name, process = next(found, ("", None))
+        if process is None or process.is_examined:
+            return
+        if self._feed is _unheard:
+            if is_final(verdict):
+                self._kill(name)  # It waits for our next incarnation, which must not offer it.
+            return
+        event = self._examiner.judged(name, verdict)
+        if process.is_examined and self.last_save.is_asked(process.pid):
+            process.is_stop_due = True  # No other order will come.
+        self._feed(event)
+
+    def explain_hang(self, generation: Generation, culprit: Failure | None) -> None:
+        """A world was agreed on without a worker that hung in this one, here or elsewhere."""
+        self._examiner.explain(generation, culprit)
+
+    def _kill(self, name: str) -> None:
+        if name in self._processes:
+            self._end(name, self._processes[name].stop_grace_s)
+
+    def _pool_ended(self, told: Mapping[str, Told]) -> None:
+        """Without its guardian no worker lives on: report all as killed, begin anew."""
+        self._is_pool_ready = self._is_pool_listening = False
+        self._feed(ev.PoolChanged(is_ready=False))
+        self._feed(ev.StoresChanged(stores=()))
+        for name in list(self._processes):
+            self._exited(name, -9, told.get(name, Told()))
+        self._stores.lose()
+        self._break(PoolTrouble())
+
+    def renew(self) -> None:
+        """Begin with another pool after one ended, or could not be started."""
+        self._trouble = None
+        self._pool = self._new_pool()

@@ -1,0 +1,1 @@
+"""Writes a checkpoint and makes it count; reads one back."""

@@ -1,0 +1,204 @@
+"""Makes a checkpoint count: all fragments together, the manifest, and one entry in the log.
+
+Anybody may do it for a snapshot whose fragments are all there, more than one at a time too: the
+manifest is created once, the log takes one entry for it, and nothing depends on who was first.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from elasticd.checkpoint.commit.fail_point import fail_point
+from elasticd.checkpoint.commit.log import Log, Ruling, may_commit
+from elasticd.checkpoint.format.checksum import text_sum
+from elasticd.checkpoint.format.entry import FORMER_LIMIT, Entry, Kind
+from elasticd.checkpoint.format.json_read import Damaged, again
+from elasticd.checkpoint.format.layout import Snapshot, fragment_name
+from elasticd.checkpoint.format.manifest import TEXT_LIMIT_BYTES, Fragment, Manifest, merged
+from elasticd.checkpoint.format.number_ranges import NumberRanges
+from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.errors import Fenced, Refused
+
+__all__ = ["Committer", "Outcome", "fragment_of", "read_manifest"]
+
+HOLDERS = 2
+
+
+class Outcome(StrEnum):
+    COMMITTED = "committed"
+    ALREADY = "already"
+    """Somebody else did it."""
+    TOO_LATE = "too_late"
+    """A newer generation rules, or a newer checkpoint is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committer:
+    """Commits for one job."""
+
+    bucket: Bucket
+    log: Log
+    uid: str
+    job: str
+    """Whose checkpoints these are: the same over all runs of a job."""
+
+    def open(self, generation: int, step: int) -> int:
+        """Write down that a generation began at this step; return the run it belongs to.
+
+        Raises:
+            Refused: the URL holds the checkpoints of another job.
+            Fenced: a later run or generation was opened before.
+        """
+        run = 0
+
+        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
+            nonlocal run
+            self.check_owner(ruling)
+            if ruling.uid == self.uid and ruling.generation >= generation:
+                run = ruling.run
+                if ruling.generation > generation:
+                    raise Fenced(f"Generation {ruling.generation} was opened before {generation}.")
+                return None
+            if self.uid in ruling.former:
+                raise Fenced(f"A later run of {ruling.job} has begun to write to the same URL.")
+            is_same = ruling.uid == self.uid
+            if not is_same and run:
+                raise Fenced("Another run has begun to write to the same URL.")
+            run = ruling.run if is_same else ruling.run + 1
+            former = ruling.former if is_same or not ruling.uid else (*ruling.former, ruling.uid)
+            return Entry(
+                number=number,
+                kind=Kind.OPENED,
+                snapshot=Snapshot(run=run, generation=generation, step=step),
+                uid=self.uid,
+                job=self.job,
+                kept=kept,
+                at_unix_s=time.time(),
+                former=former[-FORMER_LIMIT:],
+            )
+
+        self.log.append(make)
+        return run
+
+    def check_owner(self, ruling: Ruling) -> None:
+        """Raise Refused if the log is another job's."""
+        if ruling.job and ruling.job != self.job:
+            raise Refused(
+                f"{self.bucket.url} holds the checkpoints of the job {ruling.job}, not of "
+                f"{self.job}: give another URL, or the same --job to go on from them."
+            )
+
+    def commit(self, manifest: Manifest) -> Outcome:
+        """Make a checkpoint of it, whose parts and fragments are durable.
+
+        Raises:
+            Damaged: nobody could read it, or another manifest stands in its place, which nobody can
+                read.
+        """
+        snapshot = manifest.header.snapshot
+        text = manifest.to_json()
+        Manifest.from_json(text)  # Beyond the limits of a reader it must not count.
+        if not self.bucket.create(snapshot.manifest, text):
+            # From another holder's fragments, perhaps; equally good if it is whole.
+            manifest, text = again(lambda: _standing(self.bucket, snapshot))
+            if manifest.header.uid != self.uid:
+                return Outcome.TOO_LATE
+        fail_point("commit.manifest")
+        outcome = Outcome.COMMITTED
+
+        def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
+            nonlocal outcome
+            self.check_owner(ruling)
+            if ruling.last == snapshot:
+                outcome = Outcome.ALREADY
+                return None
+            if not self.may_commit(ruling, snapshot):
+                outcome = Outcome.TOO_LATE
+                return None
+            return Entry(
+                number=number,
+                kind=Kind.COMMITTED,
+                snapshot=snapshot,
+                uid=self.uid,
+                job=self.job,
+                kept=NumberRanges(kept).plus(number),
+                manifest_sum=text_sum(text),
+                nbytes=manifest.nbytes,
+                at_unix_s=time.time(),
+            )
+
+        self.log.append(make)
+        return outcome
+
+    def may_commit(self, ruling: Ruling, snapshot: Snapshot) -> bool:
+        """True if this run's snapshot may become the newest checkpoint.
+
+        Two runs can have one number where a storage lets two writers create one object; then the
+        one whose entry stands goes on.
+        """
+        is_ours = ruling.run != snapshot.run or ruling.uid == self.uid
+        return is_ours and may_commit(ruling, snapshot)
+
+    def fragment(self, snapshot: Snapshot, share: int) -> Fragment | None:
+        """Read this run's fragment of a share, of whichever holder wrote one; None: nobody did."""
+        return fragment_of(self.bucket, snapshot, share, self.uid)
+
+    def gather(self, snapshot: Snapshot, shares: int, own: Iterable[Fragment]) -> Manifest | None:
+        """Put the manifest together; None as long as a share is missing.
+
+        `own` are fragments that need not be read.
+        """
+        known = {fragment.share: fragment for fragment in own}
+        found = []
+        for share in range(shares):
+            fragment = known.get(share) or self.fragment(snapshot, share)
+            if fragment is None:
+                return None
+            found.append(fragment)
+        return merged(found)
+
+
+def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int, uid: str) -> Fragment | None:
+    """Read a share's fragment, of whichever holder of this run wrote one; None: nobody did."""
+    for holder in range(HOLDERS):
+        name = fragment_name(snapshot, share, holder)
+        try:
+            found = again(lambda: Fragment.from_json(bucket.read(name, TEXT_LIMIT_BYTES)))  # noqa: B023
+        except (Missing, Damaged):
+            continue
+        if (found.snapshot, found.share, found.uid) == (snapshot, share, uid):
+            return found
+    return None
+
+
+def read_manifest(bucket: Bucket, entry: Entry) -> Manifest:
+    """Read what an entry names.
+
+    Raises:
+        Damaged: it is not what was committed.
+    """
+
+    def once() -> Manifest:
+        manifest, text = _standing(bucket, entry.snapshot)
+        if text_sum(text) != entry.manifest_sum:
+            raise Damaged(f"The manifest of {entry.snapshot} is not the one that was committed.")
+        if manifest.header.uid != entry.uid:
+            raise Damaged(f"The manifest of {entry.snapshot} is of another run.")
+        return manifest
+
+    return again(once)
+
+
+def _standing(bucket: Bucket, snapshot: Snapshot) -> tuple[Manifest, bytes]:
+    try:
+        text = bucket.read(snapshot.manifest, TEXT_LIMIT_BYTES)
+    except Missing as exc:
+        raise Damaged(f"The manifest of {snapshot} is gone.") from exc
+    try:
+        manifest = Manifest.from_json(text)
+    except Damaged as exc:
+        raise Damaged(f"The manifest of {snapshot} cannot be used. {exc}") from exc
+    if manifest.header.snapshot != snapshot:
+        raise Damaged(f"The manifest of {snapshot} is another's.")
+    return manifest, text

@@ -1,0 +1,304 @@
+"""The log of commits: numbered objects, each written once, and only after its predecessor.
+
+Whoever writes number n has read n - 1, so there are no gaps, and of two writers one finds the
+number taken and looks again. This order is the whole consensus: an entry counts unless an earlier
+one fenced it (`Ruling`). The newest number is found by asking for numbers, never by listing.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from elasticd.checkpoint.format.entry import ENTRY_LIMIT_BYTES, ROWS_LIMIT, Entry, Kind
+from elasticd.checkpoint.format.json_read import Damaged, again
+from elasticd.checkpoint.format.layout import HINT, Snapshot, entry_name
+from elasticd.checkpoint.format.number_ranges import NumberRanges
+from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.errors import ElasticdError, Fenced, Refused
+
+__all__ = ["Log", "Ruling", "may_commit"]
+
+REMEMBERED = 1000
+"""Entries."""
+APPEND_LIMIT = 100
+"""Others that were faster, one after the other, before we give up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """Who may write, as the log stands."""
+
+    run: int = 0
+    generation: int = 0
+    start_step: int = 0
+    """What the newest generation went on from."""
+    uid: str = ""
+    job: str = ""
+    last: Snapshot | None = None
+    """The newest checkpoint of the run, unless a later entry went back behind it."""
+    floor_step: int = -1
+    """Up to this step everything of the run was committed that is going to be."""
+    former: tuple[str, ...] = ()
+    """The uids of the runs before, which are over."""
+
+    def after(self, entry: Entry) -> "Ruling":
+        """Return what holds once this entry is in the log."""
+        made = entry.snapshot
+        is_newer = (made.run, made.generation) > (self.run, self.generation)
+        if entry.kind is Kind.OPENED:
+            if not is_newer and (made.run, made.generation) != (self.run, self.generation):
+                return self
+            last, floor_step = self.last, self.floor_step
+            if made.run != self.run:
+                last, floor_step = None, -1
+            elif floor_step > made.step:
+                # It went back behind the newest; what it went back to was committed long ago.
+                last, floor_step = None, made.step
+            return self._with(entry, made.step, last, floor_step, entry.former)
+        if entry.kind is Kind.COMMITTED:
+            if made.run == self.run and entry.uid != self.uid:
+                return self  # Of another run that was let have the same number.
+            if is_newer:
+                return self._with(entry, made.step, made, made.step, self.former)
+            return replace(self, last=made, floor_step=made.step)
+        return self
+
+    def _with(
+        self,
+        entry: Entry,
+        start_step: int,
+        last: Snapshot | None,
+        floor_step: int,
+        former: tuple[str, ...],
+    ) -> "Ruling":
+        return Ruling(
+            run=entry.snapshot.run,
+            generation=entry.snapshot.generation,
+            start_step=start_step,
+            uid=entry.uid,
+            job=entry.job,
+            last=last,
+            floor_step=floor_step,
+            former=former,
+        )
+
+
+def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
+    """True if this snapshot may become the newest checkpoint. Pure.
+
+    One that was taken in an earlier generation but is not newer than the state which the present
+    one went on from belongs to its history, so it may still become durable. What is not newer than
+    the newest checkpoint has come too late.
+    """
+    if snapshot.run == ruling.run and snapshot.step <= ruling.floor_step:
+        return False
+    if (snapshot.run, snapshot.generation) >= (ruling.run, ruling.generation):
+        return True
+    return snapshot.run == ruling.run and snapshot.step <= ruling.start_step
+
+
+class Log:
+    """The log of one bucket; remembers what it has read, since nothing in it ever changes."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._newest = 0
+        self._entries: dict[int, Entry] = {}
+        self._damaged: dict[int, str] = {}
+
+    def newest_number(self) -> int:
+        """Return the highest number in use, 0 for an empty log."""
+        low = max(self._newest, self._hint())
+        if low and not self._is_there(low):
+            low = 0  # A hint that lies.
+        step = 1
+        while self._is_there(low + step):
+            low += step
+            step *= 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._is_there(middle) else (low, middle)
+        self._newest = low
+        return low
+
+    def entry(self, number: int) -> Entry:
+        """Return an entry.
+
+        Raises:
+            Missing, Damaged: it is not there, or not as it was written.
+        """
+        entry = self._entries.get(number)  # Another thread may clear it at any moment.
+        if entry is None:
+            try:
+                entry = again(
+                    lambda: Entry.from_json(
+                        self._bucket.read(entry_name(number), ENTRY_LIMIT_BYTES), number
+                    )
+                )
+            except Damaged as exc:
+                if len(self._damaged) < REMEMBERED:
+                    self._damaged[number] = str(exc)
+                raise
+            self._damaged.pop(number, None)
+            if len(self._entries) >= REMEMBERED:
+                self._entries.clear()
+            self._entries[number] = entry
+        return entry
+
+    def back_from(self, number: int) -> Iterator[Entry]:
+        """Iterate over the entries from this number down; damaged ones are passed over."""
+        for each in range(number, 0, -1):
+            try:
+                yield self.entry(each)
+            except (Damaged, Missing):
+                continue
+
+    def ruling(self, newest: int | None = None) -> Ruling:
+        """Say who may write after the entry `newest`, or after all that are there.
+
+        What the newest entry names is enough: who opened last, and the newest checkpoint. Only
+        where one of these is damaged everything back to another is read.
+        """
+        number = self.newest_number() if newest is None else newest
+        named = self._named(number)
+        ruling = Ruling()
+        for entry in named if named is not None else self._since_opened(number):
+            ruling = ruling.after(entry)
+        return ruling
+
+    def _named(self, newest: int) -> list[Entry] | None:
+        """The entries that make the ruling, in their order; None: one cannot be read."""
+        if not newest:
+            return []
+        try:
+            entry = self.entry(newest)
+            numbers = {entry.opened, entry.committed} - {0}
+            # Where several generations began since the newest checkpoint, each of them counts.
+            if not entry.opened or entry.committed < entry.opened:
+                return None
+            return [self.entry(each) for each in sorted(numbers)]
+        except (Damaged, Missing):
+            return None
+
+    def _since_opened(self, newest: int) -> list[Entry]:
+        """All entries back to the one that opened a generation, and one checkpoint before that."""
+        read: list[Entry] = []
+        has_opened = False
+        for entry in self.back_from(newest):
+            read.append(entry)
+            if has_opened and entry.kind is Kind.COMMITTED:
+                break
+            has_opened |= entry.kind is Kind.OPENED
+        return read[::-1]
+
+    def kept(self, newest: int | None = None) -> NumberRanges:
+        """Numbers of the entries whose checkpoints are not given up, ascending."""
+        for entry in self.back_from(self.newest_number() if newest is None else newest):
+            return NumberRanges(entry.kept)
+        return NumberRanges()
+
+    def checkpoints(self) -> Iterator[Entry]:
+        """Iterate over the kept checkpoints, newest first, damaged entries left out."""
+        number = self.newest_number()
+        kept = self.kept(number)
+        if number and not self._is_good(number):
+            # What the damaged newest one kept is known but for itself.
+            kept = kept.plus(number)
+        for each in reversed(kept):
+            if self._is_good(each):
+                entry = self.entry(each)
+                if entry.kind is Kind.COMMITTED:
+                    yield entry
+
+    def passed_over(self, above: int) -> list[str]:
+        """Return a sentence for each entry above this number that was read and is damaged.
+
+        Whoever takes an older checkpoint than the newest owes this to the user: which one a damaged
+        entry named is not known, so no other sentence speaks of it.
+        """
+        found = sorted(self._damaged.items(), reverse=True)
+        return [
+            f"The entry {number} of the log, {entry_name(number)}, is damaged: {why}"
+            for number, why in found
+            if number > above
+        ]
+
+    def append(self, make: Callable[[int, Ruling, Sequence[int]], Entry | None]) -> Entry | None:
+        """Append the entry that `make(number, ruling, kept)` returns; None: it wants none.
+
+        It is asked again whenever somebody else was faster. What it raises leaves here.
+
+        Raises:
+            Fenced: others were faster all the time.
+            Refused: no reader would take the entry.
+        """
+        for _ in range(APPEND_LIMIT):
+            newest = self.newest_number()
+            number = newest + 1
+            entry = make(number, self.ruling(newest), self.kept(newest))
+            if entry is None:
+                return None
+            assert entry.number == number
+            entry = self._pointing_back(entry, newest)
+            if self._bucket.create(entry_name(number), self._readable(entry)):
+                self._newest = number
+                if entry.kind is not Kind.OPENED:
+                    # Who opened is looked up: a storage may have let two create this number.
+                    self._entries[number] = entry
+                with suppress(ElasticdError):  # Without the hint it counts too.
+                    self._bucket.replace(HINT, json.dumps(number).encode())
+                return entry
+        raise Fenced(f"Others write to the log of {self._bucket.url} faster than we can.")
+
+    def _readable(self, entry: Entry) -> bytes:
+        """Return an entry's text; one beyond a reader's limits must not become the newest."""
+        if len(NumberRanges(entry.kept).rows()) > ROWS_LIMIT:
+            raise Refused(
+                f"What {self._bucket.url} keeps has more than {ROWS_LIMIT} gaps, and a reader "
+                "takes no more: give up some with `elasticd checkpoint rm`, or give "
+                "--checkpoint-keep."
+            )
+        text = entry.to_json()
+        try:
+            Entry.from_json(text, entry.number)
+        except Damaged as exc:
+            raise Refused(f"Nobody could read what would be written to the log: {exc}") from exc
+        return text
+
+    def _pointing_back(self, entry: Entry, newest: int) -> Entry:
+        """Put in where the newest entries of the two kinds that make the ruling are."""
+        opened = entry.number if entry.kind is Kind.OPENED else 0
+        committed = entry.number if entry.kind is Kind.COMMITTED else 0
+        for before in self.back_from(newest):
+            opened, committed = opened or before.opened, committed or before.committed
+            break
+        return replace(entry, opened=opened, committed=committed)
+
+    def _hint(self) -> int:
+        if self._newest:
+            return 0
+        try:
+            said = json.loads(self._bucket.read(HINT, 100))
+        except (Missing, ValueError):
+            return 0
+        return said if type(said) is int and 0 < said < 10**12 else 0
+
+    def _is_there(self, number: int) -> bool:
+        if number in self._entries:
+            return True
+        try:
+            self.entry(number)
+        except Missing:
+            return False
+        except Damaged:
+            return True
+        return True
+
+    def _is_good(self, number: int) -> bool:
+        try:
+            self.entry(number)
+        except (Missing, Damaged):
+            return False
+        return True

@@ -1,0 +1,150 @@
+"""Says that a checkpoint is being read, so that nobody deletes it meanwhile.
+
+A lease is an object `leases/<token>.json` with a number and a time. Whoever reads writes it first
+and looks into the log after that; whoever deletes writes to the log first and looks for leases
+after that. So, whatever the order, one of them sees the other. A reader that dies leaves its lease
+behind, which ends by its time: the one place where the clocks of two hosts meet, and therefore
+with an hour of grace.
+
+A network file system that caches folders breaks this order for as long as it caches. What is left
+then are the rules that the newest two stay, and that a reader believes nothing without a checksum.
+"""
+
+import contextlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import LEASES
+from elasticd.checkpoint.storage.bucket import Bucket, Listed, Missing
+from elasticd.errors import ElasticdError, EnvironmentProblem, Refused
+
+__all__ = ["GRACE_S", "LEASE_S", "Lease", "is_over", "leased", "leases", "reading"]
+
+LEASE_S = 600.0
+"""Renewed three times within it, so that two renewals may fail."""
+GRACE_S = 3600.0
+"""What the clocks of two hosts may differ by."""
+LEASE_LIMIT = 10_000
+LEASE_LIMIT_BYTES = 1000
+END_S = 5.0
+"""What a reader waits at its end for a renewal that is under way."""
+WRITES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    name: str
+    number: int
+    """Of the log entry whose checkpoint is being read; 0: it cannot be made out."""
+    until_unix_s: float
+    """By the reader's clock."""
+
+
+@contextmanager
+def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Iterator[bool]:
+    """Hold a lease on the checkpoint of this entry while the body runs.
+
+    Yields False where this process may not write: then nothing holds back who deletes, and a
+    reader notices by a part that is gone.
+
+    Raises:
+        Damaged: the checkpoint was given up before the lease stood; use another.
+    """
+    name = f"{LEASES}/{secrets.token_hex(8)}.json"
+    try:
+        _write(bucket, name, number)
+        is_held = True
+    except (Refused, EnvironmentProblem):
+        is_held = False
+    if not is_held:
+        yield False
+        return
+    ended = threading.Event()
+    renewer = threading.Thread(
+        target=_renew, args=(bucket, name, number, renew_s, ended), name="lease", daemon=True
+    )
+    try:
+        if number not in Log(bucket).kept():
+            raise Damaged(f"Checkpoint {number} at {bucket.url} was given up meanwhile.")
+        renewer.start()
+        yield True
+    finally:
+        ended.set()
+        if renewer.is_alive():
+            renewer.join(END_S)
+        _forget(bucket, name)
+
+
+def leases(bucket: Bucket) -> list[Lease]:
+    """Read all leases, also those that are over."""
+    listed = bucket.list(LEASES, LEASE_LIMIT, lambda name: name.endswith(".json"))
+
+    def read(one: Listed) -> Lease | None:
+        try:
+            data = bucket.read(one.name, LEASE_LIMIT_BYTES)
+        except Missing:
+            return None  # Its reader has ended.
+        return _lease(one, data)
+
+    if not listed:
+        return []
+    with ThreadPoolExecutor(8) as pool:
+        return [found for found in pool.map(read, listed) if found is not None]
+
+
+def leased(bucket: Bucket, now: Callable[[], float] = time.time) -> frozenset[int]:
+    """Return the numbers of the checkpoints that are being read."""
+    now_unix_s = now()
+    return frozenset(each.number for each in leases(bucket) if not is_over(each, now_unix_s))
+
+
+def is_over(lease: Lease, now_unix_s: float) -> bool:
+    """True if its holder is surely gone. Pure."""
+    return now_unix_s > lease.until_unix_s + GRACE_S
+
+
+def _lease(one: Listed, data: bytes) -> Lease:
+    try:
+        said = json.loads(data)
+        number, until_unix_s = said["number"], said["until_unix_s"]
+        is_sound = type(number) is int and type(until_unix_s) in (int, float)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_sound = False
+    if not is_sound:
+        # Holds nothing, and can be swept by the time at which it was written.
+        return Lease(name=one.name, number=0, until_unix_s=one.modified_unix_s + LEASE_S)
+    return Lease(name=one.name, number=number, until_unix_s=float(until_unix_s))
+
+
+def _renew(bucket: Bucket, name: str, number: int, renew_s: float, ended: threading.Event) -> None:
+    while not ended.wait(renew_s):
+        with contextlib.suppress(ElasticdError):  # The next one may work.
+            _write(bucket, name, number)
+    # A write that came through after the reader's own `_forget`.
+    _forget(bucket, name)
+
+
+def _write(bucket: Bucket, name: str, number: int) -> None:
+    text = json.dumps({"number": number, "until_unix_s": time.time() + LEASE_S}).encode()
+    for left in reversed(range(WRITES)):
+        try:
+            bucket.replace(name, text)
+        except Missing:
+            # On a file system the folder goes with the last lease in it, perhaps right now.
+            if not left:
+                raise
+        else:
+            return
+
+
+def _forget(bucket: Bucket, name: str) -> None:
+    with contextlib.suppress(ElasticdError):  # Then it ends by its time.
+        bucket.delete([name])

@@ -1,0 +1,97 @@
+"""Brings one holder's share from memory to the bucket: parts in parallel, then its fragment."""
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Executor, wait
+from dataclasses import dataclass
+
+from elasticd.checkpoint.commit.fail_point import fail_point
+from elasticd.checkpoint.format.checksum import block_sums
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import Snapshot, fragment_name, part_name
+from elasticd.checkpoint.format.manifest import Fragment, Header, Part
+from elasticd.checkpoint.format.share_layout import Layout
+from elasticd.checkpoint.storage.bucket import Bucket
+
+__all__ = ["Abandoned", "Share", "upload"]
+
+
+class Abandoned(Exception):
+    """Nobody wants it any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one holder has of a snapshot; the bytes themselves are elsewhere."""
+
+    snapshot: Snapshot
+    share: int
+    shares: int
+    holder: int
+    """0: the one whose share it is; 1: another node, which has it too."""
+    layout: Layout
+    header: Header | None
+    """There for share 0."""
+
+
+def upload(
+    bucket: Bucket,
+    share: Share,
+    memory: memoryview,
+    *,
+    uid: str,
+    writer: str,
+    pool: Executor,
+    is_wanted: Callable[[], bool] = lambda: True,
+    wrote: Callable[[int], None] = lambda _: None,
+    sums_of: Callable[[int], tuple[str, ...]] | None = None,
+) -> Fragment:
+    """Write all parts, then the fragment that names them, for the run `uid`.
+
+    `writer` is a name of this process.
+
+    `wrote` is told the size of each part that stands there, `sums_of` is asked for the sums of its
+    blocks, both from several threads; without it they are those of what is in memory now.
+
+    Raises:
+        Abandoned: `is_wanted` said no.
+        Damaged: an earlier upload of the same writer left something else under one of its names.
+    """
+
+    def write(index: int) -> Part:
+        if not is_wanted():
+            raise Abandoned
+        start, size = share.layout.parts[index]
+        name = part_name(share.share, share.holder, writer, index)
+        data = memory[start : start + size]
+        sums = block_sums(data) if sums_of is None else sums_of(index)
+        path = f"{share.snapshot.folder}/{name}"
+        if (
+            not bucket.create(path, data)
+            and block_sums(memoryview(bucket.read(path, size))) != sums
+        ):
+            raise Damaged(f"{path} is there already, with other bytes in it.")
+        wrote(size)
+        return Part(name, size, sums)
+
+    tasks = [pool.submit(write, index) for index in range(len(share.layout.parts))]
+    try:
+        done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
+        for task in done:
+            task.result()  # The first failure ends it all.
+        parts = tuple(task.result() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        wait(tasks)
+    fail_point("upload.parts")
+    fragment = Fragment(
+        snapshot=share.snapshot,
+        uid=uid,
+        share=share.share,
+        shares=share.shares,
+        parts=parts,
+        pieces=share.layout.pieces,
+        header=share.header,
+    )
+    bucket.create(fragment_name(share.snapshot, share.share, share.holder), fragment.to_json())
+    return fragment

@@ -1,0 +1,127 @@
+"""One entry of the log of commits: the only thing that makes a checkpoint count. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from elasticd.checkpoint.format import json_read
+from elasticd.checkpoint.format.json_read import Damaged, said_as, sealed
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.number_ranges import NumberRanges
+
+__all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "KEPT_LIMIT", "ROWS_LIMIT", "Entry", "Kind"]
+
+FORMAT = 1
+RANGES_FORMAT = 2
+"""Of an entry in which `kept` has ranges."""
+PLAIN_LIMIT = 100
+"""So many are written as a plain list, in the format that every elasticd and any script reads."""
+ENTRY_LIMIT_BYTES = 4 << 20
+KEPT_LIMIT = 100_000_000
+"""One every five seconds for fifteen years."""
+ROWS_LIMIT = 100_000
+"""Numbers and ranges that `kept` has: a new one for each generation and each that was given up."""
+FORMER_LIMIT = 1000
+"""Runs of a job on one URL that are remembered as over."""
+
+
+class Kind(StrEnum):
+    OPENED = "opened"
+    """A generation began at `snapshot.step`: older ones may not commit a later step any more."""
+    COMMITTED = "committed"
+    """The checkpoint is whole and durable."""
+    REMOVED = "removed"
+    """`kept` is what remains; written before anything is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    number: int
+    kind: Kind
+    snapshot: Snapshot
+    uid: str
+    """Of the job that wrote it."""
+    job: str
+    kept: Sequence[int]
+    """Numbers of the entries whose checkpoints remain, ascending, this one included."""
+    manifest_sum: str = ""
+    """XXH3-128 of the manifest's bytes, in hexadecimal."""
+    nbytes: int = 0
+    at_unix_s: float = 0.0
+    """For people."""
+    opened: int = 0
+    """Number of the newest entry up to this one that opened a generation: saves reading back."""
+    committed: int = 0
+    """The same of the newest checkpoint, kept or not; 0: there was none."""
+    former: tuple[str, ...] = ()
+    """In what opens a generation: the uids of the runs before this one, which may write no more."""
+
+    def __post_init__(self) -> None:
+        """Hold what may be many numbers in little room."""
+        object.__setattr__(self, "kept", NumberRanges(self.kept))
+
+    def to_json(self) -> bytes:
+        snapshot = self.snapshot
+        is_plain = len(self.kept) <= PLAIN_LIMIT
+        return sealed(
+            {
+                "format": FORMAT if is_plain else RANGES_FORMAT,
+                "number": self.number,
+                "kind": self.kind.value,
+                "run": snapshot.run,
+                "generation": snapshot.generation,
+                "step": snapshot.step,
+                "uid": self.uid,
+                "job": self.job,
+                "kept": list(self.kept) if is_plain else NumberRanges(self.kept).rows(),
+                "manifest_sum": self.manifest_sum,
+                "nbytes": self.nbytes,
+                "at_unix_s": self.at_unix_s,
+                "opened": self.opened,
+                "committed": self.committed,
+                "former": self.former,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, number: int) -> Self:
+        """Read the entry that stands under this number.
+
+        Raises:
+            Damaged: it is none.
+        """
+        said = json_read.document(data, ENTRY_LIMIT_BYTES, FORMAT, RANGES_FORMAT)
+        if type(said.get("number")) is not int or said["number"] != number:
+            calls = said_as(said.get("number"))
+            raise Damaged(f"The entry {number} of the log calls itself {calls}.")
+        if said.get("kind") not in list(Kind):
+            raise Damaged(f"The entry {number} of the log is of no known kind.")
+        kept = said.get("kept")
+        if not isinstance(kept, list) or len(kept) > ROWS_LIMIT:
+            raise Damaged(f"The entry {number} of the log has no list of what is kept.")
+        if said["format"] == FORMAT and any(isinstance(each, list) for each in kept):
+            raise Damaged(f"The entry {number} of the log has ranges, which its format has not.")
+        former = said.get("former")
+        if not isinstance(former, list) or len(former) > FORMER_LIMIT:
+            raise Damaged(f"The entry {number} of the log has no list of former runs.")
+        if not all(isinstance(each, str) for each in former):
+            raise Damaged(f"The entry {number} of the log names a former run that is no text.")
+        return cls(
+            number=number,
+            kind=Kind(said["kind"]),
+            snapshot=Snapshot(
+                run=json_read.whole(said, "run", 10**9 - 1),
+                generation=json_read.whole(said, "generation", 10**12 - 1),
+                step=json_read.whole(said, "step", 10**15 - 1),
+            ),
+            uid=json_read.text(said, "uid"),
+            job=json_read.text(said, "job"),
+            kept=NumberRanges.from_rows("kept", kept, number, KEPT_LIMIT),
+            manifest_sum=json_read.text(said, "manifest_sum"),
+            nbytes=json_read.whole(said, "nbytes", 1 << 62),
+            at_unix_s=json_read.number(said, "at_unix_s"),
+            opened=json_read.whole(said, "opened", number),
+            committed=json_read.whole(said, "committed", number),
+            former=tuple(former),
+        )

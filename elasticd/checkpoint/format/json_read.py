@@ -1,0 +1,116 @@
+"""Reads JSON that somebody else may have written: each value is of its type and within a limit.
+
+Every text ends with a checksum of what stands before it. Without one, a flipped bit in a number is
+still JSON, and an entry of the log or a block's checksum would be believed that nobody wrote.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from elasticd.checkpoint.format.checksum import text_sum
+from elasticd.errors import ElasticdError
+
+__all__ = ["Damaged", "again", "check_whole", "document", "number", "rows", "said_as", "sealed",
+           "text", "whole"]  # fmt: skip
+
+T = TypeVar("T")
+
+TEXT_LIMIT = 10_000
+TRIES = 3
+
+_SEAL = b',"sum":"%s"}'
+_SEAL_BYTES = len(_SEAL % (b"0" * 32))
+
+
+class Damaged(ElasticdError):
+    """What was read is not what was written, or was never whole: use another checkpoint."""
+
+
+def sealed(plain: Mapping[str, Any]) -> bytes:
+    """Write an object, its own checksum last; `document` reads it."""
+    body = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()[:-1]
+    return body + _SEAL % text_sum(body).encode()
+
+
+def again(once: Callable[[], T]) -> T:
+    """Read up to three times as long as it is Damaged: most flipped bits flip on the way."""
+    for _ in range(TRIES - 1):
+        try:
+            return once()
+        except Damaged:
+            continue
+    return once()
+
+
+def document(data: bytes, limit_bytes: int, *formats: int) -> dict[str, Any]:
+    """Parse what `sealed` wrote in one of these versions of the format.
+
+    Raises:
+        Damaged: it is none.
+    """
+    if len(data) > limit_bytes:
+        raise Damaged(f"A text of {len(data)} bytes is too large to be true.")
+    body = data[:-_SEAL_BYTES]
+    if data[len(body) :] != _SEAL % text_sum(body).encode():
+        raise Damaged("Its checksum is not that of what was read.")
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError) as exc:
+        raise Damaged(f"It is no JSON: {str(exc)[:200]}.") from exc
+    if not isinstance(said, dict):
+        raise Damaged("It is no JSON object.")
+    found = said.get("format")
+    if type(found) is not int or found not in formats:
+        newest = max(formats)
+        newer = type(found) is int and found > newest
+        advice = ": read it with the elasticd that wrote it, or a newer one." if newer else "."
+        raise Damaged(
+            f"It has the format {said_as(found)}, and this elasticd reads {newest}{advice}"
+        )
+    return said
+
+
+def said_as(value: Any) -> str:
+    """Show a value in a message; of anything nested, however deep, only that it is."""
+    return repr(value)[:100] if isinstance(value, int | float | str | None) else "something else"
+
+
+def check_whole(name: str, value: Any, most: int, least: int = 0) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise Damaged(f"{name} is {said_as(value)}, which is no number from {least} to {most}.")
+
+
+def whole(said: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
+    value = said.get(name)
+    check_whole(name, value, most, least)
+    assert isinstance(value, int)
+    return value
+
+
+def number(said: Mapping[str, Any], name: str) -> float:
+    """Return a number that is finite and that a float can hold."""
+    value = said.get(name)
+    if type(value) is int and abs(value) < 1 << 62:
+        return float(value)
+    if type(value) is not float or not math.isfinite(value):
+        raise Damaged(f"{name} is {said_as(value)}, which is no number.")
+    return value
+
+
+def text(said: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
+    value = said.get(name)
+    if not isinstance(value, str) or len(value) > most:
+        raise Damaged(f"{name} is no text of at most {most} characters.")
+    return value
+
+
+def rows(said: Mapping[str, Any], name: str, most: int, width: int) -> list[list[Any]]:
+    """A list of lists of this width."""
+    value = said.get(name)
+    if not isinstance(value, list) or len(value) > most:
+        raise Damaged(f"{name} is no list of at most {most}.")
+    if not all(isinstance(row, list) and len(row) == width for row in value):
+        raise Damaged(f"{name} has a row that is no list of {width}.")
+    return value

@@ -1,0 +1,346 @@
+"""What a checkpoint consists of: tensors, the pieces they were cut into, the parts these lie in.
+
+JSON, read with suspicion: whoever can write to the bucket could otherwise make a reader allocate
+an exabyte or open `../`. Every number is checked against a limit and against the others before it
+is used. Rejected: pickle (runs code), safetensors as the format (one header in front of the data,
+so it cannot be streamed while it is made, and has no checksums); `export` writes it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any, Self
+
+from elasticd.checkpoint.format import json_read
+from elasticd.checkpoint.format.box_cover import uncovered
+from elasticd.checkpoint.format.checksum import BLOCK_BYTES
+from elasticd.checkpoint.format.json_read import Damaged, said_as, sealed
+from elasticd.checkpoint.format.layout import Snapshot, is_part_name
+
+__all__ = [
+    "BLOCK_BYTES",
+    "DTYPE_BYTES",
+    "Damaged",
+    "Fragment",
+    "Header",
+    "Manifest",
+    "Part",
+    "Piece",
+    "Tensor",
+    "merged",
+]
+
+FORMAT = 1
+
+TEXT_LIMIT_BYTES = 256 << 20
+TENSOR_LIMIT = 1_000_000
+PIECE_LIMIT = 10_000_000
+PART_LIMIT = 1_000_000
+PART_LIMIT_BYTES = 5 << 30
+"""What one request may write to S3."""
+DIMENSION_LIMIT = 64
+ELEMENT_LIMIT = 1 << 48
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
+    "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "complex32": 4,
+    "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+}  # fmt: skip
+"""Bytes of an element; little endian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A box of a tensor, and where its elements stand, in row-major order."""
+
+    tensor: int
+    offsets: tuple[int, ...]
+    shape: tuple[int, ...]
+    part: int
+    at: int
+    """Offset of the first byte in the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object: its name in the checkpoint's folder, its size, and a checksum of each block."""
+
+    name: str
+    size: int
+    sums: tuple[str, ...]
+    """XXH3-64 of each 4 MiB, in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What is known of the whole state before any byte of it is uploaded."""
+
+    snapshot: Snapshot
+    job: str
+    uid: str
+    epoch: int
+    world_size: int
+    shares: int
+    taken_unix_s: float
+    """For people; no decision looks at it."""
+    version: str
+    """Of elasticd."""
+    skeleton: str
+    """All that is no tensor, as `elasticd.tensors.tree` writes it."""
+    tensors: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragment:
+    """What one holder uploaded of one share; `header` is there in share 0."""
+
+    snapshot: Snapshot
+    uid: str
+    """Of the run that wrote it. Where a storage let two runs have one number, their snapshots have
+    the same names; what they uploaded must not become one checkpoint."""
+    share: int
+    shares: int
+    parts: tuple[Part, ...]
+    pieces: tuple[Piece, ...]
+    header: Header | None
+
+    def to_json(self) -> bytes:
+        return sealed(
+            {
+                "format": FORMAT,
+                **_plain_snapshot(self.snapshot),
+                "uid": self.uid,
+                "share": self.share,
+                "shares": self.shares,
+                "parts": _plain_parts(self.parts),
+                "pieces": _plain_pieces(self.pieces),
+                "header": _plain_header(self.header) if self.header is not None else None,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """Read what another holder wrote.
+
+        Raises:
+            Damaged: it is not as it should be.
+        """
+        said = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
+        parts = _parts(said)
+        snapshot = _snapshot(said)
+        return cls(
+            snapshot=snapshot,
+            uid=json_read.text(said, "uid"),
+            share=json_read.whole(said, "share", PART_LIMIT),
+            shares=json_read.whole(said, "shares", PART_LIMIT, least=1),
+            parts=parts,
+            pieces=_pieces(said, len(parts)),
+            header=None if said.get("header") is None else _header(said["header"], snapshot),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A whole checkpoint; one that was read covers every tensor exactly once."""
+
+    header: Header
+    parts: tuple[Part, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self.header.tensors)
+
+    def to_json(self) -> bytes:
+        return sealed(
+            {
+                "format": FORMAT,
+                **_plain_snapshot(self.header.snapshot),
+                "header": _plain_header(self.header),
+                "parts": _plain_parts(self.parts),
+                "pieces": _plain_pieces(self.pieces),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """Read and check a manifest.
+
+        Raises:
+            Damaged: something is missing, doubled, too large or not what it should be.
+        """
+        said = json_read.document(text, TEXT_LIMIT_BYTES, FORMAT)
+        parts = _parts(said)
+        found = cls(
+            header=_header(said.get("header"), _snapshot(said)),
+            parts=parts,
+            pieces=_pieces(said, len(parts)),
+        )
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise Damaged unless the pieces are every element of every tensor exactly once.
+
+        And no byte of a part is two elements: a small object may not stand for a large state.
+        """
+        boxes: list[list[tuple[tuple[int, ...], tuple[int, ...]]]] = [
+            [] for _ in self.header.tensors
+        ]
+        spans: list[tuple[int, int, int]] = []
+        for piece in self.pieces:
+            if piece.tensor >= len(boxes):
+                raise Damaged(f"A piece belongs to tensor {piece.tensor}, which does not exist.")
+            tensor = self.header.tensors[piece.tensor]
+            end = piece.at + prod(piece.shape) * DTYPE_BYTES[tensor.dtype]
+            if end > self.parts[piece.part].size:
+                raise Damaged(f"A piece of {tensor.name} reaches beyond the end of its part.")
+            boxes[piece.tensor].append((piece.offsets, piece.shape))
+            if end > piece.at:
+                spans.append((piece.part, piece.at, end))
+        spans.sort()
+        for (part, _, end), (next_part, start, _) in pairwise(spans):
+            if part == next_part and start < end:
+                raise Damaged(f"Two pieces have bytes of {self.parts[part].name} in common.")
+        for tensor, held in zip(self.header.tensors, boxes, strict=True):
+            why = uncovered(tensor.shape, held)
+            if why:
+                raise Damaged(f"{tensor.name} is not whole: {why}.")
+
+
+def merged(fragments: Sequence[Fragment]) -> Manifest:
+    """Put the fragments of all shares together, in the order of the shares.
+
+    Raises:
+        Damaged: they do not make a whole.
+    """
+    header = fragments[0].header if fragments else None
+    if header is None:
+        raise Damaged("The first share has no header.")
+    parts: list[Part] = []
+    pieces: list[Piece] = []
+    for share, fragment in enumerate(fragments):
+        given = fragment.share, fragment.shares, fragment.snapshot, fragment.uid
+        if given != (share, header.shares, header.snapshot, header.uid):
+            raise Damaged(f"Share {share} belongs to something else.")
+        first = len(parts)
+        parts += fragment.parts
+        pieces += [
+            Piece(p.tensor, p.offsets, p.shape, first + p.part, p.at) for p in fragment.pieces
+        ]
+    if header.shares != len(fragments):
+        raise Damaged(f"There are {len(fragments)} shares of {header.shares}.")
+    found = Manifest(header=header, parts=tuple(parts), pieces=tuple(pieces))
+    found.check()
+    return found
+
+
+# --- to JSON ------------------------------------------------------------------------------------
+
+
+def _plain_snapshot(snapshot: Snapshot) -> dict[str, int]:
+    return {"run": snapshot.run, "generation": snapshot.generation, "step": snapshot.step}
+
+
+def _plain_header(header: Header) -> dict[str, Any]:
+    return {
+        "job": header.job,
+        "uid": header.uid,
+        "epoch": header.epoch,
+        "world_size": header.world_size,
+        "shares": header.shares,
+        "taken_unix_s": header.taken_unix_s,
+        "version": header.version,
+        "skeleton": header.skeleton,
+        "tensors": [[each.name, each.dtype, each.shape] for each in header.tensors],
+    }
+
+
+def _plain_parts(parts: Sequence[Part]) -> list[Any]:
+    return [[each.name, each.size, "".join(each.sums)] for each in parts]
+
+
+def _plain_pieces(pieces: Sequence[Piece]) -> list[Any]:
+    return [[each.tensor, each.offsets, each.shape, each.part, each.at] for each in pieces]
+
+
+# --- from JSON ----------------------------------------------------------------------------------
+
+
+def _snapshot(said: Mapping[str, Any]) -> Snapshot:
+    return Snapshot(
+        run=json_read.whole(said, "run", 10**9 - 1),
+        generation=json_read.whole(said, "generation", 10**12 - 1),
+        step=json_read.whole(said, "step", 10**15 - 1),
+    )
+
+
+def _header(said: Any, snapshot: Snapshot) -> Header:
+    if not isinstance(said, dict):
+        raise Damaged("It has no header.")
+    tensors = []
+    for row in json_read.rows(said, "tensors", TENSOR_LIMIT, 3):
+        name, dtype, shape = row
+        if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+            raise Damaged(f"A tensor has the name {said_as(name)} and type {said_as(dtype)}.")
+        tensors.append(Tensor(name, dtype, _sizes(shape)))
+    return Header(
+        snapshot=snapshot,
+        job=json_read.text(said, "job"),
+        uid=json_read.text(said, "uid"),
+        epoch=json_read.whole(said, "epoch", 1 << 53),
+        world_size=json_read.whole(said, "world_size", PART_LIMIT),
+        shares=json_read.whole(said, "shares", PART_LIMIT, least=1),
+        taken_unix_s=json_read.number(said, "taken_unix_s"),
+        version=json_read.text(said, "version"),
+        skeleton=json_read.text(said, "skeleton", TEXT_LIMIT_BYTES),
+        tensors=tuple(tensors),
+    )
+
+
+def _parts(said: Mapping[str, Any]) -> tuple[Part, ...]:
+    parts = []
+    for name, size, sums in json_read.rows(said, "parts", PART_LIMIT, 3):
+        if not isinstance(name, str) or not is_part_name(name):
+            raise Damaged(f"{said_as(name)} is no name of a part.")
+        json_read.check_whole("size", size, PART_LIMIT_BYTES)
+        blocks = -(-size // BLOCK_BYTES)
+        if not isinstance(sums, str) or len(sums) != 16 * blocks:
+            raise Damaged(f"{name} of {size} bytes does not have {blocks} checksums.")
+        cut = tuple(sums[16 * index : 16 * index + 16] for index in range(blocks))
+        parts.append(Part(name, size, cut))
+    return tuple(parts)
+
+
+def _pieces(said: Mapping[str, Any], parts: int) -> tuple[Piece, ...]:
+    pieces = []
+    for tensor, offsets, shape, part, at in json_read.rows(said, "pieces", PIECE_LIMIT, 5):
+        json_read.check_whole("tensor", tensor, TENSOR_LIMIT)
+        json_read.check_whole("part", part, parts - 1)
+        json_read.check_whole("at", at, PART_LIMIT_BYTES)
+        pieces.append(Piece(tensor, _sizes(offsets), _sizes(shape), part, at))
+    return tuple(pieces)
+
+
+def _sizes(said: Any) -> tuple[int, ...]:
+    if not isinstance(said, list) or len(said) > DIMENSION_LIMIT:
+        raise Damaged("A shape is no short list.")
+    for size in said:
+        json_read.check_whole("size", size, ELEMENT_LIMIT)
+    if prod(said) > ELEMENT_LIMIT:
+        raise Damaged(f"A tensor of the shape {str(said)[:100]} is too large to be true.")
+    return tuple(said)

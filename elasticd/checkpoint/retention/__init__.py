@@ -1,0 +1,1 @@
+"""Which checkpoints stay, and the deletion of all else."""

@@ -1,0 +1,247 @@
+"""Gives checkpoints up, and then deletes their objects.
+
+An entry of the log comes first: from then on nobody begins to read them, and a crash leaves
+objects that no entry names, which `sweep` finds. It goes through `Log.append`, so two who do this
+at once, or one of them and a commit, come one after the other; deleting twice does no harm.
+
+What an unreadable entry of the log named is not known, so its number stays until a person gives it
+up: never delete what you do not understand.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from elasticd.checkpoint.commit.committer import read_manifest
+from elasticd.checkpoint.commit.log import Log, Ruling
+from elasticd.checkpoint.commit.read_lease import leased
+from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.retention.policy import ALWAYS, Retention, to_keep
+from elasticd.checkpoint.storage.bucket import Bucket, Missing
+from elasticd.errors import NotFound, Refused
+
+__all__ = ["Removal", "Stock", "delete_folder", "remove", "retain", "stock"]
+
+FOLDER_LIMIT = 2_000_000
+"""Objects of one checkpoint."""
+DELETE_AT_ONCE = 100
+"""One call, so that a retry repeats little."""
+THREADS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stock:
+    """What is kept, as the log stands."""
+
+    entries: tuple[Entry, ...]
+    """Checkpoints, in the order of their numbers."""
+    unreadable: tuple[int, ...]
+    """Numbers whose entries are damaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What was given up, or with a dry run what would be."""
+
+    gone: tuple[Entry, ...] = ()
+    unreadable: tuple[int, ...] = ()
+    """Given up without knowing what they named: `sweep` finds it."""
+    busy: tuple[int, ...] = ()
+    """Stay only because somebody reads them."""
+    left: tuple[int, ...] = ()
+    """Given up, but not deleted, because somebody had begun to read: `sweep` finds them."""
+    objects: int = 0
+    """That were deleted."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(sorted([*(entry.number for entry in self.gone), *self.unreadable]))
+
+
+def retain(
+    bucket: Bucket,
+    log: Log,
+    policy: Retention,
+    *,
+    least: int = ALWAYS,
+    is_dry_run: bool = False,
+) -> Removal:
+    """Give up what the policy does not keep; never what is being read.
+
+    The newest `least` stay, and so do the newest `least` whose manifests are whole, however far
+    back these are.
+    """
+    if policy.last == 0:
+        return Removal()
+    held = _Held(bucket)
+
+    def choose(kept: Stock, busy: frozenset[int]) -> tuple[set[int], set[int]]:
+        numbers = {entry.number for entry in kept.entries}
+        unwanted = numbers - to_keep(policy, kept.entries, least=least)
+        if unwanted:
+            unwanted -= held.newest_whole(kept.entries, least)
+        return unwanted - busy, unwanted & busy
+
+    return _give_up(bucket, log, choose, is_dry_run=is_dry_run)
+
+
+def remove(
+    bucket: Bucket,
+    log: Log,
+    numbers: Iterable[int],
+    *,
+    is_forced: bool = False,
+    is_dry_run: bool = False,
+) -> Removal:
+    """Give up these checkpoints, all or none.
+
+    Raises:
+        NotFound: one of them is not there.
+        Refused: one is being read; or is one of the newest two, and `is_forced` is not set.
+    """
+    wanted, held = set(numbers), _Held(bucket)
+
+    def choose(kept: Stock, busy: frozenset[int]) -> tuple[set[int], set[int]]:
+        there = {entry.number for entry in kept.entries} | set(kept.unreadable)
+        if wanted - there:
+            raise NotFound(_not_there(bucket, min(wanted - there), sorted(there)))
+        if wanted & busy:
+            raise Refused(
+                f"Checkpoint {min(wanted & busy)} at {bucket.url} is being read: try again when "
+                "its reader has ended; one that died counts for an hour and ten minutes."
+            )
+        last = set() if is_forced else wanted & held.newest_whole(kept.entries, ALWAYS)
+        if last:
+            raise Refused(
+                f"Checkpoint {min(last)} at {bucket.url} is one of the newest {ALWAYS} whole ones, "
+                "which stay in case one of them cannot be read: give --force to remove it."
+            )
+        return wanted, set()
+
+    return _give_up(bucket, log, choose, is_dry_run=is_dry_run)
+
+
+def stock(log: Log, kept: Iterable[int]) -> Stock:
+    """Read the entries of these numbers."""
+    entries: list[Entry] = []
+    unreadable: list[int] = []
+    for number in kept:
+        try:
+            entry = log.entry(number)
+        except (Damaged, Missing):
+            unreadable.append(number)
+            continue
+        if entry.kind is Kind.COMMITTED:
+            entries.append(entry)
+    return Stock(entries=tuple(entries), unreadable=tuple(unreadable))
+
+
+def delete_folder(bucket: Bucket, snapshot: Snapshot) -> int:
+    """Delete all objects of a snapshot, the manifest first; return how many there were.
+
+    By listing: besides the parts that the manifest names there are those of holders whose upload
+    was not needed, and what a crash left. What a listing misses is left to `sweep`.
+    """
+    listed = bucket.list(snapshot.folder, FOLDER_LIMIT, lambda name: True)
+    names = {each.name for each in listed}
+    bucket.delete([snapshot.manifest])
+    rest = sorted(names - {snapshot.manifest}, key=lambda name: (not name.endswith(".json"), name))
+    chunks = [rest[at : at + DELETE_AT_ONCE] for at in range(0, len(rest), DELETE_AT_ONCE)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in pool.map(bucket.delete, chunks):
+            pass
+    return len(names)
+
+
+_Choose = Callable[[Stock, frozenset[int]], tuple[set[int], set[int]]]
+"""Told what is kept and what is being read: what to give up, and what only its reader holds."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """Which manifests are whole; each is read once."""
+
+    bucket: Bucket
+    _is_whole: dict[int, bool] = field(default_factory=dict)
+
+    def newest_whole(self, entries: Sequence[Entry], count: int) -> set[int]:
+        found: set[int] = set()
+        for entry in reversed(entries):
+            if len(found) >= count:
+                break
+            if entry.number not in self._is_whole:
+                self._is_whole[entry.number] = self._look(entry)
+            if self._is_whole[entry.number]:
+                found.add(entry.number)
+        return found
+
+    def _look(self, entry: Entry) -> bool:
+        try:
+            read_manifest(self.bucket, entry)
+        except Damaged:
+            return False
+        return True
+
+
+def _give_up(bucket: Bucket, log: Log, choose: _Choose, *, is_dry_run: bool) -> Removal:
+    chosen = Removal()
+    kept_after: tuple[int, ...] = ()
+
+    def make(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry | None:
+        nonlocal chosen, kept_after
+        found = stock(log, kept)
+        unwanted, busy = choose(found, leased(bucket))
+        chosen = Removal(
+            gone=tuple(entry for entry in found.entries if entry.number in unwanted),
+            unreadable=tuple(each for each in found.unreadable if each in unwanted),
+            busy=tuple(sorted(busy)),
+        )
+        kept_after = tuple(each for each in kept if each not in unwanted)
+        return _entry(number, ruling, kept_after) if unwanted and not is_dry_run else None
+
+    if log.append(make) is None:
+        return chosen
+    return _deleted(bucket, log, chosen, kept_after)
+
+
+def _entry(number: int, ruling: Ruling, kept: Sequence[int]) -> Entry:
+    step = ruling.start_step if ruling.last is None else ruling.last.step
+    return Entry(
+        number=number,
+        kind=Kind.REMOVED,
+        # Nothing looks at it; for people, what ruled when this was written.
+        snapshot=Snapshot(run=ruling.run, generation=ruling.generation, step=step),
+        uid=ruling.uid,
+        job=ruling.job,
+        kept=kept,
+        at_unix_s=time.time(),
+    )
+
+
+def _deleted(bucket: Bucket, log: Log, chosen: Removal, kept: tuple[int, ...]) -> Removal:
+    # The same snapshot may have been committed twice, when a run went back behind it.
+    needed = {entry.snapshot for entry in stock(log, kept).entries}
+    busy = leased(bucket)  # Once more: see `lease`.
+    left, objects = [], 0
+    for entry in chosen.gone:
+        if entry.number in busy:
+            left.append(entry.number)
+        elif entry.snapshot not in needed:
+            objects += delete_folder(bucket, entry.snapshot)
+    return Removal(
+        gone=chosen.gone,
+        unreadable=chosen.unreadable,
+        busy=chosen.busy,
+        left=tuple(left),
+        objects=objects,
+    )
+
+
+def _not_there(bucket: Bucket, number: int, there: Sequence[int]) -> str:
+    if not there:
+        return f"There is no checkpoint at {bucket.url}."
+    shown = ", ".join(map(str, there[-10:]))
+    return f"There is no checkpoint {number} at {bucket.url}: the newest are {shown}."

@@ -1,0 +1,1 @@
+"""The bucket: a folder, S3, Google or Azure behind one port."""

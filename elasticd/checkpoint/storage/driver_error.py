@@ -1,0 +1,156 @@
+"""What an error of a storage driver means to us, by the service's own code where it left one.
+
+The drivers have nothing in common here: botocore leaves the answer as a dict, Azure's library and
+gcsfs as attributes, and each may hide it behind an error of Python's that its fsspec driver raised
+instead. So the answer is looked for along the chain of causes.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsspec.exceptions import FSTimeoutError
+
+from elasticd.checkpoint.storage.bucket import Missing, NeedsLength, Throttled
+from elasticd.errors import CallError, EnvironmentProblem, NotSupported, Refused, Unavailable
+
+__all__ = ["is_past_the_end", "meaning", "no_bucket", "wrong_options"]
+
+_TAKEN = {"PreconditionFailed", "412", "BlobAlreadyExists"}
+_AGAIN = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch",
+          "OperationAborted", "ConditionalRequestConflict", "Md5Mismatch"}  # fmt: skip
+"""With the status of a wrong request, but nothing is wrong with it: a conflict is one with another
+write that is under way, so it does not say that there is an object."""
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
+_REFUSED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "429", "503",
+              "RequestLimitExceeded", "ServiceUnavailable", "ServerBusy"}  # fmt: skip
+_OF_CREDENTIALS = {"ClientAuthenticationError", "RefreshError"}
+"""azure.core's and google.auth's: there are none, or such that no request can be made with them."""
+_SECRET = re.compile(r"((?:access_token|sig|signature)=)[^&\s)]+", re.IGNORECASE)
+"""In the URL of a request that an error repeats."""
+_FORBIDDEN = "Forbidden: "
+"""How gcsfs begins an error that says no more than that."""
+_AFTER_LIMIT_S = 300.0
+"""Of what a service may ask us to wait: nonsense must not stop a job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """Of the service; empty: it gave none."""
+
+    code: str = ""
+    status: int = 0
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def meaning(exc: Exception, where: str) -> Exception:
+    """Translate a driver's error; FileExistsError is that of an object that is there already."""
+    answer = _answer(exc)
+    code, status = answer.code, answer.status
+    if isinstance(exc, FileExistsError) or code in _TAKEN or status == 412:
+        return FileExistsError(where)
+    if isinstance(exc, FSTimeoutError | TimeoutError) or "Timeout" in type(exc).__name__:
+        return Unavailable(f"{where} did not answer in time.")
+    why = _why(exc)
+    if code in _NO_BUCKET:
+        return no_bucket(where, exc)
+    if isinstance(exc, FileNotFoundError):
+        return Missing(f"There is no {where} ({why}).")
+    if (
+        isinstance(exc, PermissionError)
+        or status in (401, 403)
+        or code in _REFUSED
+        or (not status and _is_of_credentials(exc))
+    ):
+        return Refused(
+            f"{where} refuses access ({why}): give this process credentials that may read and "
+            "write there."
+        )
+    if code in _THROTTLED or status in (429, 503):
+        return Throttled(f"{where} is overloaded ({why}).", after_s=_after_s(answer.headers))
+    if status == 411:
+        return NeedsLength(
+            f"{where} wants to know the length of a body first ({code}: {why}): put "
+            '"config_kwargs": {"request_checksum_calculation": "when_required"} into the options.'
+        )
+    if code not in _AGAIN and (300 <= status < 408 or 410 <= status < 500):
+        return Refused(
+            f"{where} does not take the request ({code}: {why}): check the URL, and in the options "
+            "the endpoint and the region."
+        )
+    if status == 501:
+        return NotSupported(f"{where} lacks what elasticd needs ({code}: {why}): give another URL.")
+    if type(exc) in (ValueError, TypeError):  # Not of an answer that is garbled.
+        return wrong_options(where, exc)
+    return Unavailable(
+        f"{where} cannot be reached ({why}): check the URL, the network, and the endpoint in the "
+        "options."
+    )
+
+
+def no_bucket(where: str, exc: Exception) -> EnvironmentProblem:
+    """Say that there is no such bucket, which is another thing than no such object."""
+    return EnvironmentProblem(
+        f"{where} is in a bucket that does not exist ({_why(exc)}): create it, or give another URL."
+    )
+
+
+def wrong_options(where: str, exc: Exception) -> CallError:
+    """Say that the driver does not take the options."""
+    return CallError(f"{where} cannot be used with these options ({_why(exc)}): correct them.")
+
+
+def is_past_the_end(exc: Exception) -> bool:
+    """Say whether a range was asked for that begins where the object has ended."""
+    answer = _answer(exc)
+    return answer.status == 416 or answer.code in ("InvalidRange", "416")
+
+
+def _why(exc: Exception) -> str:
+    """What it says, on one line. Azure repeats its answer in full behind the sentence."""
+    said = " ".join(str(exc).partition("\nRequestId:")[0].split())
+    said = _SECRET.sub(r"\1...", said)[:300].rstrip(".! ")
+    return said if said.strip(", 0123456789") else f"{type(exc).__name__} {said}".rstrip(" ,")
+
+
+def _is_of_credentials(exc: Exception) -> bool:
+    """Say whether no request could be made for want of credentials."""
+    names = {each.__name__ for each in type(exc).__mro__}
+    return "Credentials" in type(exc).__name__ or bool(names & _OF_CREDENTIALS)
+
+
+def _answer(exc: BaseException | None) -> _Answer:
+    for _ in range(5):
+        if exc is None:
+            break
+        response = getattr(exc, "response", None)
+        if isinstance(response, dict):  # botocore
+            meta = response.get("ResponseMetadata", {})
+            return _Answer(
+                code=str(response.get("Error", {}).get("Code", "")),
+                status=int(meta.get("HTTPStatusCode", 0)),
+                headers=meta.get("HTTPHeaders", {}),
+            )
+        status = getattr(exc, "status_code", None)
+        if isinstance(status, int):  # azure.core
+            code = getattr(exc, "error_code", None)
+            return _Answer(
+                code=str(getattr(code, "value", code) or ""),
+                status=status,
+                headers=getattr(response, "headers", None) or {},
+            )
+        status = str(getattr(exc, "code", ""))
+        if type(exc).__name__ == "HttpError" and status.isdigit():  # gcsfs
+            return _Answer(code=status, status=int(status))
+        if type(exc) is OSError and str(exc).startswith(_FORBIDDEN):
+            return _Answer(code="403", status=403)
+        exc = exc.__cause__ or exc.__context__
+    return _Answer()
+
+
+def _after_s(headers: Mapping[str, Any]) -> float:
+    found = [value for name, value in headers.items() if name.lower() == "retry-after"]
+    said = str(found[0]) if found else ""
+    return min(float(said), _AFTER_LIMIT_S) if said.isdigit() else 0.0

@@ -1,0 +1,211 @@
+"""A checkpoint's URL and options as a user gives them; nothing secret may stand in them.
+
+What a job asks for is written to etcd and shown by `status`, and a command line is seen by every
+user of a machine. So a secret is named (`env:NAME`, `file:PATH`), never given.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from fsspec.registry import known_implementations
+
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.checkpoint.storage.retry import Policy, Retrying
+from elasticd.checkpoint.storage.storage_trial import Tried
+from elasticd.errors import CallError
+
+if TYPE_CHECKING:
+    from elasticd.checkpoint.storage.fsspec_bucket import Remote
+
+__all__ = [
+    "checked_options",
+    "checked_url",
+    "open_bucket",
+    "open_once",
+    "open_untried",
+    "resolved",
+]
+
+_SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connection_string",
+           "account_key", "access_key", "private_key")  # fmt: skip
+_EXACTLY_SECRET = {"key", "auth"}
+_IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
+"""A user and a password, as in http://user:password@proxy."""
+
+
+def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
+    """Return the URL in full; a plain path is one below `here`. `flag` is what it was given to.
+
+    Raises:
+        CallError: it is no URL of a known kind, or holds credentials.
+    """
+    if not url or "\0" in url:
+        what = "checkpoints" if flag == "--checkpoint" else flag
+        raise CallError(
+            f"The URL of the {what} names nothing: give a folder, or s3://BUCKET/FOLDER."
+        )
+    if "://" not in url:
+        return f"file://{os.path.normpath(os.path.join(here or os.getcwd(), url))}"
+    protocol, _, rest = url.partition("://")
+    if protocol == "local":
+        protocol = "file"  # fsspec's driver for it does not write whole or not at all; ours does.
+    if protocol not in known_implementations:
+        raise CallError(
+            f"{flag} {protocol}:// is no kind of storage that fsspec knows: take file://, "
+            "s3://, gs:// or abfs://."
+        )
+    if protocol == "file":
+        if not rest.startswith("/"):
+            raise CallError(f"{flag} {url}: a file URL has three slashes, file:///{rest}.")
+        return f"file://{os.path.normpath(rest)}"
+    if not rest.split("/")[0]:
+        raise CallError(f"{flag} {url} names no bucket: give {protocol}://BUCKET/FOLDER.")
+    try:
+        parts = urlsplit(url)
+    except ValueError as exc:
+        raise CallError(f"{flag} {url} is no URL ({exc}).") from exc
+    # abfs://CONTAINER@ACCOUNT is a place; a user with a password is not.
+    is_user = parts.username and protocol not in ("abfs", "abfss", "az")
+    if parts.password or parts.query or is_user:
+        raise CallError(
+            f"{flag}: leave credentials and parameters out of the URL, which everybody can "
+            "see; put them into the environment of the nodes, or name them in --storage-options."
+        )
+    return url.rstrip("/")
+
+
+def checked_options(text: str) -> dict[str, Any]:
+    """Read `--storage-options`, a JSON object for the file system.
+
+    Raises:
+        CallError: it is none, or gives a secret instead of naming it.
+    """
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise CallError(
+            f"--storage-options is no JSON ({exc}): write it as in "
+            '\'{"endpoint_url": "http://host:9000"}\'.'
+        ) from exc
+    if not isinstance(options, dict):
+        raise CallError("--storage-options is no JSON object: write '{\"NAME\": VALUE}'.")
+    _refuse_secrets(options)
+    return options
+
+
+def resolved(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Put in what `env:NAME` and `file:PATH` stand for.
+
+    Raises:
+        CallError: there is no such variable or file here.
+    """
+    return {name: _resolved(name, value, environ) for name, value in options.items()}
+
+
+def open_bucket(
+    url: str,
+    options: Mapping[str, Any],
+    environ: Mapping[str, str] | None = None,
+    *,
+    policy: Policy | None = None,
+) -> Bucket:
+    """Return the bucket of a checked URL, which asks again as the policy says.
+
+    Raises:
+        CallError, EnvironmentProblem: what is missing here to use it.
+    """
+    return Retrying(open_once(url, options, environ), policy or Policy())
+
+
+def open_once(
+    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> Bucket:
+    """Return the bucket of a checked URL, which asks once; connects to nothing yet.
+
+    Raises:
+        CallError, EnvironmentProblem: what is missing here to use it.
+    """
+    inner = _opened(url, options, environ)
+    return inner if isinstance(inner, Folder) else Tried(inner)
+
+
+def open_untried(
+    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> Bucket:
+    """Return the same for small objects that only one process writes: nothing need be tried.
+
+    Raises:
+        CallError, EnvironmentProblem: what is missing here to use it.
+    """
+    inner = _opened(url, options, environ)
+    if not isinstance(inner, Folder):
+        inner.send_plain()  # What a server does with chunks need not be known.
+    return inner
+
+
+def _opened(
+    url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None
+) -> "Folder | Remote":
+    given = resolved(options, os.environ if environ is None else environ)
+    if url.startswith("file://"):
+        if given:
+            raise CallError(
+                f"--storage-options: a folder takes none, and {', '.join(given)} stands there."
+            )
+        return Folder(url.removeprefix("file://"))
+    from elasticd.checkpoint.storage.fsspec_bucket import Remote  # costs the import of a driver
+
+    return Remote(url, given)
+
+
+def _refuse_secrets(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                _refuse_secrets(each)
+            elif _is_secret(name.lower(), each):
+                raise CallError(
+                    f"--storage-options gives a secret in {name!r}, where everybody can read it: "
+                    f'name a variable or a file of the nodes instead, as in {{"{name}": '
+                    '"env:NAME"}.'
+                )
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if isinstance(value, str) and value.startswith(("env:", "file:")):
+        return False
+    if isinstance(value, str) and _IN_URL.search(value):
+        return True
+    has_value = value is not None and not isinstance(value, bool)
+    return has_value and (name in _EXACTLY_SECRET or any(word in name for word in _SECRET))
+
+
+def _resolved(name: str, value: Any, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return resolved(value, environ)
+    if isinstance(value, list):
+        return [_resolved(name, each, environ) for each in value]
+    if not isinstance(value, str):
+        return value
+    if value.startswith("env:"):
+        found = environ.get(value[4:])
+        if found is None:
+            raise CallError(f"--storage-options {name}: the variable {value[4:]} is not set here.")
+        return found
+    if value.startswith("file:"):
+        try:
+            return Path(value[5:]).read_text().strip()
+        except (OSError, ValueError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else "it is no text"
+            raise CallError(
+                f"--storage-options {name}: {value[5:]} cannot be read ({why})."
+            ) from exc
+    return value

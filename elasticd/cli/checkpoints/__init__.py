@@ -1,0 +1,1 @@
+"""`elasticd checkpoint`: one file a sub-command."""

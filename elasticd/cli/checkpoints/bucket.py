@@ -1,0 +1,107 @@
+"""The URL and options of `elasticd checkpoint`, and the checkpoint that a call means."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.location import checked_options, checked_url, open_bucket
+from elasticd.checkpoint.storage.retry import Policy
+from elasticd.cli.main import complain
+from elasticd.errors import NotFound
+
+__all__ = ["Site", "open_site", "site_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PATIENCE = Policy(limit_s=20.0)
+"""A person waits; a job has more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    bucket: Bucket
+    log: Log
+
+    def checkpoints(self) -> list[Entry]:
+        """The kept checkpoints, newest first.
+
+        Raises:
+            NotFound: there are none.
+        """
+        found = list(self.log.checkpoints())
+        if not found and not self.log.kept():
+            damaged = self.log.passed_over(0)
+            if damaged:
+                raise NotFound(
+                    f"There is no readable checkpoint at {self.bucket.url}: {damaged[0]}"
+                )
+            raise NotFound(f"There is no checkpoint at {self.bucket.url}.")
+        return found
+
+    def pick(self, number: int | None, step: int | None = None) -> Entry:
+        """Return the checkpoint of this number or step, without either the newest.
+
+        Raises:
+            NotFound: there is none.
+            Damaged: its entry cannot be read.
+        """
+        found = self.checkpoints()
+        for entry in found:
+            if step is not None and entry.snapshot.step != step:
+                continue
+            if number in (None, entry.number):
+                if number is None and step is None:
+                    self.tell_passed_over(entry.number)
+                return entry
+        if number is not None and number in self.log.kept():
+            self.log.entry(number)  # raises: it was left out because it is damaged
+        said = f"checkpoint {number}" if number is not None else f"checkpoint of step {step}"
+        if number is None and step is None:
+            said = "readable checkpoint"
+        raise NotFound(f"There is no {said} at {self.bucket.url}{_others(found, step)}.")
+
+    def tell_passed_over(self, above: int) -> bool:
+        """Name the damaged entries of the log above this number, any of which may have been a newer
+        checkpoint; say if there are any."""
+        sentences = self.log.passed_over(above)
+        for each in sentences:
+            complain(each)
+        return bool(sentences)
+
+
+def site_options(command: F) -> F:
+    """Add the argument URL and the flag --storage-options."""
+    command = click.option(
+        "--storage-options",
+        "--storage_options",
+        metavar="JSON",
+        envvar="ELASTICD_STORAGE_OPTIONS",
+        default="",
+        help="Options of the URL's fsspec file system; a secret as env:NAME or file:PATH.",
+    )(command)
+    return click.argument("url")(command)
+
+
+def open_site(values: Mapping[str, Any]) -> Site:
+    """Open what URL and --storage-options name; connects to nothing yet.
+
+    Raises:
+        CallError, EnvironmentProblem: what is wrong with them, or missing here.
+    """
+    url = checked_url(values["url"])
+    options = checked_options(values["storage_options"])
+    bucket = open_bucket(url, options, os.environ, policy=PATIENCE)
+    return Site(bucket=bucket, log=Log(bucket))
+
+
+def _others(found: Iterable[Entry], step: int | None) -> str:
+    some = [each.number if step is None else each.snapshot.step for each in found][:10]
+    if not some:
+        return ""
+    return f": the newest {'numbers' if step is None else 'steps'} are {', '.join(map(str, some))}"

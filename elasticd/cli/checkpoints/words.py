@@ -1,0 +1,164 @@
+"""Sizes, ages and sentences about checkpoints. Pure."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from elasticd.checkpoint.format.entry import Entry
+from elasticd.checkpoint.format.manifest import Header, Manifest
+from elasticd.checkpoint.retention.deletion import Removal
+from elasticd.checkpoint.retention.sweep import Found, Swept
+from elasticd.errors import CallError
+
+__all__ = ["age", "age_limit", "named", "removal_lines", "shown", "size",
+           "sweep_lines", "value", "when"]  # fmt: skip
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+VALUE_LIMIT = 200
+
+
+def size(nbytes: float) -> str:
+    """Write a number of bytes with three digits that count."""
+    for unit in _BYTES:
+        if nbytes < 1000 or unit == _BYTES[-1]:
+            return f"{nbytes:.3g} {unit}" if unit != "B" else f"{nbytes:.0f} B"
+        nbytes /= 1024
+    raise AssertionError
+
+
+def age(seconds: float) -> str:
+    """Write a duration in the unit that a person would take."""
+    if seconds < 0:
+        return "0 s"  # The clock of another host.
+    for unit, unit_s, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
+        if seconds < most:
+            return f"{seconds // unit_s:.0f} {unit}"
+    return f"{seconds // 86400:.0f} d"
+
+
+def age_limit(flag: str, text: str, *, least_s: float) -> float:
+    """Read `90m`, `24h`, `7d`; a number alone is seconds.
+
+    Raises:
+        CallError: it is none of these, or too small.
+    """
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text[len(number) :].strip() or "s"
+    try:
+        seconds = float(number) * _UNITS_S[unit]
+    except (ValueError, KeyError) as exc:
+        raise CallError(f"{flag} {text} is no time: write 90m, 24h or 7d.") from exc
+    if not least_s <= seconds < float("inf"):
+        raise CallError(
+            f"{flag} {text} is below {age(least_s)}: what is younger may still be in use, and two "
+            "hosts' clocks differ."
+        )
+    return seconds
+
+
+def named(entry: Entry) -> str:
+    return f"checkpoint {entry.number}, step {entry.snapshot.step}"
+
+
+def shown(text: str) -> str:
+    """A text of a checkpoint for a terminal, to which whoever wrote it must not give orders."""
+    return text if text.isprintable() else repr(text)
+
+
+def value(found: Any) -> str:
+    """Write a plain value of the state on one line."""
+    text = repr(found) if isinstance(found, str) else str(found)
+    return text if len(text) <= VALUE_LIMIT else f"{text[:VALUE_LIMIT]}..."
+
+
+def when(at_unix_s: float, now_unix_s: float) -> str:
+    """Say when a checkpoint was committed, by the clock of who did it."""
+    try:
+        said = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at_unix_s))
+    except (OverflowError, ValueError, OSError):
+        return "committed at a time that is none"
+    return f"committed {said}, {age(now_unix_s - at_unix_s)} ago"
+
+
+def removal_lines(removal: Removal, *, is_dry_run: bool) -> list[str]:
+    """Say what was, or with a dry run would be, removed."""
+    lines = []
+    verb = "would remove" if is_dry_run else "removed"
+    before = "dry run, nothing was changed: " if is_dry_run else ""
+    lines += [f"{before}{verb} {named(each)}, {size(each.nbytes)}" for each in removal.gone]
+    lines += [
+        f"{before}{verb} checkpoint {number} from the log; what it named is not known, `elasticd "
+        "checkpoint sweep` deletes it"
+        for number in removal.unreadable
+    ]
+    lines += [f"checkpoint {number} stays: it is being read" for number in removal.busy]
+    lines += [
+        f"the objects of checkpoint {number} are still being read: `elasticd checkpoint sweep` "
+        "deletes them later"
+        for number in removal.left
+    ]
+    return lines or ["There is nothing to remove."]
+
+
+def sweep_lines(swept: Swept, *, is_dry_run: bool) -> list[str]:
+    """Say what was, or with a dry run would be, deleted."""
+    verb = "would delete" if is_dry_run else "deleted"
+    before = "dry run, nothing was changed: " if is_dry_run else ""
+    lines = [f"{before}{verb} {_folder(each)}" for each in swept.folders]
+    lines += [f"{before}{verb} {name}" for name in swept.strays]
+    if swept.is_cut_off:
+        lines.append("There may be more: call it again.")
+    return lines or ["There is nothing to sweep."]
+
+
+def header_lines(entry: Entry, manifest: Manifest, made: str) -> list[str]:
+    """Describe a checkpoint."""
+    header, snapshot = manifest.header, entry.snapshot
+    return [
+        f"{named(entry)}: {size(entry.nbytes)} in {_count(len(manifest.parts), 'part')}, {made}",
+        f"job {shown(header.job)}, world size {header.world_size}, epoch {header.epoch}",
+        f"run {snapshot.run}, generation {snapshot.generation}, folder {snapshot.folder}",
+        f"written by elasticd {shown(header.version)}",
+    ]
+
+
+def header_plain(header: Header) -> dict[str, Any]:
+    """The header for programs, without what stands elsewhere."""
+    return {
+        "job": header.job,
+        "uid": header.uid,
+        "epoch": header.epoch,
+        "world_size": header.world_size,
+        "shares": header.shares,
+        "taken_unix_s": header.taken_unix_s,
+        "version": header.version,
+    }
+
+
+def entry_plain(entry: Entry) -> dict[str, Any]:
+    """An entry for programs."""
+    snapshot = entry.snapshot
+    return {
+        "number": entry.number,
+        "step": snapshot.step,
+        "generation": snapshot.generation,
+        "run": snapshot.run,
+        "nbytes": entry.nbytes,
+        "at_unix_s": entry.at_unix_s,
+        "folder": snapshot.folder,
+    }
+
+
+def more_line(some: Sequence[Any], every: Sequence[Any], what: str) -> list[str]:
+    """Say how many are not shown."""
+    rest = len(every) - len(some)
+    return [f"and {_count(rest, f'more {what}')}: --all shows them"] if rest else []
+
+
+def _folder(found: Found) -> str:
+    return f"steps/{found.snapshot.folder.split('/')[1]}, {size(found.nbytes)}: {found.snapshot}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"

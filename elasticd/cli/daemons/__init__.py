@@ -1,0 +1,1 @@
+"""The commands that start daemons: the agent and the operator."""

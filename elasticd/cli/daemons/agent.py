@@ -1,0 +1,272 @@
+"""`elasticd agent`: the daemon of a node."""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, settings_from
+from elasticd.cli.label_flags import labels_of
+from elasticd.cli.machine import gpu_count, own_address
+from elasticd.cli.parse_value import not_empty
+from elasticd.cli.secrecy import hide_from_user
+from elasticd.control.local_run.run_folder import make_private
+from elasticd.errors import CallError, ElasticdError
+from elasticd.records.ids import JobName, NodeId, checked_name
+from elasticd.telemetry import log
+from elasticd_agent.pod.downward_api import node_name
+from elasticd_agent.pod.leave import default_keeper_wait_s
+from elasticd_agent.pod.mounts import check_shared_memory, check_temporary
+from elasticd_agent.settings import AgentSettings, ForwardedRanks
+
+__all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
+
+LEAST_LEASE_TTL_S = 2.0
+"""What etcd grants at least, with its default election timeout."""
+DAY_S = 86400.0
+LOG_LINES_KEPT = 2_000
+"""Of the agent's own log, in memory for `elasticd bundle`: half a megabyte."""
+LAST_PORT = 65535
+PR_SET_PDEATHSIG = 1
+
+
+@click.command(short_help="Serve this machine's slots.")
+@etcd_options
+@click.option(
+    "--node-id",
+    metavar="NAME",
+    type=not_empty,
+    help="Stable name of this machine.  [its host name]",
+)
+@click.option(
+    "--slots", metavar="N|auto", type=not_empty, help="Workers at once.  [auto: its GPUs, else 1]"
+)
+@click.option(
+    "--local-addr",
+    "--local_addr",
+    metavar="ADDR",
+    type=not_empty,
+    help="Where other nodes reach this machine.",
+)
+@click.option(
+    "--log-dir", "--log_dir", metavar="DIR", type=not_empty, help="Run folder.  [./elasticd-runs]"
+)
+@click.option("--job", metavar="NAME", type=not_empty, help="Serve this job only and end with it.")
+@click.option(
+    "--lease-ttl", metavar="S", type=not_empty, help="Loss of this node is noticed within.  [5]"
+)
+@click.option(
+    "--keep-ended",
+    metavar="DAYS",
+    type=not_empty,
+    help="Remove records of jobs that are over; 0: never.  [7]",
+)
+@click.option("--label", "labels", metavar="K=V", multiple=True, help="Label of this node.")
+@click.option(
+    "--http-port",
+    metavar="N",
+    type=not_empty,
+    help="Port of logs, /metrics and /sd (docs/metrics.md).  [chosen]",
+)
+@click.option(
+    "--probe-port",
+    metavar="N",
+    type=not_empty,
+    help="Also answer /healthz and /readyz there, without TLS.",
+)
+@click.option(
+    "--keeper-wait",
+    metavar="S",
+    type=not_empty,
+    help="At the end, wait so long for keepers that save.  [65 as process 1, else 0]",
+)
+@click.option(
+    "--forward-output",
+    metavar="none|rank0|all",
+    type=not_empty,
+    help="Copy lines of these ranks to stdout.  [none]",
+)
+@click.option(
+    "--event-log",
+    metavar="DIR",
+    type=not_empty,
+    help="Record events and effects of each job there.",
+)
+@click.option("--log-level", type=click.Choice(list(log.LEVELS)), help="[info]")
+@click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
+@click.option("--parent-pid", type=int, default=None, hidden=True)
+def agent(**values: Any) -> int:
+    """Serve this machine's slots to the jobs in etcd, until it is stopped.
+
+    Each flag also reads ELASTICD_<FLAG> from the environment. SIGTERM says goodbye: the jobs go on
+    without this node at once.
+    """
+    if values["parent_pid"] is not None:
+        end_with(values["parent_pid"])
+    environ = os.environ
+    settings, named = agent_settings(values, environ), node_name(environ)
+    level = values["log_level"] or environ.get("ELASTICD_LOG_LEVEL", "info")
+    if level not in log.LEVELS:
+        raise CallError(f"ELASTICD_LOG_LEVEL={level} is none of {', '.join(log.LEVELS)}.")
+    log.configure(_is_log_json(values, environ), level, has_thread=True, lines_kept=LOG_LINES_KEPT)
+    if settings.store.password:
+        hide_from_user()
+    if named is not None and not _text(values, environ, "node_id"):
+        named.explain()
+    check_temporary(environ.get("TMPDIR", ""))
+    check_shared_memory()
+    from elasticd_agent.main import run
+
+    return int(run(settings))
+
+
+def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
+    """Build the settings from flags, then ELASTICD_* of the environment, then defaults.
+
+    Raises:
+        CallError: a value that cannot be used; says which and why.
+    """
+    store = settings_from(values, environ)
+    if store is None:
+        raise CallError(
+            "An agent needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD. (On one "
+            "machine alone, `elasticd run` starts both.)"
+        )
+    job = _text(values, environ, "job")
+    run_folder = Path(_text(values, environ, "log_dir") or "elasticd-runs").absolute()
+    event_log = _text(values, environ, "event_log")
+    lease_ttl_s = _number(values, environ, "lease_ttl", 5.0)
+    if lease_ttl_s < LEAST_LEASE_TTL_S:
+        raise CallError(f"--lease-ttl {lease_ttl_s:g} is below 2 seconds, the least etcd grants.")
+    keep_ended_days = _number(values, environ, "keep_ended", 7.0)
+    if keep_ended_days < 0.0:
+        raise CallError(f"--keep-ended {keep_ended_days:g} is below 0: give days, or 0 for ever.")
+    http_port, probe_port = (_port(values, environ, name) for name in ("http_port", "probe_port"))
+    if probe_port and probe_port == http_port:
+        raise CallError(f"--probe-port {probe_port} is also the --http-port: give another one.")
+    return AgentSettings(
+        node=_node(values, environ),
+        host=socket.gethostname(),
+        store=store,
+        cluster=cluster_of(values, environ),
+        slots=_slots(_text(values, environ, "slots") or "auto", environ),
+        run_folder=make_folder(run_folder, "run folder", "--log-dir"),
+        job=JobName(checked_name("--job", job)) if job else None,
+        keep_ended_s=keep_ended_days * DAY_S,
+        lease_ttl_s=lease_ttl_s,
+        http_port=http_port,
+        probe_port=probe_port,
+        keeper_wait_s=_number(values, environ, "keeper_wait", default_keeper_wait_s()),
+        forwarded=_forwarded(_text(values, environ, "forward_output") or "none"),
+        labels=labels_of(
+            "--label", values["labels"] or environ.get("ELASTICD_LABELS", "").split(",")
+        ),
+        event_log=(
+            make_folder(Path(event_log).absolute(), "event log", "--event-log")
+            if event_log
+            else None
+        ),
+        # Last, since it may ask the resolver: what is wrong in the call itself is said at once.
+        address=_text(values, environ, "local_addr") or own_address(store.endpoints),
+    )
+
+
+def default_node_id(host: str) -> str:
+    """Make a host name usable as a key segment."""
+    usable = re.sub(r"[^A-Za-z0-9._-]+", "-", host)[:63].strip("._-")
+    return usable or "node"
+
+
+def _node(values: Values, environ: Mapping[str, str]) -> NodeId:
+    """Return the id that was given, else that of the pod's node, else the host name's."""
+    given, named = _text(values, environ, "node_id"), node_name(environ)
+    if not given and named is not None:
+        return named.node
+    return NodeId(checked_name("--node-id", given or default_node_id(socket.gethostname())))
+
+
+def make_folder(path: Path, what: str, flag: str) -> Path:
+    """Create a folder that a flag names, and see that it can be written.
+
+    Raises:
+        CallError: it cannot; says why.
+    """
+    try:
+        make_private(path)
+        probe = path / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as exc:
+        raise CallError(
+            f"The {what} {path} cannot be written ({exc.strerror}): choose another {flag}, or "
+            "mount a volume there."
+        ) from exc
+    return path
+
+
+def end_with(parent_pid: int) -> None:
+    """Get SIGTERM when the process that started us ends, however it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        raise _Orphaned("The process that started this one is gone.")
+
+
+class _Orphaned(ElasticdError):
+    pass
+
+
+def _slots(text: str, environ: Mapping[str, str]) -> int:
+    if text == "auto":
+        return gpu_count(environ) or 1
+    if not text.isdecimal() or int(text) == 0:
+        raise CallError(f"--slots {text} is not a number above 0 or `auto`.")
+    return int(text)
+
+
+def _forwarded(text: str) -> ForwardedRanks:
+    with contextlib.suppress(ValueError):
+        return ForwardedRanks(text)
+    raise CallError(f"--forward-output {text} is none of {', '.join(ForwardedRanks)}.")
+
+
+def _is_log_json(values: Values, environ: Mapping[str, str]) -> bool | None:
+    flag, text = values["is_log_json"], environ.get("ELASTICD_LOG_JSON", "")
+    if flag is not None or not text:
+        return None if flag is None else bool(flag)
+    if text not in ("0", "1"):
+        raise CallError(f"ELASTICD_LOG_JSON={text} is neither 1 (JSON) nor 0 (for a console).")
+    return text == "1"
+
+
+def _text(values: Values, environ: Mapping[str, str], name: str) -> str:
+    flag = values.get(name)
+    return str(flag) if flag is not None else environ.get(f"ELASTICD_{name.upper()}", "")
+
+
+def _port(values: Values, environ: Mapping[str, str], name: str) -> int:
+    text = _text(values, environ, name)
+    if not text:
+        return 0
+    if text.isascii() and text.isdecimal() and 0 < int(text) <= LAST_PORT:
+        return int(text)
+    raise CallError(
+        f"--{name.replace('_', '-')} {text} is not a port: give a number from 1 to {LAST_PORT}."
+    )
+
+
+def _number(values: Values, environ: Mapping[str, str], name: str, default: float) -> float:
+    text = _text(values, environ, name)
+    if not text:
+        return default
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        if 0 <= number < float("inf"):
+            return number
+    raise CallError(f"--{name.replace('_', '-')} {text} is not a number, 0 or more.")

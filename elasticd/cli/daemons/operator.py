@@ -1,0 +1,145 @@
+"""`elasticd operator`: the daemon that makes jobs of the ElasticJobs of a Kubernetes cluster."""
+
+import os
+import signal
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elasticd.cli.daemons.listen_address import listen_address
+from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, settings_from
+from elasticd.cli.parse_value import duration, not_empty
+from elasticd.cli.secrecy import hide_from_user
+from elasticd.errors import CallError
+from elasticd.telemetry import log
+
+__all__ = ["operator"]
+
+LEAST_LEASE_TTL_S = 2.0
+DEFAULT_KUBECONFIG = "~/.kube/config"
+
+_log = log.get_logger()
+
+
+@click.command()
+@etcd_options
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=not_empty,
+    envvar="KUBECONFIG",
+    help=f"Says which API server, and as whom.  [in a pod: its ServiceAccount; "
+    f"else {DEFAULT_KUBECONFIG}]",
+)
+@click.option("--context", metavar="NAME", type=not_empty, help="Of the kubeconfig.  [its current]")
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    type=not_empty,
+    envvar="ELASTICD_NAMESPACE",
+    help="Look after the ElasticJobs of this namespace alone.  [of all]",
+)
+@click.option(
+    "--lease-ttl",
+    "ttl_s",
+    type=duration,
+    metavar="TIME",
+    default="10s",
+    show_default=True,
+    help="A leader that is gone is followed within this time.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    type=not_empty,
+    default="127.0.0.1:9482",
+    show_default=True,
+    envvar="ELASTICD_LISTEN",
+    help="Where /metrics, /healthz and /readyz are; port 0: any.",
+)
+@click.option(
+    "--journal",
+    metavar="FILE",
+    type=not_empty,
+    help="Write down what is seen and decided, for a report of a bug.  [no]",
+)
+@click.option("--log-level", type=click.Choice(list(log.LEVELS)), default="info")
+@click.option("--log-json/--log-console", "is_log_json", default=None, help="[by terminal]")
+def operator(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    ttl_s: float,
+    listen: str,
+    journal: str | None,
+    log_level: str,
+    is_log_json: bool | None,
+    **values: Any,
+) -> int:
+    """Make jobs of the ElasticJobs of a Kubernetes cluster, until it is stopped.
+
+    Any number of these may run: one leads, the others stand by. SIGTERM gives the lead back. Jobs
+    train on while no operator runs, and while the API server is away.
+    """
+    settings = settings_from(values, os.environ)
+    if settings is None:
+        raise CallError(
+            "An operator needs etcd: give --etcd http://HOST:2379 or set ELASTICD_ETCD."
+        )
+    if ttl_s < LEAST_LEASE_TTL_S:
+        raise CallError(
+            f"--lease-ttl {ttl_s:g} is below {LEAST_LEASE_TTL_S:g} seconds, the least possible."
+        )
+    host, port = listen_address(listen)
+    keys = keys_of(values, os.environ)
+    log.configure(is_log_json, log_level, has_thread=True)
+    if settings.password:
+        hide_from_user()
+    with ExitStack() as stack:
+        # Only now what costs: grpc, kubernetes, urllib3.
+        from elasticd.kube.api.connection import open_connection
+        from elasticd.kube.api.kubernetes_api import KubernetesApi
+        from elasticd.kube.operator.counts import OperatorCounts
+        from elasticd.kube.operator.journal_file import JournalFile
+        from elasticd.kube.operator.process import OperatorProcess, check_server
+
+        book = JournalFile(Path(journal)) if journal is not None else None
+        counts = OperatorCounts()
+        connection = open_connection(_kubeconfig(kubeconfig), context or "", told=counts.asked)
+        api = stack.enter_context(closing(KubernetesApi(connection)))
+        check_server(api, namespace or "")
+        store = stack.enter_context(closing(open_store(settings, keys)))
+        process = OperatorProcess(
+            store,
+            keys,
+            api,
+            settings,
+            counts,
+            namespace=namespace or "",
+            ttl_s=ttl_s,
+            journal=book,
+            listen=(host, port),
+        )
+        stack.callback(process.close)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: process.stop())
+        _log.info(
+            "operator.started",
+            listen=f"{host}:{process.port}",
+            api_server=connection.host,
+            namespace=namespace or "",
+        )
+        process.run()
+    _log.info("operator.ended")
+    return 0
+
+
+def _kubeconfig(given: str | None) -> str:
+    """Say which file is meant; empty: the ServiceAccount of this pod."""
+    if given:
+        return given
+    return (
+        "" if os.environ.get("KUBERNETES_SERVICE_HOST") else os.path.expanduser(DEFAULT_KUBECONFIG)
+    )

@@ -1,0 +1,201 @@
+"""Flags and environment that say which etcd, and the store that comes of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from elasticd.cli import parse_value
+from elasticd.errors import CallError, EnvironmentProblem
+from elasticd.records.ids import checked_name
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store, StoreSettings
+
+__all__ = [
+    "ETCD_PASSWORD",
+    "Values",
+    "cluster_of",
+    "endpoints",
+    "etcd_options",
+    "etcd_parameters",
+    "keys_of",
+    "log_dir_of",
+    "open_store",
+    "settings_from",
+    "where_options",
+]
+
+ETCD_PASSWORD = "ELASTICD_ETCD_PASSWORD"  # noqa: S105  # the name of a variable
+Values = Mapping[str, Any]
+"""What click parsed: None where a flag was not given."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdFlag:
+    name: str
+    metavar: str
+    help: str
+
+
+FLAGS = (
+    EtcdFlag(
+        name="etcd",
+        metavar="URL[,URL...]",
+        help="etcd's endpoints, as in http://a:2379,http://b:2379.",
+    ),
+    EtcdFlag(name="etcd-user", metavar="NAME", help="User in etcd."),
+    EtcdFlag(
+        name="etcd-password-file",
+        metavar="FILE",
+        help="Holds the user's password; or set ELASTICD_ETCD_PASSWORD.",
+    ),
+    EtcdFlag(name="etcd-cacert", metavar="FILE", help="CA of etcd's certificate (https)."),
+    EtcdFlag(name="etcd-cert", metavar="FILE", help="Client certificate."),
+    EtcdFlag(name="etcd-key", metavar="FILE", help="Key of the client certificate."),
+    EtcdFlag(
+        name="cluster", metavar="NAME", help="Prefix in etcd; keeps clusters apart.  [default]"
+    ),
+)
+
+
+def etcd_parameters() -> list[click.Parameter]:
+    """Build the flags; each also reads ELASTICD_<NAME> from the environment."""
+    return [click.Option([f"--{flag.name}"], **_settings(flag)) for flag in FLAGS]
+
+
+def etcd_options(command: F) -> F:
+    """Add the flags to a command."""
+    for flag in reversed(FLAGS):
+        command = click.option(f"--{flag.name}", **_settings(flag))(command)
+    return command
+
+
+def where_options(command: F) -> F:
+    """Add the flags that say which cluster, or which folder of local runs."""
+    command = click.option(
+        "--log-dir", "--log_dir", metavar="DIR", help="Run folder of local runs.  [./elasticd-runs]"
+    )(command)
+    return etcd_options(command)
+
+
+def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings | None:
+    """Build the settings from flags, then environment; None if no etcd was named.
+
+    Raises:
+        CallError: an endpoint, a password file or a set of certificates cannot be used.
+    """
+    urls = _given(values, environ, "etcd")
+    if not urls:
+        return None
+    settings = StoreSettings(
+        endpoints=endpoints(urls),
+        user=_given(values, environ, "etcd_user"),
+        password=_password(values, environ),
+        ca_file=_given(values, environ, "etcd_cacert"),
+        cert_file=_given(values, environ, "etcd_cert"),
+        key_file=_given(values, environ, "etcd_key"),
+    )
+    if bool(settings.cert_file) != bool(settings.key_file):
+        raise CallError("--etcd-cert and --etcd-key belong together: give both or none.")
+    if settings.ca_file and not settings.endpoints[0].startswith("https://"):
+        raise CallError("--etcd-cacert was given with an http:// endpoint: write https://.")
+    if settings.user and not settings.password:
+        raise CallError(
+            f"--etcd-user {settings.user} needs a password: give --etcd-password-file or set "
+            f"{ETCD_PASSWORD}."
+        )
+    for flag, path in (
+        ("--etcd-cacert", settings.ca_file),
+        ("--etcd-cert", settings.cert_file),
+        ("--etcd-key", settings.key_file),
+    ):
+        if path:
+            _readable(flag, path)
+    return settings
+
+
+def endpoints(urls: str) -> tuple[str, ...]:
+    """Split and check a list of endpoints; `host:port` counts as http."""
+    found = []
+    for url in filter(None, (part.strip() for part in urls.split(","))):
+        if url.startswith("unix:///"):
+            found.append(url)
+            continue
+        full = url if "://" in url else f"http://{url}"
+        scheme, _, rest = full.partition("://")
+        host, _, port = rest.rstrip("/").rpartition(":")
+        if scheme not in ("http", "https") or not host or not port.isdecimal():
+            raise CallError(
+                f"--etcd {url!r} is not an endpoint: write http://HOST:PORT, several with commas."
+            )
+        found.append(f"{scheme}://{host}:{port}")
+    if len({url.partition("://")[0] for url in found}) != 1:
+        raise CallError(
+            f"--etcd {urls!r} mixes http, https and unix or is empty: take one of them."
+        )
+    return tuple(found)
+
+
+def log_dir_of(values: Values, environ: Mapping[str, str]) -> str:
+    """Give the run folder that was named: the flag, our variable, torchrun's; empty: none was."""
+    return _given(values, environ, "log_dir") or environ.get("PET_LOG_DIR", "")
+
+
+def cluster_of(values: Values, environ: Mapping[str, str]) -> str:
+    return checked_name("--cluster", _given(values, environ, "cluster") or "default")
+
+
+def keys_of(values: Values, environ: Mapping[str, str]) -> Keys:
+    return Keys(cluster=cluster_of(values, environ))
+
+
+def open_store(settings: StoreSettings, keys: Keys) -> Store:
+    """Connect and ask one thing, so that a wrong address or password shows at once."""
+    from elasticd.store.etcd.store import EtcdStore  # grpc: 150 ms that no other command should pay
+
+    store: Store = EtcdStore(settings)
+    try:
+        store.get(keys.root)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _settings(flag: EtcdFlag) -> dict[str, Any]:
+    return {
+        "metavar": flag.metavar,
+        "default": None,
+        "help": flag.help,
+        "type": parse_value.not_empty,
+    }
+
+
+def _given(values: Values, environ: Mapping[str, str], name: str) -> str:
+    flag = values.get(name)
+    return str(flag) if flag is not None else environ.get(f"ELASTICD_{name.upper()}", "")
+
+
+def _password(values: Values, environ: Mapping[str, str]) -> str:
+    path = _given(values, environ, "etcd_password_file")
+    if not path:
+        return environ.get(ETCD_PASSWORD, "")
+    _readable("--etcd-password-file", path)
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\n")
+    except UnicodeDecodeError as exc:
+        raise EnvironmentProblem(
+            f"--etcd-password-file {path} is not text in UTF-8: give the file that holds the "
+            "password and nothing else."
+        ) from exc
+
+
+def _readable(flag: str, path: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as exc:
+        raise EnvironmentProblem(f"{flag} {path} cannot be read: {exc.strerror}.") from exc

@@ -1,0 +1,99 @@
+"""What this machine has: GPUs, CPUs, an address that others reach, who calls. No torch."""
+
+import ipaddress
+import os
+import pwd
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from elasticd.errors import EnvironmentProblem
+from elasticd_agent.worker_setup.gpus import visible_gpus
+
+__all__ = ["cpu_count", "gpu_count", "own_address", "sources_towards", "submitter"]
+
+
+def gpu_count(
+    environ: Mapping[str, str], dev: Path = Path("/dev"), sys: Path = Path("/sys")
+) -> int:
+    """Count the GPUs of this machine that its environment leaves visible."""
+    return len(visible_gpus(environ, dev, sys).names)
+
+
+def cpu_count() -> int:
+    """CPUs that this process may use, as torchrun counts them."""
+    return len(os.sched_getaffinity(0))
+
+
+def submitter() -> str:
+    """Say who calls, as `user@host`: by the user's number where the machine knows no name of it."""
+    number = os.getuid()
+    try:
+        user = pwd.getpwuid(number).pw_name
+    except KeyError:  # A container that runs under a number alone.
+        user = str(number)
+    return f"{user}@{socket.gethostname()}"
+
+
+def own_address(
+    endpoints: Sequence[str],
+    sources: Callable[[str, int], Iterable[str]] | None = None,
+) -> str:
+    """Give the address of the interface that leads to etcd: where other nodes reach this machine.
+
+    All endpoints are asked in turn, since one may be this machine itself, whose own name often
+    resolves to 127.0.1.1, or may not resolve at all (pytorch#73380). Loopback is an answer only
+    where every endpoint literally says so: with any other name it would be registered for machines
+    that find only themselves there.
+
+    Raises:
+        EnvironmentProblem: no endpoint leads to an address that other machines could reach.
+    """
+    parsed = [urlsplit(endpoint) for endpoint in endpoints]
+    hosts = [parts.hostname or "127.0.0.1" for parts in parsed]
+    for host, parts in zip(hosts, parsed, strict=True):
+        for source in (sources or sources_towards)(host, parts.port or 2379):
+            if not _is_loopback(source):
+                return source
+    if all(_says_loopback(host) for host in hosts):
+        return "::1" if hosts[0] == "::1" else "127.0.0.1"
+    raise EnvironmentProblem(
+        f"The way from this machine to etcd ({', '.join(endpoints)}) shows no address of its own "
+        "that other machines reach: no endpoint's name resolves, there is no route yet, or they "
+        "all lead back to this machine. Give its address with --local-addr."
+    )
+
+
+def sources_towards(host: str, port: int) -> Iterator[str]:
+    """Give the addresses from which this machine would call; none if the name leads nowhere.
+
+    A connected UDP socket sends nothing but makes the kernel choose a route and a source address.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        return
+    for family, kind, protocol, _, target in found:
+        with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            yield str(probe.getsockname()[0])
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether it means another machine to everybody; so does an address of one link alone."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return True
+    return known.is_loopback or known.is_unspecified or (known.version == 6 and known.is_link_local)
+
+
+def _says_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,170 @@
+"""What `elasticd run` prints: state changes and the summary on stderr, output as it was written.
+
+Nothing that is printed may end a run: not a disk that is full behind `> run.log`, nor a terminal
+that has gone, nor a byte that is no text. What cannot be printed is lost, the run goes on; what the
+workers wrote stands in their files anyway.
+"""
+
+import json
+import select
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TextIO
+
+from elasticd.cli.progress.pace import Speed
+from elasticd.cli.progress.sentence import fitted
+from elasticd.cli.progress.terminal_line import TerminalLine, can_draw, width_of
+from elasticd.cli.terminal import words
+from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
+from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
+from elasticd.control.local_run.session import AgentEnded, Stopping, Told
+from elasticd.control.logs.console import OUT
+from elasticd.control.report.report import JobReport
+from elasticd.records.account.progress import RankProgress
+from elasticd.records.codec import to_plain
+from elasticd.records.job import JobStatus
+from elasticd.records.reason import Phase
+
+__all__ = ["Screen"]
+
+EVENTS = {
+    Formed: "world.formed",
+    Waiting: "job.waited",
+    EtcdAway: "etcd.lost",
+    EtcdBack: "etcd.returned",
+    Stopping: "stop.requested",
+    AgentEnded: "agent.ended",
+    CheckpointAwaited: "checkpoint.awaited",
+    CheckpointLost: "checkpoint.lost",
+    Ended: "job.ended",
+}
+
+URGENT = (Stopping, CheckpointLost)
+"""Told with --quiet too."""
+
+
+class Screen:
+    """All that is printed goes through it; `output` may be called by other threads."""
+
+    def __init__(self, *, is_json: bool = False, is_quiet: bool = False, term: str = "") -> None:
+        """`term`: the variable TERM, without which no line is drawn in place."""
+        self._is_json, self._is_quiet = is_json, is_quiet
+        self.is_live = not (is_json or is_quiet) and can_draw(sys.stderr, term)
+        """Whether progress is one line that is drawn again and again."""
+        self._line = TerminalLine(
+            lambda data: _write(sys.stderr, data), lambda: width_of(sys.stderr)
+        )
+
+    def tell(self, news: Told) -> None:
+        """Print one state change; the end is told by `summary`."""
+        if self._is_json:
+            self._json(EVENTS[type(news)], to_plain(news))
+        elif not isinstance(news, Ended) and (not self._is_quiet or isinstance(news, URGENT)):
+            self.line(words.news_line(news))
+
+    def note(self, text: str) -> None:
+        if not self._is_quiet and not self._is_json:
+            self.line(text)
+
+    def line(self, text: str) -> None:
+        # What a script raised may hold a file's name that is no text.
+        self._put(sys.stderr, f"[elasticd] {text}\n".encode(errors="backslashreplace"))
+
+    def output(self, stream: int, data: bytes) -> None:
+        """Pass on what a worker wrote."""
+        self._put(sys.stdout if stream == OUT else sys.stderr, data)
+
+    def progress(self, parts: list[str], rank: RankProgress | None, speed: Speed) -> None:
+        """Show how far the training is: in a terminal below everything, else as a line."""
+        if self._is_json:
+            plain = {"rank": to_plain(rank), "speed": to_plain(speed)}
+            self._json("job.progressed", plain)
+        elif self.is_live:
+            self._line.show(lambda width: fitted(parts, width))
+        elif not self._is_quiet:
+            self.line(", ".join(parts))
+
+    def hide_progress(self) -> None:
+        """Take the line away, until there is progress again."""
+        self._line.clear()
+
+    def summary(self, report: JobReport, log_folder: str) -> None:
+        if self._is_json:
+            self._json("run.summarized", summary_plain(report, log_folder))
+        elif not self._is_quiet:
+            for text in words.summary_lines(report, log_folder):
+                self.line(text)
+
+    def failure(self, status: JobStatus) -> None:
+        """Tell what broke the job, as the last thing printed."""
+        if self._is_json or status.phase is not Phase.FAILED:
+            return
+        if self._is_quiet:
+            self.line(words.ending(status))
+        if status.failure is not None:
+            for text in words.failure_lines(status.failure):
+                self.line(text)
+
+    def bundled(self, lines: Sequence[str], plain: Mapping[str, object]) -> None:
+        """Tell of the bundle of a job that failed, or why there is none; with --quiet too."""
+        if self._is_json:
+            self._json("run.bundled", plain)
+            return
+        for text in lines:
+            self.line(text)
+
+    def _json(self, event: str, plain: object) -> None:
+        self._put(sys.stderr, json.dumps({"event": event, "data": plain}).encode() + b"\n")
+
+    def _put(self, stream: TextIO | None, data: bytes) -> None:
+        if not self.is_live:
+            _write(stream, data)
+            return
+        with self._line.above(data, is_terminal=_is_terminal(stream)):
+            _write(stream, data)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    with suppress(OSError, ValueError):
+        return stream is not None and stream.isatty()
+    return False
+
+
+def _write(stream: TextIO | None, data: bytes) -> None:
+    """Write all of it, or what can be written.
+
+    Past Python's buffer: what is left in there fails once more when the process ends, and would
+    turn the exit code of a job that succeeded into 120.
+    """
+    if stream is None:  # It was closed when this process began.
+        return
+    try:
+        stream.flush()
+        file = getattr(stream.buffer, "raw", stream.buffer)
+        rest = memoryview(data)
+        while rest:
+            written = file.write(rest)
+            if written is None:  # Somebody made it non-blocking, and its reader is slow.
+                select.select([], [file], [])
+            rest = rest[written or 0 :]
+    except (OSError, ValueError):
+        pass
+
+
+def summary_plain(report: JobReport, log_folder: str) -> dict[str, Any]:
+    status = report.status
+    return {
+        "job": report.spec.name,
+        "phase": status.phase.value,
+        "reason": status.reason.value,
+        "message": status.message,
+        "generations": status.generation,
+        "world_sizes": list(report.world_sizes),
+        "restarts_by_cause": {cause.value: n for cause, n in report.restarts_by_cause.items()},
+        "lost_seconds": dict(report.lost_s),
+        "unnoticed_seconds": report.unnoticed_s,
+        "failure": to_plain(status.failure),
+        "saved": to_plain(report.saved),
+        "logs": log_folder,
+    }

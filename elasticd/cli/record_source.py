@@ -1,0 +1,133 @@
+"""Where the records are that a command asks for: a cluster's etcd, a local run's, or its file."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.cli.etcd_flags import Values, keys_of, log_dir_of, open_store, settings_from
+from elasticd.control.local_run.archive import load
+from elasticd.control.local_run.run_folder import JobFolder, local_jobs
+from elasticd.errors import NotFound, Unavailable
+from elasticd.records.ids import JobName, checked_name
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store, StoreSettings
+from elasticd.store.memory import MemoryStore
+
+__all__ = ["Source", "job_source", "open_run", "sources"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    store: Store
+    keys: Keys
+    run_folder: Path
+    settings: StoreSettings | None = None
+    """None: a local run."""
+    is_archive: bool = False
+    """The run is over; nothing can be changed."""
+
+
+@contextmanager
+def job_source(values: Values, job: str | None) -> Iterator[tuple[Source, JobName]]:
+    """Open where this job's records are; without a name, the newest local run.
+
+    Raises:
+        NotFound: no such local run; says which there are.
+    """
+    name = JobName(checked_name("job", job)) if job is not None else None
+    settings = settings_from(values, os.environ)
+    run_folder = _run_folder(values)
+    if settings is not None:
+        if name is None:
+            raise NotFound("Name the job: `elasticd status` lists those of the cluster.")
+        keys = keys_of(values, os.environ)
+        store = open_store(settings, keys)
+        try:
+            yield Source(store=store, keys=keys, run_folder=run_folder, settings=settings), name
+        finally:
+            store.close()
+        return
+    folders = list(local_jobs(run_folder))
+    found = next((folder for folder in folders if name in (None, folder.job)), None)
+    if found is None:
+        known = ", ".join(folder.job for folder in folders[:5]) or "none"
+        raise NotFound(
+            (f"There is no local run {name!r} in {run_folder}" if name else _nothing(run_folder))
+            + f" (there are: {known}); for a cluster's jobs give --etcd, for others --log-dir."
+        )
+    with open_run(found) as source:
+        yield source, found.job
+
+
+@contextmanager
+def sources(values: Values) -> Iterator[list[Source]]:
+    """Open everything that `status` and `nodes` list: the cluster, or all local runs."""
+    settings = settings_from(values, os.environ)
+    run_folder = _run_folder(values)
+    if settings is not None:
+        keys = keys_of(values, os.environ)
+        store = open_store(settings, keys)
+        try:
+            yield [Source(store=store, keys=keys, run_folder=run_folder, settings=settings)]
+        finally:
+            store.close()
+        return
+    opened: list[Source] = []
+    folders = list(local_jobs(run_folder))
+    if not folders:
+        raise NotFound(f"{_nothing(run_folder)}; for a cluster give --etcd.")
+    try:
+        for folder in folders:
+            with suppress(NotFound, Unavailable):  # a run that was killed left nothing to list
+                opened.append(_connect(folder))
+        yield opened
+    finally:
+        for source in opened:
+            source.store.close()
+
+
+@contextmanager
+def open_run(folder: JobFolder) -> Iterator[Source]:
+    """Open the records of a local run, that goes on or is over.
+
+    Raises:
+        NotFound: it kept none.
+        Unavailable: its etcd does not answer.
+    """
+    source = _connect(folder)
+    try:
+        yield source
+    finally:
+        source.store.close()
+
+
+def _connect(folder: JobFolder) -> Source:
+    endpoint = folder.endpoint
+    if endpoint is not None and folder.is_live():
+        settings = StoreSettings(endpoints=(endpoint,))
+        try:
+            store: Store = open_store(settings, Keys())
+        except Unavailable as exc:
+            raise Unavailable(
+                f"The run {folder.job!r} goes on, but its private etcd does not answer: is the "
+                f"disk of {folder.path} full? Its logs are there."
+            ) from exc
+        return Source(store=store, keys=Keys(), run_folder=folder.run_folder)
+    if not folder.records.exists():
+        raise NotFound(
+            f"The run {folder.job!r} was killed before it could keep its records, or had no room "
+            f"for them; its logs are in {folder.path}."
+        )
+    archived = MemoryStore()
+    load(folder.records, archived)
+    return Source(store=archived, keys=Keys(), run_folder=folder.run_folder, is_archive=True)
+
+
+def _run_folder(values: Values) -> Path:
+    return Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()
+
+
+def _nothing(run_folder: Path) -> str:
+    return f"There is no local run in {run_folder}"

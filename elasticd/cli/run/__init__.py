@@ -1,0 +1,1 @@
+"""`elasticd run`: its flags, what they ask for, and the three ways to run a job."""

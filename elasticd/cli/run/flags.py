@@ -1,0 +1,265 @@
+"""The flags of `elasticd run`: all of torchrun's (2.13), and ours.
+
+Every flag is plain text until `request` reads it; the table here only says what is spelled how.
+torchrun takes dash and underscore forms and reads `PET_<NAME>` from the environment; so do we, for
+all flags. Order: flag, environment, default. What follows the script belongs to the script.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from elasticd.cli import parse_value
+from elasticd.cli.etcd_flags import etcd_parameters
+
+__all__ = ["CONTEXT", "FLAGS", "Flag", "layered", "parameters", "parse_known"]
+
+CONTEXT = {"allow_interspersed_args": False, "max_content_width": 100}
+"""The first word that is no flag is the script; everything behind it is the script's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One flag; its value is text, or a truth if `is_switch`."""
+
+    name: str
+    help: str
+    short: str = ""
+    metavar: str = ""
+    is_switch: bool = False
+    is_many: bool = False
+    is_torchrun: bool = True
+    """Reads PET_<NAME>; ours read ELASTICD_<NAME>."""
+
+    @property
+    def dest(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return f"{'PET' if self.is_torchrun else 'ELASTICD'}_{self.dest.upper()}"
+
+
+def _own(name: str, help: str, metavar: str = "", **more: bool) -> Flag:
+    return Flag(
+        name=name,
+        help=help,
+        metavar=metavar,
+        is_torchrun=False,
+        is_switch=more.get("is_switch", not metavar),
+        is_many=more.get("is_many", False),
+    )
+
+
+FLAGS: tuple[Flag, ...] = (
+    # What runs, and how many of it
+    Flag(name="nnodes", metavar="N|MIN:MAX", help="Nodes, or the range it may run with.  [1]"),
+    Flag(
+        name="nproc-per-node",
+        metavar="N|auto|gpu|cpu|xpu",
+        help="Workers on each node.  [1]",
+    ),
+    Flag(name="module", short="m", is_switch=True, help="SCRIPT is a module, as in `python -m`."),
+    Flag(name="no-python", is_switch=True, help="SCRIPT is a program of its own."),
+    Flag(name="run-path", is_switch=True, help="Same as without: the warm pool always does."),
+    Flag(name="role", metavar="NAME", help="ROLE_NAME of the workers.  [default]"),
+    _own(
+        "node-label",
+        "Only nodes whose agents have this label; several: all of them.",
+        "K=V",
+        is_many=True,
+    ),
+    _own("priority", "Before waiting jobs of a lower one.  [0]", "N"),
+    _own("env", "Variable for the workers; `K` alone copies it.", "K[=V]", is_many=True),
+    _own(
+        "preload",
+        "What is imported once, before workers are forked: what the script was seen to load "
+        "(auto), torch alone (none), or these modules.  [none]",
+        "auto|none|M,...",
+    ),
+    _own("python", "Interpreter of the workers (also PYTHON_EXEC).", "FILE"),
+    _own(
+        "cwd", "Folder on the nodes where the workers start; SCRIPT is not looked for here.", "DIR"
+    ),
+    # Which cluster
+    _own("job", "Name of the job (or --rdzv-id).  [made from the script's name]", "NAME"),
+    _own("local-agents", "Agents on this machine, with slots of their own.  [1]", "N"),
+    _own("join", "Bring this machine into the job --job, and end with it.", is_switch=True),
+    _own("detach", "Submit the job and return.", is_switch=True),
+    _own("slots", "Workers that this machine can hold (--join).  [--nproc-per-node]", "N"),
+    _own("node-id", "Stable name of this machine (--join).  [its host name]", "NAME"),
+    Flag(name="local-addr", metavar="ADDR", help="Where other nodes reach this machine."),
+    Flag(name="standalone", is_switch=True, help="Run here, whatever --etcd says."),
+    Flag(name="rdzv-id", metavar="NAME", help="Same as --job."),
+    Flag(
+        name="rdzv-backend",
+        metavar="etcd|...",
+        help="`etcd` or `etcd-v2`: --rdzv-endpoint is --etcd, with --join. Others: not needed.",
+    ),
+    Flag(name="rdzv-endpoint", metavar="HOST:PORT", help="See --rdzv-backend."),
+    Flag(
+        name="rdzv-conf",
+        metavar="K=V,...",
+        help="join_timeout is --formation-timeout, last_call_timeout is --join-window.",
+    ),
+    # What it survives
+    Flag(
+        name="max-restarts",
+        metavar="N",
+        help="Restarts for errors of the script, for the whole job; torchrun's default is 0.  [3]",
+    ),
+    _own("max-node-losses", "Restarts for lost nodes and killed workers; -1: any.  [100]", "N"),
+    _own("lease-ttl", "A node's loss is noticed within this time.  [5]", "S"),
+    _own("isolation-limit", "Workers of a node without etcd are stopped after this.  [60]", "S"),
+    _own(
+        "formation-timeout", "Until a node that does not start its workers is left out.  [60]", "S"
+    ),
+    _own(
+        "progress-timeout",
+        "In-process mode: without progress for so long, outside state.pause, a worker hangs; "
+        "0: never, also where others wait for it.  [60]",
+        "S",
+    ),
+    _own(
+        "output-timeout",
+        "Restart mode: with no output of any rank for so long they are taken for hung.  [never]",
+        "S",
+    ),
+    _own(
+        "on-nan",
+        "In-process mode: what to do about non-finite gradients.  [ignore]",
+        "stop|skip|ignore",
+    ),
+    _own(
+        "compare-every",
+        "In-process mode: compare the ranks' parameters bit for bit every N commits; 0: never.  "
+        "[after 1, 2, 4 ... commits, but for rounding]",
+        "N",
+    ),
+    _own(
+        "on-late",
+        "In-process mode: what to do about a node that all others wait for in each step; drain: "
+        "take it out, one at a time, never below MIN.  [report]",
+        "report|drain",
+    ),
+    # What is saved, so that it survives the loss of all nodes
+    _own(
+        "checkpoint",
+        "Save to this folder or URL (s3://, gs://, abfs://), and go on from it.",
+        "URL",
+    ),
+    _own("checkpoint-every", "How often: 60s, 5m, 1h, or 100steps.  [60s]", "TIME|STEPS"),
+    _own(
+        "storage-options",
+        "Options of the URL's fsspec file system; a secret as env:NAME or file:PATH.",
+        "JSON",
+    ),
+    _own("checkpoint-keep", "Keep so many of the newest, at least 2; 0: all.  [3]", "N"),
+    _own("checkpoint-keep-every", "Keep one for each so many steps too.", "STEPS"),
+    _own("checkpoint-timeout", "How long a request that fails is tried again.  [120]", "S"),
+    _own("checkpoint-copy", "How memory is copied.  [auto]", "auto|blocking|overlapped"),
+    _own(
+        "tensorboard",
+        "Write what `commit` and `elasticd.progress` are given to event files in this folder or "
+        "URL (s3://, gs://, abfs://); --storage-options are for it too.",
+        "URL",
+    ),
+    _own(
+        "autoscale",
+        "Size the job by the policy in this file; without --etcd an autoscaler runs beside it.",
+        "FILE",
+    ),
+    _own(
+        "prometheus",
+        "With --autoscale: where its metrics are.  [the agents of this run]",
+        "URL",
+    ),
+    _own("join-window", "Joins this close together become one change.  [0.2]", "S"),
+    Flag(
+        name="shutdown-timeout",
+        metavar="S",
+        help="SIGTERM to SIGKILL on a planned stop (also TORCH_ELASTIC_SHUTDOWN_TIMEOUT).  [30]",
+    ),
+    Flag(
+        name="signals-to-handle",
+        metavar="NAME,...",
+        help="What stops the job gracefully.  [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
+    ),
+    # What is shown, and where it is kept
+    Flag(name="log-dir", metavar="DIR", help="Run folder.  [./elasticd-runs]"),
+    _own(
+        "log-max",
+        "Disk that each stream of a rank may take in a generation, as 100M or 2G; the middle of a "
+        "longer one is dropped.  [any]",
+        "SIZE",
+    ),
+    Flag(name="redirects", short="r", metavar="0-3|R:0-3,...", help="Streams to files only."),
+    Flag(name="tee", short="t", metavar="0-3|R:0-3,...", help="Streams of all ranks to show too."),
+    Flag(name="local-ranks-filter", metavar="R,...", help="Show these local ranks of each node."),
+    _own(
+        "bundle",
+        "When the job fails, pack into this folder or file what shows why (`elasticd bundle`).",
+        "URL",
+    ),
+    _own("json", "State changes and summary as JSON lines.", is_switch=True),
+    _own("quiet", "No state changes, only the workers' output and a failure.", is_switch=True),
+    _own("dry-run", "Print the JobSpec and start nothing.", is_switch=True),
+    # Accepted for torchrun's sake; each says in one line why it has no meaning here
+    Flag(name="monitor-interval", metavar="S", help="(no meaning here)"),
+    Flag(name="start-method", metavar="NAME", help="(no meaning here)"),
+    Flag(name="event-log-handler", metavar="NAME", help="(no meaning here)"),
+    Flag(name="node-rank", metavar="N", help="(no meaning here)"),
+    Flag(name="master-addr", metavar="ADDR", help="(no meaning here)"),
+    Flag(name="master-port", metavar="PORT", help="(no meaning here)"),
+    Flag(name="logs-specs", metavar="NAME", help="(no meaning here)"),
+    Flag(name="duplicate-stdout-filters", metavar="TEXT,...", help="(no meaning here)"),
+    Flag(name="duplicate-stderr-filters", metavar="TEXT,...", help="(no meaning here)"),
+    Flag(name="numa-binding", metavar="MODE", help="(no meaning here)"),
+    Flag(name="virtual-local-rank", is_switch=True, help="(refused)"),
+)
+
+
+def parameters() -> list[click.Parameter]:
+    """Build click's parameters; all default to None, so that a given flag is known as such."""
+    made: list[click.Parameter] = []
+    for flag in FLAGS:
+        spelled = [f"--{flag.name}"]
+        if "-" in flag.name:
+            spelled.append(f"--{flag.dest}")
+        if flag.short:
+            spelled.append(f"-{flag.short}")
+        kind: dict[str, Any] = {"is_flag": True, "flag_value": True, "type": bool}
+        if not flag.is_switch:
+            # torchrun takes empty text, for many of its flags as their default.
+            is_any = flag.is_torchrun or flag.is_many
+            kind = {"metavar": flag.metavar, "multiple": flag.is_many}
+            kind["type"] = str if is_any else parse_value.not_empty
+        made.append(click.Option([*spelled, flag.dest], default=None, help=flag.help, **kind))
+    made.extend(etcd_parameters())
+    made.append(click.Argument(["script"], required=False))
+    made.append(click.Argument(["script_args"], nargs=-1, type=click.UNPROCESSED))
+    return made
+
+
+def layered(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Fill what was not given by flag from the environment; None where neither says anything."""
+    found = dict(values)
+    for flag in FLAGS:
+        if values.get(flag.dest) not in (None, ()):
+            continue
+        text = environ.get(flag.variable)
+        if flag.is_many:
+            found[flag.dest] = ()
+        elif flag.is_switch:
+            found[flag.dest] = text is not None and text not in ("", "0")
+        else:
+            found[flag.dest] = text if text else None
+    return found
+
+
+def parse_known(args: Sequence[str]) -> dict[str, Any]:
+    """Parse alone, without a command around it."""
+    command = click.Command("run", params=parameters(), context_settings=CONTEXT)
+    return dict(command.make_context("run", list(args)).params)

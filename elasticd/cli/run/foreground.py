@@ -1,0 +1,370 @@
+"""The three ways of `elasticd run`, each with what it starts and how all of that ends."""
+
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from elasticd.cli.daemons.agent import default_node_id
+from elasticd.cli.etcd_flags import open_store
+from elasticd.cli.progress.reporter import Reporter
+from elasticd.cli.progress.screen import Screen
+from elasticd.cli.record_source import Source, open_run
+from elasticd.cli.run.request import RunRequest
+from elasticd.cli.secrecy import hide_from_user
+from elasticd.control import jobs
+from elasticd.control.job_policy import set_policy
+from elasticd.control.local_run.archive import archive, last_records
+from elasticd.control.local_run.etcd_guard import EtcdGuard
+from elasticd.control.local_run.last_checkpoint import wait_for_keepers
+from elasticd.control.local_run.last_events import wait_for_event_writers
+from elasticd.control.local_run.launch import AgentCall, Agents, adopt_orphans, end_descendants
+from elasticd.control.local_run.run_folder import JobFolder
+from elasticd.control.local_run.session import Interrupt, Session, Told, exit_code
+from elasticd.control.logs.output import HttpFetch, Tail
+from elasticd.control.progress import AskRanks, read_goodput
+from elasticd.control.report.report import JobReport, job_report, read_job
+from elasticd.control.same_job import ignored_flags
+from elasticd.errors import ElasticdError, Unavailable
+from elasticd.records.autoscale.policy import Policy
+from elasticd.records.codec import encode
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobSpec, JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.records.reason import Phase
+from elasticd.store.api import KeyValue, Store, StoreSettings
+from elasticd.store.private_etcd.embedded import EmbeddedEtcd
+from elasticd.store.private_etcd.private_folder import private_folder
+from elasticd_agent.worker_setup.gpus import visible_gpus
+
+__all__ = ["Foreground"]
+
+AGENT_GRACE_S = 5.0
+"""For agents that did not end with their job; their workers are gone by then, or will be killed."""
+OUTPUT_END_S = 3.0
+TROUBLE_TIMEOUT_S = 1.0
+"""A node that does not answer is not in that trouble."""
+LEFTOVER_GRACE_S = 1.0
+KEEPER_ANSWER_S = 1.0
+
+
+class Foreground:
+    def __init__(
+        self,
+        request: RunRequest,
+        spec: JobSpec,
+        run_folder: Path,
+        environ: Mapping[str, str],
+        policy: Policy | None = None,
+    ) -> None:
+        self._request, self._spec, self._run_folder = request, spec, run_folder
+        self._policy = policy
+        self._environ = environ
+        self._keys = Keys(cluster=request.cluster)
+        self._screen = Screen(
+            is_json=request.is_json, is_quiet=request.is_quiet, term=environ.get("TERM", "")
+        )
+        self._interrupt = Interrupt()
+        self._agents = Agents()
+        self._awaits_checkpoint = spec.checkpoint is not None
+        self._interrupt.kill = lambda: self._agents.signal(signal.SIGKILL)
+        for note in request.notes:
+            self._screen.note(note)
+        for name in request.signals:
+            number = signal.Signals[name]
+            is_ignored = number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+            if not is_ignored:  # nohup
+                signal.signal(number, self._interrupt.take)
+
+    def local(self) -> int:
+        """Run on a private etcd and agents of this machine; leave nothing behind."""
+        folder = JobFolder(self._run_folder, self._spec.name)
+        folder.take()
+        adopt_orphans()
+        with ExitStack() as stack:
+            stack.callback(folder.release)
+            stack.callback(self._end_rest)
+            etcd = EmbeddedEtcd(folder.etcd, is_private=True)
+            stack.callback(etcd.stop)
+            etcd.start()
+            folder.write_endpoint(etcd.url)
+            stack.callback(folder.remove_endpoint)
+            settings = StoreSettings(endpoints=(etcd.url,))
+            stack.callback(self._agents.stop, AGENT_GRACE_S)
+            # They take as long to import as we do: start them before we connect.
+            self._agents.start(self._local_calls(settings))
+            store = open_store(settings, self._keys)
+            stack.callback(store.close)
+            jobs.submit(store, self._keys, self._spec)
+            if self._policy is not None:
+                set_policy(store, self._keys, self._spec, self._policy)
+                stack.enter_context(self._autoscaler(etcd.url, folder))
+            status, report = self._follow(store, folder=folder, etcd=etcd)
+        self._conclude(status, report, str(folder.path))
+        self._bundle(status, lambda: open_run(folder))
+        return exit_code(status, self._interrupt.number)
+
+    def join(self) -> int:
+        """Serve one job with an agent of this machine, beside other hosts that do the same."""
+        assert self._request.store is not None
+        if self._request.store.password:
+            hide_from_user()
+        node = NodeId(self._request.node_id or default_node_id(socket.gethostname()))
+        folder = JobFolder(self._run_folder, self._spec.name)
+        adopt_orphans()
+        with ExitStack() as stack:
+            stack.callback(self._end_rest)
+            store = open_store(self._request.store, self._keys)
+            stack.callback(store.close)
+            wanted = self._spec
+            self._spec = jobs.submit_or_join(store, self._keys, wanted)
+            for flag in ignored_flags(self._spec, wanted):
+                self._screen.note(
+                    f"{flag} of this call has no effect: the first host's call counts for all"
+                )
+            stack.callback(self._agents.stop, AGENT_GRACE_S)
+            self._agents.start([self._call(node, self._request.store, self._own_environ())])
+            status, report = self._follow(store)
+        self._conclude(status, report, str(folder.path))
+        self._bundle(status, self._cluster, host=node)
+        return exit_code(status, self._interrupt.number)
+
+    def submit(self) -> int:
+        """Hand the job to the daemons of a cluster, and follow it unless detached."""
+        assert self._request.store is not None
+        with ExitStack() as stack:
+            store = open_store(self._request.store, self._keys)
+            stack.callback(store.close)
+            jobs.check_room(store, self._keys, self._spec)
+            jobs.submit(store, self._keys, self._spec)
+            if self._policy is not None:
+                set_policy(store, self._keys, self._spec, self._policy)
+            name = self._spec.name
+            told = f"job {name} submitted; `elasticd status {name}` shows it"
+            if self._request.is_detached:
+                self._screen.note(told)
+                return 0
+            self._screen.note(f"{told}; Ctrl-C stops it (--detach leaves it running)")
+            fetch = HttpFetch(self._request.store)
+            status, report = self._follow(store, fetch=fetch)
+        self._conclude(status, report, f"on the nodes; `elasticd logs {name}` reads them")
+        self._bundle(status, self._cluster)
+        return exit_code(status, self._interrupt.number)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _follow(
+        self,
+        store: Store,
+        *,
+        folder: JobFolder | None = None,
+        etcd: EmbeddedEtcd | None = None,
+        fetch: HttpFetch | None = None,
+    ) -> tuple[JobStatus, JobReport | None]:
+        tail = Tail(
+            job=self._spec.name,
+            run_folder=self._run_folder,
+            choice=self._request.console,
+            write=self._screen.output,
+            own_nodes=self._agents.nodes,
+            fetch=fetch,
+        )
+        ask = AskRanks(self._spec.name, self._request.store)
+        reporter = Reporter(
+            ask,
+            self._screen.progress,
+            self._screen.hide_progress,
+            is_live=self._screen.is_live,
+            goodput=lambda: read_goodput(store, self._keys, self._spec),
+        )
+
+        def tell(news: Told) -> None:
+            reporter.tell(news)
+            self._screen.tell(news)
+
+        guard = EtcdGuard(etcd, self._screen.note) if etcd is not None else lambda: None
+        session = Session(
+            store,
+            self._keys,
+            self._spec,
+            agents=self._agents if fetch is None else None,
+            is_private=etcd is not None,
+            tail=tail,
+            interrupt=self._interrupt,
+            tell=tell,
+            look_after=guard,
+            trouble=HttpFetch(self._request.store, timeout_s=TROUBLE_TIMEOUT_S).trouble,
+        )
+        items: Mapping[str, KeyValue] = {}
+        status: JobStatus | None = None
+        reporter.start()
+        try:
+            status = session.run()
+            # In in-process mode the script itself has waited, and has said what was not saved.
+            self._awaits_checkpoint &= not status.is_in_process
+        finally:
+            reporter.stop()
+            tail.finish(OUTPUT_END_S)
+            if folder is not None and etcd is not None:
+                items = self._keep(store, session.nodes, status, guard)
+                self._archive(items, folder, etcd)
+        if folder is not None:
+            return status, job_report(items.values(), self._keys, self._spec.name)
+        with suppress(Unavailable):
+            return status, read_job(store, self._keys, self._spec.name)
+        return status, None
+
+    def _keep(
+        self,
+        store: Store,
+        nodes: Mapping[NodeId, Node],
+        status: JobStatus | None,
+        guard: Callable[[], None],
+    ) -> Mapping[str, KeyValue]:
+        """Put together what stands in the private etcd, and what we know if that is gone."""
+        keys, name = self._keys, self._spec.name
+        known = {keys.node(node.node): encode(node) for node in nodes.values()}
+        known[keys.spec(name)] = encode(self._spec)
+        if status is not None:
+            known[keys.status(name)] = encode(status)
+        items = {
+            key: KeyValue(key=key, value=value, mod_revision=0, create_revision=0)
+            for key, value in known.items()
+        }
+        found = last_records(store, keys, name, guard)
+        if found is None:
+            self._screen.line(
+                "the private etcd has ended, and with it the records of the job's changes: `why` "
+                "can tell of its end only"
+            )
+        return items | (found or {})
+
+    def _archive(
+        self, items: Mapping[str, KeyValue], folder: JobFolder, etcd: EmbeddedEtcd
+    ) -> None:
+        """Keep the records beside the logs, or where there is room for them."""
+        try:
+            with suppress(OSError):
+                return archive(items.values(), folder.records)
+            etcd.stop()  # What it wrote ahead takes more room than all records.
+            archive(items.values(), folder.records)
+        except OSError as exc:
+            beside = private_folder()
+            why = f"the records cannot be kept in {folder.path} ({exc.strerror})"
+            if beside is None:
+                return self._screen.line(f"{why}; the logs are there")
+            kept = beside / folder.records.name
+            with suppress(OSError):
+                archive(items.values(), kept)
+                why += f": make room and `mv {kept} {folder.path}`, then `status` and `why` find it"
+            self._screen.line(why)
+
+    def _end_rest(self) -> None:
+        """Let the last checkpoint and events be written, then end whatever is left below us."""
+        try:
+            if self._spec.tensorboard is not None and not wait_for_event_writers(
+                self._screen.line, lambda: self._interrupt.count > 1
+            ):
+                self._screen.line(
+                    "the last steps were not written for TensorBoard; agents/*.tensorboard.log in "
+                    "the run folder says why"
+                )
+            if self._awaits_checkpoint:
+                wait_for_keepers(
+                    keeper_progress, self._screen.tell, lambda: self._interrupt.count > 1
+                )
+        finally:
+            end_descendants(LEFTOVER_GRACE_S)
+
+    def _conclude(self, status: JobStatus, report: JobReport | None, logs: str) -> None:
+        if report is not None:
+            self._screen.summary(replace(report, status=status), logs)
+        self._screen.failure(status)
+
+    def _bundle(
+        self,
+        status: JobStatus,
+        opened: Callable[[], AbstractContextManager[Source]],
+        *,
+        host: str = "",
+    ) -> None:
+        """Pack what shows why the job failed, if it did and that was wished for."""
+        place = self._request.bundle
+        if place is None or status.phase is not Phase.FAILED:
+            return
+        from elasticd.cli.bundle.failed_run import bundle_failed
+
+        for name in self._request.signals:
+            # The job is over: who is tired of waiting gives up the bundle alone.
+            if signal.getsignal(signal.Signals[name]) is not signal.SIG_IGN:
+                signal.signal(signal.Signals[name], signal.default_int_handler)
+        bundle_failed(opened, self._spec, place, self._screen, self._environ, host=host)
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Source]:
+        settings = self._request.store
+        assert settings is not None
+        with closing(open_store(settings, self._keys)) as store:
+            yield Source(
+                store=store, keys=self._keys, run_folder=self._run_folder, settings=settings
+            )
+
+    def _autoscaler(self, endpoint: str, folder: JobFolder) -> AbstractContextManager[None]:
+        from elasticd.cli.autoscale.process import autoscaler  # Few runs have one.
+
+        log_path = folder.path / "agents" / "autoscaler.log"
+        self._screen.note(
+            f"the job is sized by {self._request.autoscale}; `elasticd autoscale explain "
+            f"{self._spec.name}` tells why"
+        )
+        prometheus, note = self._request.prometheus, self._screen.note
+        return autoscaler(endpoint, prometheus, log_path, self._environ, note)
+
+    def _local_calls(self, settings: StoreSettings) -> list[AgentCall]:
+        count, slots = self._request.local_agents, self._request.slots
+        gpus = visible_gpus(self._environ)
+        calls = []
+        for number in range(count):
+            env = self._own_environ()
+            if self._request.local_agents > 1:
+                # As many nodes as there are agents share the cores of this machine.
+                env.setdefault("OMP_NUM_THREADS", "1")
+            if count > 1 and len(gpus.names) >= count * slots:
+                # Agents of one machine share it: each gets its own part of the GPUs.
+                env.update(gpus.mask(list(gpus.names[number * slots : (number + 1) * slots])))
+            calls.append(
+                replace(self._call(NodeId(f"local-{number}"), settings, env), address="127.0.0.1")
+            )
+        return calls
+
+    def _call(self, node: NodeId, settings: StoreSettings, env: Mapping[str, str]) -> AgentCall:
+        return AgentCall(
+            node=node,
+            job=self._spec.name,
+            store=settings,
+            cluster=self._keys.cluster,
+            slots=self._request.slots,
+            run_folder=self._run_folder,
+            log_path=self._run_folder / self._spec.name / "agents" / f"{node}.log",
+            lease_ttl_s=self._request.lease_ttl_s,
+            address=self._request.local_address,
+            env=env,
+        )
+
+    def _own_environ(self) -> dict[str, str]:
+        """The user's environment, without what steers elasticd: the agents get that as flags."""
+        return {k: v for k, v in self._environ.items() if not k.startswith("ELASTICD_")}
+
+
+def keeper_progress(name: str) -> tuple[int, int]:
+    """Ask a keeper for the bytes that it has uploaded, and all; zeros if it does not answer."""
+    from elasticd.keeper.client import Client
+    from elasticd.keeper.wire import message as ms
+
+    with suppress(ElasticdError), closing(Client(name, limit_s=0.0)) as client:
+        told = client.ask(ms.HowFar(), ms.Progress, timeout_s=KEEPER_ANSWER_S)
+        return told.done_bytes, told.total_bytes
+    return 0, 0

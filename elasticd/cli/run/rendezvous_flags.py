@@ -1,0 +1,115 @@
+"""On which hosts a job runs: what torchrun's flags about the rendezvous mean without it. Pure."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from elasticd.cli.etcd_flags import endpoints, settings_from
+from elasticd.errors import CallError
+from elasticd.store.api import StoreSettings
+
+__all__ = ["RDZV_ETCD", "Mode", "nodes", "rdzv_conf", "where"]
+
+RDZV_ETCD = ("etcd", "etcd-v2", "etcdv2", "etcd3")
+OF_SEVERAL_HOSTS = ("rdzv_endpoint", "rdzv_backend", "node_rank", "master_addr")
+"""Who gives one of these and --nnodes means hosts that all make the same call."""
+
+
+class Mode(StrEnum):
+    LOCAL = "local"
+    """A private etcd and agents on this machine."""
+    SUBMIT = "submit"
+    """The daemons of a cluster run it."""
+    JOIN = "join"
+    """An agent here for this job alone, beside those of the other hosts that call the same."""
+
+
+def where(
+    values: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[Mode, StoreSettings | None]:
+    """Say where the job runs, and the etcd of its cluster.
+
+    Raises:
+        CallError: flags that contradict each other, or that lack another.
+    """
+    is_join = bool(values["join"])
+    backend, endpoint = values["rdzv_backend"], values["rdzv_endpoint"]
+    if values["standalone"]:
+        if is_join:
+            raise CallError("--standalone and --join contradict each other: take one of them.")
+        return Mode.LOCAL, None
+    if backend in RDZV_ETCD:
+        if not endpoint:
+            raise CallError(f"--rdzv-backend {backend} needs --rdzv-endpoint HOST:PORT.")
+        if values.get("etcd") is None:
+            # As with torchrun, where every host of the job makes the same call.
+            values = {**values, "etcd": ",".join(endpoints(endpoint))}
+            is_join = True
+    store = settings_from(values, environ)
+    if store is None and is_join:
+        raise CallError("--join needs --etcd http://HOST:2379, the same on every host.")
+    if store is None:
+        return Mode.LOCAL, None
+    if values["local_agents"] is not None:
+        raise CallError(
+            "--local-agents is for one machine alone, with an etcd of its own: leave out --etcd, "
+            "or use --join."
+        )
+    return (Mode.JOIN if is_join else Mode.SUBMIT), store
+
+
+def nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int, int]:
+    """Read how many nodes the job wants at least and at most.
+
+    Raises:
+        CallError: no such numbers, or hosts that would not find each other.
+    """
+    text = values["nnodes"]
+    if text is None:
+        return 1, (local_agents if mode is Mode.LOCAL else 1)
+    parts = text.split(":")
+    if len(parts) > 2 or not all(part.isdecimal() for part in parts):
+        raise CallError(f"--nnodes {text} is neither a number nor a range MIN:MAX, as in 1:4.")
+    least, most = int(parts[0]), int(parts[-1])
+    if not 0 < least <= most:
+        raise CallError(f"--nnodes {text}: the least must be above 0 and not above the most.")
+    if mode is Mode.LOCAL and least > local_agents:
+        raise CallError(
+            f"--nnodes {text} needs {least} agents: give --local-agents {least} to have them on "
+            "this machine, or --etcd for several machines."
+        )
+    if mode is Mode.LOCAL and most > local_agents and not values["standalone"]:
+        _refuse_strangers(values)
+    return least, most
+
+
+def rdzv_conf(text: str | None) -> Mapping[str, str]:
+    """Read KEY=VALUE,KEY=VALUE.
+
+    Raises:
+        CallError: it is not of that form.
+    """
+    conf = {}
+    for pair in filter(None, (text or "").split(",")):
+        key, sign, value = pair.partition("=")
+        if not sign or not key.strip() or not value.strip():
+            raise CallError(f"--rdzv-conf {text!r} is not of the form KEY=VALUE,KEY=VALUE.")
+        conf[key.strip()] = value.strip()
+    return conf
+
+
+def _refuse_strangers(values: Mapping[str, Any]) -> None:
+    """Refuse a call that each host makes where none would find the others.
+
+    Each would train a world of its own, and all would write the same checkpoints.
+    """
+    given = [name for name in OF_SEVERAL_HOSTS if values[name] is not None]
+    if not given:
+        return
+    job = values["job"] or values["rdzv_id"] or "NAME"
+    raise CallError(
+        f"--nnodes {values['nnodes']} with --{given[0].replace('_', '-')} means several hosts, and "
+        "without etcd each would train by itself: call `elasticd run --join --etcd "
+        f"http://HOST:2379 --job {job} --nnodes {values['nnodes']} ...` on each host, or add "
+        "--standalone for this machine alone."
+    )

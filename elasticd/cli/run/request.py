@@ -1,0 +1,397 @@
+"""What a call of `elasticd run` asks for, read from its flags and environment. Pure.
+
+The hard part is what torchrun's flags mean without torchrun's rendezvous: those that say something
+about the job are mapped, those that steer machinery which is not there get one line that says so.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticd.bundle.destination import Destination, destination_of
+from elasticd.cli import parse_value
+from elasticd.cli.autoscale.run_flags import autoscale_flag, prometheus_flag
+from elasticd.cli.etcd_flags import cluster_of, log_dir_of
+from elasticd.cli.run.flags import layered, parse_known
+from elasticd.cli.run.job_placement import node_labels_of, priority_of
+from elasticd.cli.run.rendezvous_flags import RDZV_ETCD, Mode, nodes, rdzv_conf, where
+from elasticd.cli.run.storage_flags import checkpoint_of, owner_of, tensorboard_of
+from elasticd.control.logs.console import ConsoleChoice, parse_filter, parse_streams
+from elasticd.errors import CallError, NotSupported
+from elasticd.records.account.late import OnLate
+from elasticd.records.checkpoint import CheckpointSpec
+from elasticd.records.ids import JobName, checked_name
+from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
+from elasticd.records.tensorboard import TensorBoardSpec
+from elasticd.store.api import StoreSettings
+
+__all__ = ["Mode", "RunRequest", "parse", "read_request"]
+
+
+LEAST_SILENCE_S = 5.0
+LEAST_LOG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    mode: Mode
+    job: JobName | None
+    """None: made from the script's name."""
+    entry_kind: EntryKind
+    entry: str
+    args: tuple[str, ...] = ()
+    min_nodes: int = 1
+    max_nodes: int = 1
+    workers_per_node: int = 1
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    store: StoreSettings | None = None
+    """None in local mode."""
+    cluster: str = "default"
+    local_agents: int = 1
+    slots: int = 1
+    node_id: str = ""
+    local_address: str = ""
+    lease_ttl_s: float = 5.0
+    run_folder: str = ""
+    """Empty: not said."""
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    preload: tuple[str, ...] = ()
+    role: str = "default"
+    limits: Limits = field(default_factory=Limits)
+    shutdown_timeout_s: float = 30.0
+    formation_timeout_s: float = 60.0
+    join_window_s: float = 0.2
+    isolation_limit_s: float = 60.0
+    progress_timeout_s: float = 60.0
+    output_timeout_s: float = 0.0
+    log_max_bytes: int = 0
+    on_nan: str = "ignore"
+    on_late: OnLate = OnLate.REPORT
+    compare_every: int | None = None
+    """None: after the first commits, and then ever more seldom; 0: never."""
+    checkpoint: CheckpointSpec | None = None
+    tensorboard: TensorBoardSpec | None = None
+    autoscale: str = ""
+    """The file of the policy by which the job is sized; empty: it has none."""
+    prometheus: str = ""
+    """What a local run's autoscaler asks; empty: the agents."""
+    signals: tuple[str, ...] = ()
+    console: ConsoleChoice = field(default_factory=ConsoleChoice)
+    bundle: Destination | None = None
+    """Where a bundle goes when the job fails; None: there is none."""
+    is_detached: bool = False
+    is_json: bool = False
+    is_quiet: bool = False
+    is_dry_run: bool = False
+    notes: tuple[str, ...] = ()
+    """One line for each flag that was given and has no effect."""
+
+    def spec(
+        self, *, name: JobName, uid: str, here: str, submitter: str = "", at_unix_s: float = 0.0
+    ) -> JobSpec:
+        """Fix it for submission; `here` is the folder that the call was made in."""
+        return JobSpec(
+            name=name,
+            uid=uid,
+            entry_kind=self.entry_kind,
+            entry=self.entry,
+            args=self.args,
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes,
+            workers_per_node=self.workers_per_node,
+            node_labels=self.node_labels,
+            priority=self.priority,
+            # With --join each host uses its own folders, as with torchrun.
+            cwd=self.cwd or ("" if self.mode is Mode.JOIN else here),
+            env=self.env,
+            preload=preload_of(self.preload)[0],
+            learns_imports=preload_of(self.preload)[1],
+            role=self.role,
+            run_folder=(
+                str(Path(here, self.run_folder))
+                if self.run_folder and self.mode is Mode.SUBMIT
+                else ""
+            ),
+            limits=self.limits,
+            shutdown_timeout_s=self.shutdown_timeout_s,
+            failure_timeout_s=min(3.0, self.shutdown_timeout_s),
+            formation_timeout_s=self.formation_timeout_s,
+            join_window_s=self.join_window_s,
+            isolation_limit_s=self.isolation_limit_s,
+            progress_timeout_s=self.progress_timeout_s,
+            output_timeout_s=self.output_timeout_s,
+            log_max_bytes=self.log_max_bytes,
+            on_nan=self.on_nan,
+            on_late=self.on_late,
+            compare_every=self.compare_every or 0,
+            compares_seldom=self.compare_every != 0,
+            checkpoint=self.checkpoint,
+            tensorboard=self.tensorboard,
+            is_local=self.mode is not Mode.SUBMIT,
+            submitted_by=submitter,
+            submitted_at_unix_s=at_unix_s,
+        )
+
+
+def parse(
+    args: Sequence[str], environ: Mapping[str, str], *, gpus: int = 0, cpus: int = 1
+) -> RunRequest:
+    """Read a whole call; `gpus` and `cpus` are what this machine has."""
+    return read_request(parse_known(args), environ, gpus=gpus, cpus=cpus)
+
+
+def read_request(
+    given: Mapping[str, Any], environ: Mapping[str, str], *, gpus: int, cpus: int
+) -> RunRequest:
+    """Turn what click parsed into a request.
+
+    Raises:
+        CallError: says which flag, with which value, and what to write instead.
+    """
+    values = layered(given, environ)
+    _refuse(values)
+    mode, store = where(values, environ)
+    job = values["job"] or values["rdzv_id"]
+    if job == "none":  # torchrun's default
+        job = None
+    if mode is Mode.JOIN and not job:
+        raise CallError("--join needs --job NAME: the same name on every host.")
+    entry_kind, entry, args = _entry(values, environ)
+    local_agents = parse_value.whole("--local-agents", values["local_agents"], 1, least=1)
+    workers = _workers(values["nproc_per_node"], mode, gpus=gpus, cpus=cpus)
+    least, most = nodes(values, mode, local_agents)
+    slots = parse_value.whole("--slots", values["slots"], workers or 1, least=1)
+    if workers > slots:
+        raise CallError(
+            f"--nproc-per-node {workers} is more than --slots {slots}: give a slot to each."
+        )
+    conf = rdzv_conf(values["rdzv_conf"])
+    lease_ttl_s = parse_value.seconds("--lease-ttl", values["lease_ttl"], 5.0)
+    if lease_ttl_s < 2.0:
+        raise CallError(f"--lease-ttl {lease_ttl_s:g} is below 2 seconds, the least etcd grants.")
+    return RunRequest(
+        mode=mode,
+        job=JobName(checked_name("--job", job)) if job else None,
+        entry_kind=entry_kind,
+        entry=entry,
+        args=args,
+        min_nodes=least,
+        max_nodes=most,
+        workers_per_node=workers,
+        node_labels=node_labels_of(values["node_label"], mode),
+        priority=priority_of(values["priority"], mode),
+        store=store,
+        cluster=cluster_of(given, environ) if mode is not Mode.LOCAL else "default",
+        local_agents=local_agents,
+        slots=slots,
+        node_id=checked_name("--node-id", values["node_id"]) if values["node_id"] else "",
+        local_address=values["local_addr"] or "",
+        lease_ttl_s=lease_ttl_s,
+        run_folder=log_dir_of(given, environ),
+        cwd=values["cwd"] or "",
+        env=_env(values["env"], environ),
+        preload=tuple((values["preload"] or "").split(",")),
+        role=values["role"] or "default",
+        limits=Limits(
+            user_error=parse_value.whole("--max-restarts", values["max_restarts"], 3, least=0),
+            node_loss=parse_value.whole(
+                "--max-node-losses", values["max_node_losses"], 100, least=-1
+            ),
+        ),
+        shutdown_timeout_s=parse_value.seconds(
+            "--shutdown-timeout",
+            values["shutdown_timeout"] or environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+            30.0,
+        ),
+        formation_timeout_s=parse_value.seconds(
+            "--formation-timeout",
+            values["formation_timeout"] or conf.get("join_timeout"),
+            60.0,
+            least_s=1.0,  # With none every world is late as it is agreed on.
+        ),
+        join_window_s=parse_value.seconds(
+            "--join-window", values["join_window"] or conf.get("last_call_timeout"), 0.2
+        ),
+        isolation_limit_s=parse_value.seconds("--isolation-limit", values["isolation_limit"], 60.0),
+        progress_timeout_s=parse_value.seconds(
+            "--progress-timeout", values["progress_timeout"], 60.0
+        ),
+        output_timeout_s=_output_timeout(values["output_timeout"]),
+        log_max_bytes=parse_value.size("--log-max", values["log_max"], least=LEAST_LOG_BYTES),
+        on_nan=_on_nan(values["on_nan"]),
+        on_late=_on_late(values["on_late"]),
+        compare_every=(
+            None
+            if values["compare_every"] is None
+            else parse_value.whole("--compare-every", values["compare_every"], 0, least=0)
+        ),
+        checkpoint=checkpoint_of(values, owner_of(job, str(values["script"]))),
+        tensorboard=tensorboard_of(values, owner_of(job, str(values["script"]))),
+        autoscale=autoscale_flag(values, is_join=mode is Mode.JOIN),
+        prometheus=prometheus_flag(values, environ, is_submit=mode is Mode.SUBMIT),
+        signals=_signals(values["signals_to_handle"]),
+        console=ConsoleChoice(
+            redirects=parse_streams("--redirects", values["redirects"] or "0"),
+            tee=parse_streams("--tee", values["tee"] or "0"),
+            local_ranks=(
+                parse_filter(values["local_ranks_filter"]) if values["local_ranks_filter"] else None
+            ),
+        ),
+        bundle=_bundle(values),
+        is_detached=_detached(values, mode),
+        is_json=values["json"],
+        is_quiet=values["quiet"],
+        is_dry_run=values["dry_run"],
+        notes=_notes(values, conf, mode),
+    )
+
+
+# --- one meaning each -------------------------------------------------------------------------
+
+
+def _refuse(values: Mapping[str, Any]) -> None:
+    if values["virtual_local_rank"]:
+        raise NotSupported(
+            "--virtual-local-rank is not supported: set the device from LOCAL_RANK in the script."
+        )
+    if values["start_method"] not in (None, "spawn", "fork", "forkserver"):
+        raise CallError(
+            f"--start-method {values['start_method']} is none of spawn, fork, forkserver."
+        )
+    if values["module"] and values["no_python"]:
+        raise CallError("--module and --no-python contradict each other: take one of them.")
+    if not values["script"]:
+        raise CallError("No script was given: `elasticd run [FLAGS] SCRIPT [ARGS]`.")
+
+
+def _output_timeout(text: str | None) -> float:
+    value_s = parse_value.seconds("--output-timeout", text, 0.0)
+    if 0.0 < value_s < LEAST_SILENCE_S:
+        raise CallError(
+            f"--output-timeout {text} is below {LEAST_SILENCE_S:g} seconds: files are looked at "
+            "once a second. 0 means never."
+        )
+    return value_s
+
+
+def _on_nan(text: str | None) -> str:
+    if text not in (None, "stop", "skip", "ignore"):
+        raise CallError(f"--on-nan {text} is none of stop, skip, ignore.")
+    return text or "ignore"
+
+
+def _on_late(text: str | None) -> OnLate:
+    if text not in (None, *OnLate):
+        raise CallError(f"--on-late {text} is none of {', '.join(OnLate)}.")
+    return OnLate(text or OnLate.REPORT)
+
+
+def _entry(
+    values: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[EntryKind, str, tuple[str, ...]]:
+    script, args = str(values["script"]), tuple(values["script_args"])
+    is_module = bool(values["module"]) and not values["run_path"]
+    if values["no_python"] and not values["run_path"]:
+        return EntryKind.COMMAND, script, args
+    python = values["python"] or environ.get("PYTHON_EXEC")
+    if python:
+        # Another interpreter is another program: the warm pool cannot fork it.
+        found = shutil.which(python) if "/" not in python else python
+        if found is None or not Path(found).is_file():
+            raise CallError(f"The interpreter {python} was not found: give the path of a python.")
+        return EntryKind.COMMAND, found, ("-u", *(("-m",) if is_module else ()), script, *args)
+    return (EntryKind.MODULE if is_module else EntryKind.SCRIPT), script, args
+
+
+def _workers(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
+    """Workers on each node; 0: as many as each node has slots."""
+    if text is None:
+        return 1
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    if text in ("auto", "gpu", "cpu") and mode is Mode.SUBMIT:
+        return 0
+    if text == "gpu" and gpus == 0:
+        raise CallError("--nproc-per-node gpu: there is no GPU of NVIDIA or AMD on this machine.")
+    if text == "xpu":
+        raise NotSupported("--nproc-per-node xpu is not supported: give the number of devices.")
+    if text in ("auto", "gpu"):
+        return gpus or cpus
+    if text == "cpu":
+        return cpus
+    raise CallError(f"--nproc-per-node {text} is not a number above 0, auto, gpu or cpu.")
+
+
+def _env(pairs: Sequence[str], environ: Mapping[str, str]) -> Mapping[str, str]:
+    env = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not key or (not sign and key not in environ):
+            raise CallError(f"--env {pair!r} is not KEY=VALUE, nor a variable that is set here.")
+        env[key] = value if sign else environ[key]
+    return env
+
+
+def _signals(text: str | None) -> tuple[str, ...]:
+    names = tuple(
+        part.strip().upper() for part in (text or "SIGTERM,SIGINT,SIGHUP,SIGQUIT").split(",")
+    )
+    for name in names:
+        if name in ("SIGKILL", "SIGSTOP") or not parse_value.is_signal(name):
+            raise CallError(f"--signals-to-handle {name}: that is not a signal one can handle.")
+    return names
+
+
+def _detached(values: Mapping[str, Any], mode: Mode) -> bool:
+    if values["detach"] and mode is not Mode.SUBMIT:
+        raise CallError("--detach needs daemons to run the job: give --etcd, without --join.")
+    return bool(values["detach"])
+
+
+def _bundle(values: Mapping[str, Any]) -> Destination | None:
+    if not values["bundle"]:
+        return None
+    if values["detach"]:
+        raise CallError(
+            "--bundle is for a call that waits for the job's end: leave --detach out, or call "
+            "`elasticd bundle` when it has failed."
+        )
+    return destination_of(values["bundle"], "--bundle")
+
+
+def _notes(values: Mapping[str, Any], conf: Mapping[str, str], mode: Mode) -> tuple[str, ...]:
+    backend = values["rdzv_backend"]
+    reasons = {
+        "monitor_interval": "workers' exits are reported at once, nothing is polled",
+        "start_method": "workers are forked from a warm pool, or spawned where that cannot be",
+        "event_log_handler": "`elasticd why` tells what happened",
+        "node_rank": "ranks are agreed through etcd, and stay with the survivors",
+        "master_addr": "each generation publishes its own store's address",
+        "master_port": "each generation publishes its own store's port",
+        "logs_specs": "logs are in <run folder>/<job>/gen-<n>/",
+        "duplicate_stdout_filters": "use grep on <run folder>/<job>/gen-<n>/",
+        "duplicate_stderr_filters": "use grep on <run folder>/<job>/gen-<n>/",
+        "numa_binding": "workers are not bound to CPUs; use numactl with --no-python",
+    }
+    notes = [
+        f"--{dest.replace('_', '-')} has no effect: {reason}."
+        for dest, reason in reasons.items()
+        if values[dest] is not None
+    ]
+    if backend is not None and backend not in RDZV_ETCD:
+        notes.append(
+            f"--rdzv-backend {backend} has no effect: nodes agree through etcd, see --etcd."
+        )
+    if mode is not Mode.JOIN:
+        given = [flag for flag in ("slots", "node_id") if values[flag] is not None]
+        notes += [f"--{flag.replace('_', '-')} has no effect without --join." for flag in given]
+    notes += [
+        f"--rdzv-conf {key} has no effect here."
+        for key in conf
+        if key not in ("join_timeout", "last_call_timeout")
+    ]
+    return tuple(notes)

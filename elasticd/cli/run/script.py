@@ -1,0 +1,68 @@
+"""See that what is to be run is there, and name the job after it."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from elasticd.cli.run.request import Mode, RunRequest
+from elasticd.errors import CallError, NotFound
+from elasticd.records.ids import JobName
+from elasticd.records.job import EntryKind
+
+__all__ = ["check_entry", "default_job_name"]
+
+
+def check_entry(request: RunRequest, here: Path) -> None:
+    """See that the script can be read, the program be started.
+
+    Not for a module, which only its interpreter can find, nor where `--cwd` names a folder on
+    other machines.
+
+    Raises:
+        NotFound, CallError: it cannot; says why.
+    """
+    if request.cwd and request.mode is Mode.SUBMIT:
+        return
+    if request.cwd and not Path(request.cwd).is_dir():
+        raise NotFound(f"--cwd {request.cwd} is not a folder.")
+    entry = request.entry
+    if request.entry_kind is EntryKind.COMMAND and "/" not in entry:
+        if shutil.which(entry) is None:
+            raise NotFound(f"The program {entry} was not found on PATH: give its path.")
+        return
+    if request.entry_kind is EntryKind.MODULE:
+        return
+    path = here / request.cwd / entry
+    if path.is_dir():
+        raise CallError(f"The script {entry} is a folder: name a file, or a module with -m.")
+    if not path.exists():
+        hint = " On other machines alone? Then name their folder with --cwd."
+        raise NotFound(
+            f"The script {entry} was not found in {path.parent}: check its path."
+            + (hint if request.mode is Mode.SUBMIT else "")
+        )
+    if request.entry_kind is EntryKind.COMMAND and not os.access(path, os.X_OK):
+        raise CallError(f"The program {entry} cannot be executed: give it the right (chmod +x).")
+    if not os.access(path, os.R_OK):
+        raise CallError(f"The script {entry} cannot be read: check its permissions.")
+
+
+def default_job_name(
+    request: RunRequest, stamp: str, run_folder: Path | None, unique: str = ""
+) -> JobName:
+    """Name a job after its script and the time, unlike any in the run folder.
+
+    `unique` is appended where others may make up a name for a cluster in the same second.
+    """
+    entry = request.entry
+    if request.entry_kind is EntryKind.COMMAND and request.args[:1] == ("-u",):
+        entry = request.args[2 if request.args[1] == "-m" else 1]
+    stem = entry.rpartition(".")[2] if request.entry_kind is EntryKind.MODULE else Path(entry).stem
+    usable = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:40] or "job"
+    stamp = f"{stamp}-{unique}" if unique else stamp
+    name, number = f"{usable}-{stamp}", 1
+    while run_folder is not None and (run_folder / name).exists():
+        number += 1
+        name = f"{usable}-{stamp}-{number}"
+    return JobName(name)

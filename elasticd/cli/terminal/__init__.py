@@ -1,0 +1,1 @@
+"""How the command line writes for people: tables and sentences."""

@@ -1,0 +1,51 @@
+"""Sentences and rows about where the time of a job's slots went. Pure."""
+
+from elasticd.control.report.job_time import JobTime
+from elasticd.goodput.cause import TimeCause
+
+__all__ = ["shares_line", "time_rows", "time_sentence"]
+
+SHOWN_S = 0.05
+"""What is less would be a row of zeros."""
+SHARES = 4
+"""In one line, where a table would be too much."""
+
+
+def time_rows(time: JobTime) -> list[tuple[str, str, str]]:
+    """One row for each cause that took any time, training first, then the most costly; all."""
+    taken = {cause: value for cause, value in time.seconds.items() if value >= SHOWN_S}
+    order = sorted(taken, key=lambda cause: (cause is not TimeCause.TRAIN, -taken[cause]))
+    rows = [
+        (_name(cause, time), f"{taken[cause]:.1f}", _share(taken[cause], time)) for cause in order
+    ]
+    return [*rows, ("all", f"{time.total_s:.1f}", _share(time.total_s, time))]
+
+
+def time_sentence(time: JobTime) -> str:
+    """Say the shares that matter, and what they are of."""
+    if time.goodput is None:
+        return "goodput: no slot had any time yet"
+    text = f"goodput {time.goodput:.1%} of the time of all slots but spare ones"
+    if time.attainment is not None:
+        text += f", attainment {time.attainment:.1%} of what was wanted"
+    if not time.has_steps:
+        text += " (steps are not seen here: all that workers ran counts)"
+    return text
+
+
+def shares_line(time: JobTime) -> str:
+    """Say in one line where the time went: goodput, and what cost most."""
+    if time.goodput is None:
+        return ""
+    rows = time_rows(time)[:-1]
+    shares = ", ".join(f"{cause} {share}" for cause, _, share in rows[:SHARES])
+    return f"goodput {time.goodput:.1%} ({shares}; `elasticd why` has all)"
+
+
+def _name(cause: TimeCause, time: JobTime) -> str:
+    is_running = cause is TimeCause.TRAIN and not time.has_steps
+    return "running" if is_running else cause.value
+
+
+def _share(value: float, time: JobTime) -> str:
+    return f"{value / time.total_s:.1%}" if time.total_s > 0.0 else ""

@@ -1,0 +1,291 @@
+"""Sentences about news, changes and failures: the same in `run`, `status` and `why`. Pure."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from elasticd.cli.terminal.time_words import shares_line
+from elasticd.control.follow import Ended, EtcdAway, EtcdBack, Formed, Waiting
+from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
+from elasticd.control.local_run.session import AgentEnded, Stopping, Told
+from elasticd.control.report.report import Change, JobReport
+from elasticd.records.account.progress import RankProgress, newest_checkpoint_age_s
+from elasticd.records.failure import Failure
+from elasticd.records.job import JobSpec, JobStatus
+from elasticd.records.reason import Cause, Phase, Reason
+
+__all__ = ["change_of", "failure_lines", "news_line", "seconds", "standing", "summary_lines"]
+
+BECAUSE: Mapping[Reason, str] = {
+    Reason.FIRST_WORLD: "first world",
+    Reason.WORKER_FAILED: "a worker failed",
+    Reason.WORKER_KILLED: "a worker was killed",
+    Reason.WORKER_HUNG: "a worker hung",
+    Reason.NO_OUTPUT: "no rank wrote anything for as long as --output-timeout allows",
+    Reason.COLLECTIVE_BROKEN: "a collective broke",
+    Reason.NODE_LOST: "a node was lost: its lease ran out",
+    Reason.NODE_DEAD: "a node died: its connection broke and nobody answers there",
+    Reason.CUT_OFF: "a node could not be reached by other nodes",
+    Reason.NODE_LEFT: "a node left: its agent said goodbye",
+    Reason.NODE_RETURNED: "a node came back before its loss was noticed",
+    Reason.DRAINED: "a node is being drained",
+    Reason.PREEMPTED: "a node is being preempted",
+    Reason.JOINED: "nodes joined",
+    Reason.SCALED: "the job was scaled",
+    Reason.DID_NOT_ARRIVE: "a node did not start its workers in time",
+    Reason.BELOW_MIN: "too few nodes",
+    Reason.STOP_REQUESTED: "a stop was asked for",
+    Reason.ALL_SUCCEEDED: "all ranks succeeded",
+    Reason.BUDGET_SPENT: "the restart budget is spent",
+    Reason.REPEATED_ERROR: "the same error came back before any group was formed",
+    Reason.ENDS_JOB: "an error that is to end the job",
+    Reason.ISOLATED: "a node was cut off from etcd for too long",
+    Reason.OTHER: "a reason that a newer version of elasticd has",
+}
+CAUSES: Mapping[Cause, str] = {
+    Cause.USER_ERROR: "script errors",
+    Cause.NODE_LOSS: "losses of nodes or workers",
+    Cause.PREEMPTION: "nodes that left",
+    Cause.RESIZE: "resizes",
+}
+TRACEBACK_LINES = 15
+_LONG = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, ""))
+
+
+def news_line(news: Told) -> str:
+    match news:
+        case Formed(world=world):
+            why = change_of(world.reason, world.culprit, tuple(world.lost))
+            return f"generation {world.generation}: {_size(len(world.nodes), world.size)} ({why})"
+        case Waiting(message=message):
+            return message
+        case EtcdAway(message=message):
+            return f"etcd does not answer, the workers go on: {message}"
+        case EtcdBack():
+            return "etcd answers again"
+        case Stopping(signal=name):
+            return f"{name}: stopping the job gracefully; press again to kill now"
+        case AgentEnded(node=node, ending=how, words=said):
+            return f"the agent {node} ended: {how}" + (f"; it said: {said}" if said else "")
+        case CheckpointAwaited(done_bytes=done, total_bytes=total):
+            far = f": {sizes(done, total)}" if total else ""
+            return f"waiting for the last checkpoint{far} (Ctrl-C twice gives it up)"
+        case CheckpointLost(is_given_up=True):
+            return "the last checkpoint was given up; the one before it counts"
+        case CheckpointLost():
+            return (
+                "the last checkpoint was not saved: agents/*.keeper.log in the run folder says why"
+            )
+        case Ended(status=status):
+            return ending(status)
+
+
+def ending(status: JobStatus) -> str:
+    if status.phase is Phase.WAITING:
+        return f"job {status.message.replace('waiting for', 'waits for', 1)}"
+    return f"job {status.phase}: {status.message.rstrip('.') or because(status.reason)}"
+
+
+def because(reason: Reason) -> str:
+    return BECAUSE.get(reason, reason.value.replace("_", " "))
+
+
+def change_of(reason: Reason, culprit: Failure | None, lost: tuple[str, ...]) -> str:
+    """Say why a world was replaced, and who was first."""
+    if culprit is not None:
+        text = f"{because(reason)}: {who(culprit)}, {culprit.ending}"
+        text = f"{text}, {culprit.exception}" if culprit.exception else text
+        text += f": a disk of {culprit.host} is full" if culprit.has_full_disk else ""
+        if culprit.in_a_row > 1:
+            text = f"{text}, {culprit.in_a_row} times in a row in this slot"
+            text += ", which is left out from now on" if culprit.is_last_of_slot else ""
+        return (
+            f"{text} Stacks: {culprit.log_path}" if culprit.is_hung and culprit.log_path else text
+        )
+    if lost:
+        return f"{because(reason)}: {', '.join(lost)}"
+    return because(reason)
+
+
+def who(failure: Failure) -> str:
+    on = failure.host if failure.host == failure.node else f"{failure.host} ({failure.node})"
+    return f"rank {failure.rank} on {on}"
+
+
+def failure_lines(failure: Failure) -> list[str]:
+    """Tell of the rank that failed first in the newest world with a failure; printed last."""
+    lines = [f"last failure: {who(failure)}, generation {failure.generation}: {failure.ending}"]
+    if failure.traceback:
+        lines += failure.traceback.rstrip().splitlines()[-TRACEBACK_LINES:]
+    elif failure.exception:
+        lines.append(failure.exception)
+    if failure.log_path:
+        lines.append(f"full log: {failure.log_path}")
+    return lines
+
+
+def summary_lines(report: JobReport, log_folder: str) -> list[str]:
+    """Tell how a job went."""
+    changes = [change for change in report.changes if change.generation > 1]
+    sizes = " -> ".join(map(str, report.world_sizes)) or "none"
+    lines = [
+        ending(report.status),
+        f"generations: {report.status.generation}, world sizes: {sizes}",
+    ]
+    if changes:
+        causes = ", ".join(f"{n} x {CAUSES[c]}" for c, n in report.restarts_by_cause.items())
+        lost = report.lost_s
+        phases = ", ".join(f"{phase} {seconds(value)}" for phase, value in lost.items())
+        lines.append(f"changes of world: {len(changes)} ({causes or 'none charged'})")
+        lines += unkept_lines(report)
+        lines.append(f"time in agreement and start-up: {seconds(sum(lost.values()))} ({phases})")
+        lines += uncounted_lines(report)
+    lines += training_lines(report)
+    if report.time is not None and (shares := shares_line(report.time)):
+        lines.append(shares)
+    if report.saved is not None:
+        lines.append(f"state: {report.saved.sentence}")
+    lines.append(f"logs: {log_folder}")
+    return lines
+
+
+def unkept_lines(report: JobReport) -> list[str]:
+    """Say which changes at a long job's beginning are no longer kept in etcd."""
+    first = report.changes[0].generation if report.changes else 1
+    return [f"generations 1 to {first - 1}: nothing is kept of them any more"] if first > 1 else []
+
+
+def uncounted_lines(report: JobReport) -> list[str]:
+    """Say what the phases of all changes leave out."""
+    if not report.status.is_in_process:
+        why = "the time until a failure could be noticed"
+        if "step" not in report.lost_s:
+            why += ", and what the script needs to come back"
+        return [f"not in it: {why}"]
+    if not report.unnoticed_s:
+        return []
+    return [f"not in it: {seconds(report.unnoticed_s)} without a step before they were noticed"]
+
+
+def training_lines(report: JobReport) -> list[str]:
+    """Tell what was counted, where the script let us count."""
+    done = report.training
+    if done is None:
+        return []
+    epochs = f", {counted(done.epochs, 'epoch')}" if done.epochs else ""
+    samples = f"{counted(done.samples, 'sample')}, {done.repeated} repeated, {done.skipped} skipped"
+    lines = [f"trained: {counted(done.steps, 'step')}{epochs}, {samples}"]
+    return [*lines, done.note] if done.note else lines
+
+
+def progress(change: Change) -> str:
+    """Say where an in-process generation began, and what was done again or sent for it."""
+    text = f"at step {change.step}, {change.lost_steps} in flight done again"
+    if change.received_bytes:
+        text += f", {size_of(change.received_bytes)} of state sent"
+    return f"{text}; {change.note}" if change.note else text
+
+
+def standing(ranks: Sequence[RankProgress]) -> list[str]:
+    """Say how far a running job is, by its lowest rank that answered."""
+    if not ranks:
+        return []
+    first = ranks[0]
+    if first.step is None:
+        ago = first.output_ago_s
+        wrote = f"last wrote {duration(ago)} ago" if ago is not None else "has written nothing yet"
+        return [f"training: steps are not known here; rank {first.rank} {wrote}"]
+    text = f"training: step {first.step}"
+    text += f", epoch {first.epoch}" if first.epoch else ""
+    text += "".join(f", {name} {value:.6g}" for name, value in first.scalars.items())
+    if first.step_s > 0.0:
+        text += f"; {1.0 / first.step_s:.3g} steps/s"
+    if first.committed_ago_s is not None:
+        last = "it said so" if first.is_told else "the last commit was"
+        text += f"; {last} {seconds(first.committed_ago_s)} ago"
+    if first.why_paused:
+        text += f"; paused: {first.why_paused}"
+    bad = {name: step for rank in reversed(ranks) for name, step in rank.not_finite.items()}
+    return [text, *(f"{name} was not finite, first seen at step {at}" for name, at in bad.items())]
+
+
+def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
+    """Say how old the newest checkpoint of a running job is, as the nodes that answered know it."""
+    if spec.checkpoint is None or not ranks:
+        return []
+    age_s = newest_checkpoint_age_s(ranks)
+    said = f"the newest is {duration(age_s)} old" if age_s is not None else "none is durable yet"
+    return [f"checkpoint: {said}; {spec.checkpoint.url}"]
+
+
+def age_lines(report: JobReport, now_unix_s: float) -> list[str]:
+    """Say who submitted a job and when, and since when its world stands; both by others' clocks."""
+    spec, lines = report.spec, []
+    if spec.submitted_at_unix_s:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(spec.submitted_at_unix_s))
+        by = f" by {spec.submitted_by}" if spec.submitted_by else ""
+        ago = duration(now_unix_s - spec.submitted_at_unix_s)
+        lines.append(f"submitted{by} at {when}, {ago} ago")
+    if report.changes and report.status.phase is Phase.RUNNING:
+        up = duration(now_unix_s - report.changes[-1].at_unix_s)
+        lines.append(f"up: this world stands for {up}")
+    return lines
+
+
+def duration(value_s: float) -> str:
+    """Say a long time in one or two units, as in "3 h 20 min"; one below nought is none."""
+    whole_s = max(0, int(value_s))
+    for unit_s, name, part_s, part in _LONG:
+        if whole_s >= unit_s:
+            rest = whole_s % unit_s // part_s
+            return f"{whole_s // unit_s} {name}" + (f" {rest} {part}" if rest and part else "")
+    return f"{whole_s} s"
+
+
+def change_cost(change: Change) -> str:
+    """Say what a change cost from the last commit before it to the first one after it."""
+    found = sorted(change.spent_s.items(), key=lambda item: -item[1])
+    parts = ", ".join(f"{cause} {seconds(value)}" for cause, value in found if value)
+    return f"cost {seconds(change.slot_s)} of slots: {parts}" if parts else ""
+
+
+def seconds(value: float) -> str:
+    if value >= 100:
+        return f"{value:.0f} s"
+    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.0f} ms"
+
+
+def timeline(change: Change) -> str:
+    """One generation in one line."""
+    why = change_of(change.reason, change.culprit, change.lost)
+    if change.reason is Reason.JOINED and change.joined:
+        why = f"{why}: {', '.join(change.joined)}"
+    return f"generation {change.generation}: {_size(change.nodes, change.world_size)} ({why})"
+
+
+def sizes(done_bytes: int, total_bytes: int) -> str:
+    """Say how much of how much, in the unit of the whole."""
+    unit, _ = _unit(total_bytes)
+    return f"{done_bytes / unit:.{unit > 1:d}f} of {size_of(total_bytes)}"
+
+
+def size_of(nbytes: int) -> str:
+    """Say how much that is, in two or more digits."""
+    unit, name = _unit(nbytes)
+    return f"{nbytes / unit:.{unit > 1:d}f} {name}"
+
+
+def _unit(nbytes: int) -> tuple[int, str]:
+    units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+    return next((each for each in units if nbytes >= each[0]), (1, "bytes"))
+
+
+def _size(nodes: int, workers: int) -> str:
+    return f"{counted(nodes, 'node')}, {counted(workers, 'worker')}"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def is_failed(status: JobStatus) -> bool:
+    return status.phase is Phase.FAILED

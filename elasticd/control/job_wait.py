@@ -1,0 +1,84 @@
+"""Wait until a job is over, or until a node is free of work; from records alone.
+
+A cluster's etcd that does not answer is waited for: it comes back, and the job's end stands in it.
+The private etcd of a local run ends with the run, and then the end stands in its archive: whoever
+waits is told so by None and opens the records anew.
+"""
+
+import time
+from collections.abc import Callable
+
+from elasticd.control.follow import Ended, EtcdAway, Follower, News
+from elasticd.control.jobs import find_spec
+from elasticd.control.report.occupancy import read_cluster
+from elasticd.errors import Unavailable
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.job import JobStatus
+from elasticd.records.keys import Keys
+from elasticd.store.api import Store
+
+__all__ = ["follow_to_end", "wait_node_free"]
+
+TURN_S = 1.0
+NODE_POLL_S = 0.5
+
+
+def follow_to_end(
+    store: Store,
+    keys: Keys,
+    job: JobName,
+    *,
+    is_private: bool,
+    until_s: float,
+    told: Callable[[News], None] = lambda news: None,
+    now_s: Callable[[], float] = time.monotonic,
+) -> JobStatus | None:
+    """Return how the job ended; None at `until_s`, or if a private etcd has gone (`is_private`).
+
+    `told` is called with each piece of news on the way.
+
+    Raises:
+        NotFound: there is no such job, or its records were removed meanwhile.
+    """
+    follower = Follower(store, keys, find_spec(store, keys, job), now_s=now_s)
+    try:
+        while (rest_s := until_s - now_s()) > 0.0:
+            news = follower.next(min(TURN_S, rest_s))
+            if news is not None:
+                told(news)
+            if isinstance(news, Ended):
+                return news.status
+            if isinstance(news, EtcdAway) and is_private:
+                return None
+    finally:
+        follower.close()
+    return None
+
+
+def wait_node_free(
+    store: Store,
+    keys: Keys,
+    node: NodeId,
+    *,
+    until_s: float,
+    now_s: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> tuple[JobName, ...]:
+    """Wait until no job holds slots of the node; return those that still do at `until_s`.
+
+    Raises:
+        Unavailable: etcd does not answer, at the first call or at the end.
+    """
+    is_known = False
+    while True:
+        is_over = now_s() >= until_s
+        try:
+            found = tuple(use.job for use in read_cluster(store, keys).uses if use.node == node)
+        except Unavailable:
+            if not is_known or is_over:
+                raise
+        else:
+            is_known = True
+            if not found or is_over:
+                return found
+        pause(NODE_POLL_S)

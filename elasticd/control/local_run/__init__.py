@@ -1,0 +1,1 @@
+"""A run on this machine: its folder, its processes, its private etcd, and its end."""

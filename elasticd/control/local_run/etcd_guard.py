@@ -1,0 +1,76 @@
+"""Keeps the private etcd of a run alive: the workers go on meanwhile, and nothing is lost."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from elasticd.control.local_run.launch import is_dead
+from elasticd.errors import EnvironmentProblem, Unavailable
+
+__all__ = ["EtcdGuard"]
+
+RESTARTS = 5
+PAUSE_S = 2.0
+"""After a start that failed."""
+
+
+class Etcd(Protocol):
+    """What it guards; `store.embedded` has the real one."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def ending(self) -> str: ...
+    @property
+    def is_tight(self) -> bool: ...
+    def restart(self) -> None: ...
+
+
+class EtcdGuard:
+    """Call it often, from the thread that started the etcd."""
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        note: Callable[[str], None],
+        *,
+        is_ended: Callable[[int], bool] = is_dead,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`note` tells a person, once for each new sentence."""
+        self._etcd, self._note, self._is_ended, self._now_s = etcd, note, is_ended, now_s
+        self._left = RESTARTS
+        self._not_before_s = 0.0
+        self._said = ""
+
+    def __call__(self) -> None:
+        """Start it again if it has ended.
+
+        Raises:
+            EnvironmentProblem: it ends again and again, and not for want of room.
+        """
+        if not self._is_ended(self._etcd.pid) or self._now_s() < self._not_before_s:
+            return
+        why, is_tight = self._etcd.ending, self._etcd.is_tight
+        if not is_tight:
+            # Of a full disk it is not tired: somebody may make room at any time.
+            if not self._left:
+                raise EnvironmentProblem(f"The private etcd ends again and again ({why}).")
+            self._left -= 1
+        try:
+            self._etcd.restart()
+        except Unavailable as exc:
+            self._not_before_s = self._now_s() + PAUSE_S
+            self._tell(
+                f"the private etcd ended ({why}) and cannot be started again, the workers go on "
+                f"until --isolation-limit: {exc}"
+            )
+        else:
+            self._said = ""
+            self._tell(f"the private etcd ended ({why}) and is started again")
+            self._said = ""
+
+    def _tell(self, sentence: str) -> None:
+        if sentence != self._said:
+            self._said = sentence
+            self._note(sentence)

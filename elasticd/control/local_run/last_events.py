@@ -1,0 +1,52 @@
+"""The last event files of a job that `elasticd run` ends with: waited for, for some seconds.
+
+A writer of event files outlives its agent until what it was sent is written; here it is one of our
+descendants, which would be ended with the rest.
+"""
+
+import os
+import time
+from collections.abc import Callable
+
+from elasticd.control.local_run.launch import event_writers
+
+__all__ = ["wait_for_event_writers"]
+
+LIMIT_S = 25.0
+"""A writer gives up by itself after 20 s."""
+SAY_AFTER_S = 1.0
+POLL_S = 0.02
+
+
+def wait_for_event_writers(
+    say: Callable[[str], object],
+    is_given_up: Callable[[], bool],
+    *,
+    now_s: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Wait until the event writers below this process have ended; False: steps were not written.
+
+    `say` is told what is waited for, if that takes long.
+    """
+    begun_s = now_s()
+    say_s, until_s = begun_s + SAY_AFTER_S, begun_s + LIMIT_S
+    left = set(event_writers())
+    is_written = True
+    while left:
+        for pid in tuple(left):
+            try:
+                found, status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # Its agent lives after all, and has reaped it.
+                left.discard(pid)
+                continue
+            if found:
+                left.discard(pid)
+                is_written &= os.waitstatus_to_exitcode(status) == 0
+        if left and (is_given_up() or now_s() > until_s):
+            return False
+        if left and now_s() >= say_s:
+            say_s = until_s
+            say(f"waiting for the last event file, {LIMIT_S:g} s at most; Ctrl-C twice ends it")
+        if left:
+            time.sleep(POLL_S)
+    return is_written

@@ -1,0 +1,231 @@
+"""The processes that `elasticd run` starts on this machine, and their certain end.
+
+Agents are children in sessions of their own, so that Ctrl-C on the terminal reaches only us and we
+decide who is told. Three things keep a process from being left behind: an agent asks the kernel
+for SIGTERM when we die (it does so itself: a hook between fork and exec is not safe beside grpc's
+threads), a pool kills its workers when its agent is gone, and we are a subreaper, so that whatever
+still got away is found below us and killed at the end.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.records.ids import JobName, NodeId
+from elasticd.store.api import StoreSettings
+from elasticd.telemetry.log import open_log
+
+__all__ = [
+    "AgentCall",
+    "Agents",
+    "adopt_orphans",
+    "end_descendants",
+    "event_writers",
+    "is_dead",
+    "keepers",
+]
+
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.02
+LAST_LINES_BYTES = 16384
+WORDS_LIMIT = 300
+PASSWORD_VARIABLE = "ELASTICD_ETCD_PASSWORD"  # noqa: S105  # a name; argv is there for all to read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """One agent to start here."""
+
+    node: NodeId
+    job: JobName
+    store: StoreSettings
+    cluster: str
+    slots: int
+    run_folder: Path
+    log_path: Path
+    lease_ttl_s: float
+    address: str = ""
+    """Empty: it finds out by itself."""
+    env: Mapping[str, str]
+    """Its whole environment, which its workers inherit."""
+
+    def argv(self, parent_pid: int) -> list[str]:
+        # -P: `python -m` would put the user's folder first in sys.path, and shadow modules of ours.
+        argv = [sys.executable, "-P", "-m", "elasticd.cli", "agent", "--log-json"]
+        flags = {
+            "etcd": ",".join(self.store.endpoints),
+            "etcd-user": self.store.user,
+            "etcd-cacert": self.store.ca_file,
+            "etcd-cert": self.store.cert_file,
+            "etcd-key": self.store.key_file,
+            "cluster": self.cluster,
+            "job": self.job,
+            "node-id": self.node,
+            "slots": str(self.slots),
+            "local-addr": self.address,
+            "log-dir": str(self.run_folder),
+            "lease-ttl": f"{self.lease_ttl_s:g}",
+            "parent-pid": str(parent_pid),
+        }
+        for flag, value in flags.items():
+            if value:
+                argv += [f"--{flag}", value]
+        return argv
+
+
+class Agents:
+    """The agents of this machine; ended with `stop`, whatever happens."""
+
+    def __init__(self) -> None:
+        self._children: dict[NodeId, tuple[subprocess.Popen[bytes], Path]] = {}
+
+    def start(self, calls: Sequence[AgentCall]) -> None:
+        """Start them all, from a thread that lives on (the parent-death signal is a thread's)."""
+        for call in calls:
+            env = dict(call.env)
+            if call.store.password:
+                env[PASSWORD_VARIABLE] = call.store.password
+            with open_log(call.log_path) as log:
+                child = subprocess.Popen(
+                    call.argv(os.getpid()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=env,
+                    start_new_session=True,
+                )
+            self._children[call.node] = (child, call.log_path)
+
+    @property
+    def nodes(self) -> frozenset[NodeId]:
+        return frozenset(self._children)
+
+    def running(self) -> list[NodeId]:
+        return [node for node, (child, _) in self._children.items() if child.poll() is None]
+
+    def ended(self) -> dict[NodeId, int]:
+        """Those that have ended, and how: negative for a signal."""
+        return {
+            node: child.returncode
+            for node, (child, _) in self._children.items()
+            if child.poll() is not None
+        }
+
+    def last_words(self, node: NodeId) -> str:
+        """The last line that an agent wrote for people, to tell why it ended."""
+        _, path = self._children[node]
+        with suppress(OSError), path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - LAST_LINES_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()
+            plain = [line for line in lines if line.startswith("elasticd: ")]
+            # What it logs, as JSON, is for programs.
+            others = [line for line in lines if not line.startswith("{")]
+            return (plain or others or [""])[-1].removeprefix("elasticd: ")[:WORDS_LIMIT]
+        return ""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to those that run; may be called in a signal handler."""
+        for child, _ in self._children.values():
+            with suppress(ProcessLookupError):
+                child.send_signal(number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until all have ended; return whether they have."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.running():
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def stop(self, grace_s: float) -> None:
+        """SIGTERM, then SIGKILL after the grace."""
+        if self.running():
+            self.signal(signal.SIGTERM)
+            if not self.wait(grace_s):
+                self.signal(signal.SIGKILL)
+                self.wait(5.0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process below us whose parent dies."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a child has ended; leaves it to its owner to reap it."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
+    """Let what is left below us end by itself, then kill it; return how many were killed."""
+    deadline_s = time.monotonic() + grace_s
+    _reap()
+    while (left := _descendants()) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+        _reap()
+    killed = set()
+    deadline_s = time.monotonic() + timeout_s
+    while (left := _descendants()) and time.monotonic() < deadline_s:
+        for pid in left:
+            killed.add(pid)
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(POLL_S)
+        _reap()
+    return len(killed)
+
+
+def keepers() -> dict[int, str]:
+    """Find the keepers of checkpoints below us: process number and name of socket."""
+    return _running("elasticd.keeper")
+
+
+def event_writers() -> dict[int, str]:
+    """Find the writers of event files below us: process number and name of socket."""
+    return _running("elasticd.tensorboard.writer")
+
+
+def _running(module: str) -> dict[int, str]:
+    found = {}
+    for pid in _descendants():
+        with suppress(OSError):
+            call = Path("/proc", str(pid), "cmdline").read_bytes().decode().split("\0")
+            if module in call[:-2]:
+                found[pid] = call[call.index(module) + 1]
+    return found
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _descendants() -> set[int]:
+    """Find the live processes below us."""
+    parents: dict[int, int] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with suppress(OSError):
+                # The name in parentheses may hold anything, spaces and parentheses included.
+                stat = Path("/proc", entry.name, "stat").read_text()
+                state, parent = stat.rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    parents[int(entry.name)] = int(parent)
+    found: set[int] = set()
+    fresh = {os.getpid()}
+    while fresh:
+        fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return found

@@ -1,0 +1,237 @@
+"""A job's folder: who uses it, and what stands where in it.
+
+<run folder>/<job>/gen-<n>/rank-<r>.{out,err}   what the workers wrote; never deleted
+                   prepared/                    what they wrote before they had a rank
+                   incidents/                   the stacks of those that hung
+                   spec-files/                  the files of its spec; its workers start there
+                   agents/<node>.log            what the agents said
+                   records.json                 what stood in etcd, once the run is over
+                   endpoint, etcd/              only while it runs
+                   lock                         held while it runs
+                   earlier-<k>/                 the logs and records of earlier runs of the name
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from elasticd.errors import CallError, Refused
+from elasticd.records.ids import JobName
+from elasticd.store.private_etcd.private_folder import PREFIX
+
+__all__ = ["OF_WORKERS", "SPEC_FILES", "JobFolder", "local_jobs", "make_private", "move_aside"]
+
+SPEC_FILES = "spec-files"
+OF_WORKERS = ("gen-*", "prepared", "incidents", "incidents.jsonl*", SPEC_FILES)
+"""What a new run of the same name moves aside; a script's own files (checkpoints) stay."""
+OURS = (*OF_WORKERS, "agents", "records.json")
+RECORDS = ("records.json", "endpoint", ".endpoint", "etcd")
+LOGS = (*OF_WORKERS, "agents", "uid", "earlier-*")
+MARKS = ("endpoint", "records.json", "lock")
+
+
+class JobFolder:
+    def __init__(self, run_folder: Path, job: JobName) -> None:
+        self.run_folder = run_folder
+        self.job = job
+        self.path = run_folder / job
+        self._lock: int | None = None
+
+    @property
+    def agents(self) -> Path:
+        return self.path / "agents"
+
+    @property
+    def etcd(self) -> Path:
+        return self.path / "etcd"
+
+    @property
+    def records(self) -> Path:
+        return self.path / "records.json"
+
+    @property
+    def endpoint(self) -> str | None:
+        """The private etcd of a run in progress."""
+        try:
+            return (self.path / "endpoint").read_text().strip()
+        except FileNotFoundError:
+            return None
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether anything stands here that workers or agents wrote."""
+        return any(path for pattern in LOGS for path in self.path.glob(pattern))
+
+    def is_live(self) -> bool:
+        """Whether a run holds the folder now; a run that was killed may have left an endpoint."""
+        try:
+            with (self.path / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def take(self) -> None:
+        """Own the folder until this process ends; move an earlier run's files aside.
+
+        Raises:
+            Refused: a run of this name is in progress.
+            CallError: the folder cannot be written.
+        """
+        try:
+            make_private(self.path)
+            is_locked = self._take_lock()
+        except OSError as exc:
+            raise self._not_written(exc) from exc
+        if not is_locked:
+            raise Refused(
+                f"The job name {self.job!r} is in use by a run in progress in {self.run_folder}: "
+                f"choose another --job, or end that one with `elasticd stop {self.job}`."
+            )
+        # A run that was killed leaves these; their owner is gone, since the lock was free.
+        try:
+            self._remove_sockets()
+            self.remove_endpoint()
+            shutil.rmtree(self.etcd, ignore_errors=True)
+            move_aside(self.path, OURS)
+            make_private(self.agents)
+        except OSError as exc:
+            self.release()
+            raise self._not_written(exc) from exc
+
+    def write_endpoint(self, url: str) -> None:
+        """Tell where the private etcd of this run listens.
+
+        Raises:
+            CallError: the folder cannot be written.
+        """
+        partial = self.path / ".endpoint"
+        try:
+            partial.write_text(url + "\n")
+            partial.rename(self.path / "endpoint")
+        except OSError as exc:
+            raise self._not_written(exc) from exc
+
+    def remove_endpoint(self) -> None:
+        (self.path / "endpoint").unlink(missing_ok=True)
+
+    def remove(self, *, has_logs: bool, is_dry_run: bool = False) -> None:
+        """Forget the run: its records, and with `has_logs` all that elasticd keeps here.
+
+        A script's own files stay, and with them the folder.
+
+        Raises:
+            Refused: it is in progress.
+            CallError: something cannot be removed.
+        """
+        try:
+            if not self._take_lock():
+                raise Refused(
+                    f"The run {self.job!r} is in progress: end it with `elasticd stop {self.job}` "
+                    "first."
+                )
+            if is_dry_run:
+                return
+            self._remove_sockets()
+            for pattern in (*RECORDS, *(LOGS if has_logs else ())):
+                for path in self.path.glob(pattern):
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
+            # While it is ours: who opened it just now sees that it is no longer in its place.
+            (self.path / "lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.rmdir()
+        except OSError as exc:
+            raise CallError(
+                f"{exc.filename or self.path} cannot be removed ({exc.strerror}): see who owns it."
+            ) from exc
+        finally:
+            self.release()
+
+    def _take_lock(self) -> bool:
+        """Lock the file that stands there now; False: somebody else has it.
+
+        Raises:
+            OSError: it cannot be opened or created.
+        """
+        path = self.path / "lock"
+        while True:
+            # A lock, not a file with a number: the kernel lets it go however the owner ends.
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(fd)
+                return False
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), path.stat()):
+                    self._lock = fd
+                    return True
+            os.close(fd)  # `remove` took it away in between.
+
+    def _remove_sockets(self) -> None:
+        """Remove the folder of sockets that a killed run left where temporary files are."""
+        path = Path((self.endpoint or "").removeprefix("unix://"))
+        if path.is_absolute() and path.parent.name.startswith(PREFIX):
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+    def release(self) -> None:
+        if self._lock is not None:
+            # The file stays; only `remove` unlinks it, and only while it is locked.
+            os.close(self._lock)
+            self._lock = None
+
+    def _not_written(self, exc: OSError) -> CallError:
+        return CallError(
+            f"The run folder {self.path} cannot be written ({exc.strerror}): choose another "
+            "--log-dir."
+        )
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder that only its owner looks into; one that is there stays as it is.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def move_aside(folder: Path, patterns: Iterable[str]) -> None:
+    """Move what an earlier job of the same name left to `earlier-<k>`, the highest k so far.
+
+    Raises:
+        OSError: something cannot be moved.
+    """
+    found = [path for pattern in patterns for path in folder.glob(pattern)]
+    if not found:
+        return
+    # Not their count: somebody who needed room may have deleted the first ones.
+    numbers = (path.name.removeprefix("earlier-") for path in folder.glob("earlier-*"))
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    aside = folder / f"earlier-{last + 1}"
+    make_private(aside)
+    for path in found:
+        path.rename(aside / path.name)
+
+
+def local_jobs(run_folder: Path) -> Iterator[JobFolder]:
+    """Find the local jobs in a run folder, newest first."""
+    # The lock alone is left where a run was killed, or had no room for its records.
+    marks = [mark for name in MARKS for mark in run_folder.glob(f"*/{name}")]
+    newest: dict[str, float] = {}
+    for mark in marks:
+        try:
+            changed_s = mark.stat().st_mtime
+        except FileNotFoundError:
+            continue
+        newest[mark.parent.name] = max(changed_s, newest.get(mark.parent.name, 0.0))
+    for name in sorted(newest, key=lambda job: -newest[job]):
+        yield JobFolder(run_folder, JobName(name))

@@ -1,0 +1,290 @@
+"""One job followed in the foreground: its news, its output, Ctrl-C, and its end.
+
+The loop has one owner, the main thread. A signal handler only counts and wakes it; the second
+signal kills the agents of this machine from the handler itself, so that no call that hangs can
+stand between a person and the end of their processes.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from elasticd.control import jobs
+from elasticd.control.follow import Ended, EtcdAway, Follower, Formed, News
+from elasticd.control.local_run.last_checkpoint import CheckpointAwaited, CheckpointLost
+from elasticd.control.local_run.launch import Agents
+from elasticd.control.logs.output import Tail
+from elasticd.errors import ElasticdError, EnvironmentProblem, NotFound, Unavailable
+from elasticd.records.codec import decode, encode
+from elasticd.records.ids import NodeId
+from elasticd.records.job import EndedJob, JobSpec, JobStatus
+from elasticd.records.keys import Keys
+from elasticd.records.member import Node
+from elasticd.records.reason import Phase, Reason
+from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn
+
+__all__ = ["AgentEnded", "Interrupt", "Session", "Stopping", "Told", "exit_code"]
+
+WAIT_S = 0.5
+AGENT_EXIT_S = 15.0
+"""From the job's end until the agents that served only it are gone."""
+STOP_SLACK_S = 15.0
+"""On top of the shutdown timeout: to write the wish, to agree, to say how it ended."""
+SIGTERM_CODE = 128 + signal.SIGTERM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """A person asked for the end, by a signal."""
+
+    signal: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEnded:
+    """An agent of this machine ended before the job."""
+
+    node: NodeId
+    ending: str
+    words: str
+    """The last thing it said for people; may be empty."""
+
+
+Told = News | Stopping | AgentEnded | CheckpointAwaited | CheckpointLost
+
+
+class Interrupt:
+    """Counts the signals; made before anything is started."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.number = 0
+        self.wake: Callable[[], None] = lambda: None
+        self.kill: Callable[[], None] = lambda: None
+
+    def take(self, number: int, _frame: object) -> None:
+        """Handle a signal: note it; from the second one on, kill."""
+        self.count += 1
+        self.number = number
+        if self.count > 1:
+            self.kill()
+        self.wake()
+
+
+class Session:
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        spec: JobSpec,
+        *,
+        agents: Agents | None,
+        is_private: bool,
+        tail: Tail | None,
+        interrupt: Interrupt,
+        tell: Callable[[Told], None],
+        look_after: Callable[[], None] = lambda: None,
+        trouble: Callable[[Node], str] = lambda node: "",
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Put it together.
+
+        `look_after` is called often, to care for what the job stands on; `trouble` asks a node
+        what etcd refuses to take from it.
+        """
+        self._store, self._keys, self._spec = store, keys, spec
+        self._agents, self._is_private, self._tail = agents, is_private, tail
+        self._interrupt, self._tell, self._now_s = interrupt, tell, now_s
+        self._look_after, self._trouble = look_after, trouble
+        self._stop_by_s: float | None = None
+        self._ended: set[NodeId] = set()
+        self.nodes: dict[NodeId, Node] = {}
+        """All that served the job, those that are gone included."""
+
+    def run(self) -> JobStatus:
+        """Follow to the end; return the final status.
+
+        Raises:
+            EnvironmentProblem: the agents of this machine ended before the job.
+            Unavailable: the job was to be stopped, and did not say that it has.
+        """
+        follower = Follower(
+            self._store, self._keys, self._spec, trouble=self._trouble, now_s=self._now_s
+        )
+        self._interrupt.wake = follower.wake
+        try:
+            status = self._follow(follower)
+        finally:
+            self._interrupt.wake = lambda: None
+            follower.close()
+        if self._interrupt.count < 2:
+            self._wait_left(status)
+        return status
+
+    def _wait_left(self, status: JobStatus) -> None:
+        """Wait for the workers: who is stopped may take its grace, to save its state for one."""
+        is_stopped = status.phase is Phase.STOPPED
+        limit_s = AGENT_EXIT_S + (self._spec.shutdown_timeout_s if is_stopped else 0.0)
+        if self._agents is not None:
+            self._agents.wait(limit_s)
+        elif is_stopped and status.is_in_process and self._spec.checkpoint is not None:
+            with suppress(Unavailable):
+                jobs.wait_left(
+                    self._store,
+                    self._keys,
+                    self._spec.name,
+                    timeout_s=limit_s,
+                    is_given_up=lambda: self._interrupt.count > 1,
+                )
+
+    def _follow(self, follower: Follower) -> JobStatus:
+        while True:
+            news = follower.next(WAIT_S)
+            if news is not None:
+                self._tell(news)
+            if isinstance(news, Formed):
+                self.nodes.update(news.nodes)
+                if self._tail is not None:
+                    self._tail.show(news.world, news.nodes)
+            if isinstance(news, Ended):
+                return news.status
+            if self._interrupt.count > 1:
+                return self._given_up("Killed by a second signal.")
+            if self._interrupt.count and self._stop_by_s is None:
+                self._stop()
+            if self._stop_by_s is not None and self._now_s() > self._stop_by_s:
+                raise Unavailable(
+                    f"Job {self._spec.name!r} was asked to stop and did not within "
+                    f"{self._spec.shutdown_timeout_s + STOP_SLACK_S:g} s: see "
+                    f"`elasticd status {self._spec.name}`."
+                )
+            if news is None:
+                self._look_after()
+                if self._agents is not None and self._is_abandoned(self._agents):
+                    return self._abandoned(self._agents)
+
+    def _stop(self) -> None:
+        """Wish for the job's end; where etcd cannot be told, tell our own agents.
+
+        With `--join` the other hosts go on: only this one leaves. The last one ends the job.
+        """
+        self._stop_by_s = self._now_s() + self._spec.shutdown_timeout_s + STOP_SLACK_S
+        name = signal.Signals(self._interrupt.number).name
+        self._tell(Stopping(signal=name))
+        try:
+            if self._agents is not None and not self._is_private and self._others():
+                self._agents.signal(signal.SIGTERM)
+                return
+            jobs.stop(self._store, self._keys, self._spec.name, why=f"{name} to elasticd run")
+        except NotFound:
+            pass  # it ended at this moment; the follower will say so
+        except Unavailable as exc:
+            if self._agents is None:
+                raise Unavailable(f"{exc} The job was not told to stop and goes on.") from exc
+            self._tell(EtcdAway(message=str(exc)))
+            self._agents.signal(signal.SIGTERM)
+
+    def _others(self) -> bool:
+        """Whether other hosts serve this job too."""
+        assert self._agents is not None
+        prefix = self._keys.members(self._spec.name)
+        names = {item.key.removeprefix(prefix) for item in self._store.list(prefix).items}
+        return bool(names - self._agents.nodes)
+
+    def _is_abandoned(self, agents: Agents) -> bool:
+        """Tell of agents that ended; return whether too few are left to go on."""
+        ended = agents.ended()
+        for node in ended.keys() - self._ended:
+            self._ended.add(node)
+            if not self._interrupt.count:
+                self._tell(
+                    AgentEnded(
+                        node=node, ending=_ending(ended[node]), words=agents.last_words(node)
+                    )
+                )
+        return len(agents.nodes - ended.keys()) < (self._spec.min_nodes if self._is_private else 1)
+
+    def _abandoned(self, agents: Agents) -> JobStatus:
+        """Say how the agents of this machine ended, unless the job is over after all."""
+        item = self._store.get(self._keys.status(self._spec.name))
+        if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
+            return status
+        if self._interrupt.count:
+            if self._is_private:
+                return self._given_up(
+                    f"{signal.Signals(self._interrupt.number).name} to elasticd run"
+                )
+            return self._left()
+        ended = agents.ended()
+        endings = ", ".join(f"{node} ({_ending(code)})" for node, code in ended.items())
+        words = next(filter(None, map(agents.last_words, ended)), "")
+        message = f"Too few agents are left on this machine; ended: {endings}. {words}".strip()
+        if self._is_private:
+            return self._given_up(message, Phase.FAILED)
+        raise EnvironmentProblem(message)
+
+    def _left(self) -> JobStatus:
+        """Leave the job to the other hosts; how it stands there is what it ends with here."""
+        name, status = self._spec.name, JobStatus()
+        # All hosts may have left at once; then nobody else can free the name.
+        with suppress(ElasticdError):
+            jobs.forget(self._store, self._keys, name)
+        with suppress(ElasticdError):
+            item = self._store.get(self._keys.status(name))
+            status = decode(JobStatus, item.value) if item is not None else status
+        if status.phase.is_final:
+            return status
+        message = "on this host, which has left it; it goes on on the others"
+        return replace(status, phase=Phase.STOPPED, reason=Reason.STOP_REQUESTED, message=message)
+
+    def _given_up(self, message: str, phase: Phase = Phase.STOPPED) -> JobStatus:
+        """Write the end of a private job that has nobody left to write it; return its status."""
+        key = self._keys.status(self._spec.name)
+        status = JobStatus()
+        reason = Reason.STOP_REQUESTED if phase is Phase.STOPPED else Reason.NODE_LOST
+        try:
+            item = self._store.get(key) if self._is_private else None
+            if item is not None:
+                status = decode(JobStatus, item.value)
+            if status.phase.is_final:
+                return status
+            status = replace(status, phase=phase, reason=reason, message=message)
+            if item is not None:
+                self._store.commit(
+                    Txn(
+                        when=(ModifiedAt(key=key, revision=item.mod_revision),),
+                        then=(
+                            Put(key=key, value=encode(status)),
+                            Delete(key=self._keys.active_job(self._spec.name)),
+                            Put(
+                                key=self._keys.ended_job(self._spec.name), value=encode(EndedJob())
+                            ),
+                        ),
+                    )
+                )
+        except ElasticdError:
+            status = replace(status, phase=phase, reason=reason, message=message)
+        return status
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+
+
+def exit_code(status: JobStatus, interrupt: int = 0) -> int:
+    """Give the exit code of `elasticd run`: the job's own, as a shell would."""
+    if status.phase is Phase.SUCCEEDED:
+        return 0
+    if interrupt:
+        return 128 + interrupt
+    if status.phase is Phase.STOPPED:
+        return SIGTERM_CODE
+    failure = status.failure
+    if failure is not None and failure.signal:
+        named = signal.Signals.__members__.get(failure.signal)
+        return 128 + named if named is not None else 1
+    if failure is not None and failure.exit_code:
+        return failure.exit_code % 256 or 1
+    return 1

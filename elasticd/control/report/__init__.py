@@ -1,0 +1,1 @@
+"""What stands in etcd about jobs and nodes, put together for reading."""

@@ -1,0 +1,81 @@
+"""Where the time of all slots of a job went, put together from what its agents wrote. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from elasticd.goodput.cause import TimeCause
+from elasticd.goodput.formula import attainment, causes_of, goodput, total
+from elasticd.records.account.time_spent import JobProgress, TimeSpent
+from elasticd.records.codec import decode
+
+__all__ = ["JobTime", "job_time"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTime:
+    """As of what agents wrote last: a quarter of a minute ago, while the job runs."""
+
+    seconds: Mapping[TimeCause, float]
+    """Slot-seconds."""
+    wanted_s: float = 0.0
+    """Wanted slots times the time that went by, in slot-seconds; 0: not known."""
+    has_steps: bool = False
+    """Else no steps were seen: `train` means that workers ran."""
+
+    step: int = 0
+    """Applied steps by then; 0: none, or not known."""
+    generation_s: float = 0.0
+    """Age of the generation when that was written, on the writer's clock."""
+    at_unix_s: float = 0.0
+    """When the node of rank 0 last wrote, by its clock; 0: not known."""
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def goodput(self) -> float | None:
+        """Share of the slots' time that trained; None: of no time."""
+        return goodput(self.seconds)
+
+    @property
+    def attainment(self) -> float | None:
+        """Training time against what was wished for; None: not known."""
+        return attainment(self.seconds, self.wanted_s)
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "seconds": {cause.value: round(self.seconds.get(cause, 0.0), 2) for cause in TimeCause},
+            "total_s": round(self.total_s, 2),
+            "wanted_s": round(self.wanted_s, 2),
+            "goodput": self.goodput,
+            "attainment": self.attainment,
+            "has_steps": self.has_steps,
+        }
+
+
+def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTime | None:
+    """Add up the job's progress and what its agents counted; None where nobody wrote any.
+
+    Raises:
+        NotSupported: a record of a newer schema.
+    """
+    found = decode(JobProgress, progress) if progress is not None else None
+    if found is not None and found.uid != uid:
+        found = None
+    records = [record for value in spent if (record := decode(TimeSpent, value)).uid == uid]
+    if found is None and not records:
+        return None
+    parts = [record.seconds for record in records]
+    if found is None:
+        return JobTime(seconds=total(map(causes_of, parts)))
+    return JobTime(
+        seconds=total(map(causes_of, (found.seconds, *parts))),
+        wanted_s=found.wanted_s,
+        has_steps=found.has_steps,
+        step=found.step,
+        generation_s=found.generation_s,
+        at_unix_s=found.at_unix_s,
+    )

@@ -1,0 +1,384 @@
+"""What stands in etcd about jobs and nodes, put together for reading. Pure over a snapshot.
+
+An incident is written by every member of the world that it began, each with what that node saw and
+measured on its own clock. Together they are one change: the reason and culprit are the proposer's
+and equal everywhere; a phase took as long as on the node where it took longest.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
+from operator import add
+
+from elasticd.control.report.autoscaler import Autoscaling, autoscaling
+from elasticd.control.report.job_time import JobTime, job_time
+from elasticd.control.report.occupancy import (
+    Use,
+    elsewhere,
+    kept_on,
+    left_out,
+    read_cluster,
+    waiting_for,
+)
+from elasticd.goodput.late_record import latest_of_each
+from elasticd.records.account.incident import PHASES, Incident
+from elasticd.records.account.late import LateNode, LateNodes
+from elasticd.records.codec import decode
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, JobName, NodeId
+from elasticd.records.job import JobSpec, JobStatus, Want, size_want, target_nodes
+from elasticd.records.keys import Keys
+from elasticd.records.member import Drain, Member, Node, Result, Saved, Training
+from elasticd.records.reason import Cause, Phase, Reason
+from elasticd.records.world import World
+from elasticd.store.api import KeyValue, Store
+
+__all__ = [
+    "Change",
+    "JobReport",
+    "NodeReport",
+    "job_report",
+    "job_reports",
+    "node_reports",
+    "read_job",
+    "with_elsewhere",
+]
+
+STEPS_EXPECTED_S = 60.0
+"""A generation of this age in which no step was seen is one whose script reports none."""
+INCIDENTS_KEPT = 4096
+"""For those who read again and again: about 2 KB each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of world: what `why` tells of a generation."""
+
+    generation: Generation
+    reason: Reason
+    culprit: Failure | None
+    lost: tuple[NodeId, ...]
+    joined: tuple[NodeId, ...] = ()
+    """Nodes that told of this generation and not of the one before."""
+    members: tuple[NodeId, ...] = ()
+    """Nodes that told of this generation, in the order of their names."""
+    nodes: int
+    world_size: int
+    phases_s: Mapping[str, float]
+    """The longest that each phase took on any node."""
+    at_unix_s: float
+    unnoticed_s: float = 0.0
+    """The longest that no step had ended on any node when the change was noticed."""
+    told: int = 1
+    """Nodes that went through it and wrote down what they measured; 0: the next one came first, or
+    it is under way."""
+    step: int | None = None
+    lost_steps: int = 0
+    received_bytes: int = 0
+    restored_from: str = ""
+    """Where a state that no rank had came back from: ranks, memory or storage."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Slot-seconds of all nodes by time cause, from the last commit before to the first after."""
+    note: str = ""
+
+    @property
+    def slot_s(self) -> float:
+        """What the change cost in slot-seconds, as far as nodes told; 0: not known."""
+        return sum(self.spent_s.values())
+
+    @property
+    def total_s(self) -> float:
+        """Sum of the phases: an upper bound, where the slowest node is another one in each."""
+        return sum(self.phases_s.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    spec: JobSpec
+    status: JobStatus
+    world: World | None = None
+    members: tuple[Member, ...] = ()
+    wants: Mapping[str, Want] = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """In the order of their generations; the first is the first world."""
+    incidents: tuple[Incident, ...] = ()
+    """What `changes` are made of: as each node told of them."""
+    time: JobTime | None = None
+    """Where the time of all its slots went; None: no agent wrote that."""
+    late: tuple[LateNode, ...] = ()
+    """Nodes that all others waited for, in the order in which they were found."""
+    autoscaling: Autoscaling | None = None
+    """Its policy, and what the autoscaler wrote; None: there never was any."""
+    step: int = 0
+    """Applied steps, as the node of rank 0 last wrote; 0: none, or not known."""
+    elsewhere: str = ""
+    """Of a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
+
+    @property
+    def late_now(self) -> tuple[LateNode, ...]:
+        """The nodes that all others wait for at this moment; of a job that is over, none."""
+        if self.status.phase.is_final:
+            return ()
+        return tuple(node for node in self.late if not node.until_unix_s)
+
+    @property
+    def training(self) -> Training | None:
+        """What the whole run did, once it is over (in-process mode)."""
+        told = [r.training for r in self.results if r.training is not None]
+        return next((t for t in told if t.note), told[0] if told else None)
+
+    @property
+    def saved(self) -> Saved | None:
+        """How far the checkpoint is, where the job ended before its training did."""
+        if self.status.phase not in (Phase.STOPPED, Phase.WAITING):
+            return None
+        told = [result.saved for result in self.results if result.saved is not None]
+        return reduce(add, told) if told else None
+
+    @property
+    def target_nodes(self) -> int:
+        return target_nodes(self.spec, self.wants)
+
+    @property
+    def size_want(self) -> Want | None:
+        """The wish that decides the size; None: nobody has one, and it is as large as it may be."""
+        return size_want(self.wants)
+
+    @property
+    def reports_steps(self) -> bool | None:
+        """Whether it says how many steps it has made; None: it is too young to know."""
+        if self.status.is_in_process or (self.time is not None and self.time.has_steps):
+            return True
+        is_old = self.time is not None and self.time.generation_s >= STEPS_EXPECTED_S
+        return False if is_old and self.status.phase is Phase.RUNNING else None
+
+    @property
+    def message(self) -> str:
+        """What its status says; for a job that nobody serves yet, for what it waits."""
+        if self.status.message or self.status.phase is not Phase.PENDING:
+            is_running = self.status.phase is Phase.RUNNING
+            stays = kept_on(self.world, self.members) if is_running else ""
+            parts = (self.status.message + self.elsewhere, stays, left_out(self.members))
+            return "; ".join(part for part in parts if part)
+        return waiting_for(self.spec, self.members) + self.elsewhere
+
+    def arrivals(self, change: Change) -> str:
+        """Say how far a change is, or that it came to nothing; empty once somebody told of it."""
+        world = self.world
+        is_last = world is not None and world.generation == change.generation
+        if is_last and self.status.phase is Phase.RUNNING and change.told < change.nodes:
+            arrived = sum(member.arrived == change.generation for member in self.members)
+            return f"under way: {arrived} of {change.nodes} nodes have arrived"
+        if change.told:
+            return ""
+        return "no node went through it before " + ("the end" if is_last else "the next change")
+
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """In order, without repetitions in a row."""
+        sizes: list[int] = []
+        for change in self.changes:
+            if not sizes or sizes[-1] != change.world_size:
+                sizes.append(change.world_size)
+        return tuple(sizes)
+
+    @property
+    def restarts_by_cause(self) -> Mapping[Cause, int]:
+        counts: dict[Cause, int] = {}
+        for change in self.changes:
+            cause = change.reason.cause
+            if change.generation > 1 and cause is not None:
+                counts[cause] = counts.get(cause, 0) + 1
+        return counts
+
+    @property
+    def unnoticed_s(self) -> float:
+        """Seconds in which no step ended before changes were noticed, as far as known."""
+        return sum(change.unnoticed_s for change in self.changes if change.generation > 1)
+
+    @property
+    def lost_s(self) -> Mapping[str, float]:
+        """Seconds that all changes after the first world took, by phase."""
+        after = [change for change in self.changes if change.generation > 1]
+        seen = {phase for change in after for phase in change.phases_s}
+        return {
+            phase: sum(change.phases_s.get(phase, 0.0) for change in after)
+            for phase in PHASES
+            if phase in seen
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    node: Node
+    is_drained: bool
+    """An operator wished so; `node.is_draining` says that the agent knows."""
+    drain_why: str = ""
+    uses: tuple[Use, ...] = ()
+    """The jobs on it, and their slots."""
+    late: LateNode | None = None
+    """A job's other nodes wait for it; of several jobs, as the one found that waits the most."""
+
+    @property
+    def used_slots(self) -> int:
+        return sum(use.slots for use in self.uses)
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.node.slots - self.used_slots)
+
+
+def read_job(store: Store, keys: Keys, job: JobName) -> JobReport | None:
+    """Read one job; None if there is none of that name."""
+    return job_report(store.list(keys.job(job)).items, keys, job)
+
+
+def job_report(items: Iterable[KeyValue], keys: Keys, job: JobName) -> JobReport | None:
+    """Put together all records under `jobs/<job>/`.
+
+    Raises:
+        NotSupported: a record of a newer schema.
+    """
+    values = {item.key: item.value for item in items}
+    if (spec := values.get(keys.spec(job))) is None:
+        return None
+    status, world = values.get(keys.status(job)), values.get(keys.world(job))
+    incidents = [_incident(value) for value in _under(values, keys.incidents(job))]
+    wants = [decode(Want, value) for value in _under(values, keys.wants(job))]
+    late = values.get(keys.late(job))
+    decoded = decode(JobSpec, spec)
+    time = job_time(
+        values.get(keys.progress(job)), _under(values, keys.times_spent(job)), uid=decoded.uid
+    )
+    return JobReport(
+        spec=decoded,
+        status=decode(JobStatus, status) if status is not None else JobStatus(),
+        world=decode(World, world) if world is not None else None,
+        members=tuple(decode(Member, value) for value in _under(values, keys.members(job))),
+        wants={want.writer: want for want in wants},
+        results=tuple(decode(Result, value) for value in _under(values, keys.results(job))),
+        changes=_changes(incidents),
+        late=decode(LateNodes, late).nodes if late is not None else (),
+        incidents=tuple(incidents),
+        time=time,
+        autoscaling=autoscaling(values, keys, job, decoded.uid),
+        step=time.step if time is not None else 0,
+    )
+
+
+def job_reports(items: Iterable[KeyValue], keys: Keys) -> tuple[JobReport, ...]:
+    """Put together all records under `jobs/`."""
+    by_job: dict[str, list[KeyValue]] = {}
+    for item in items:
+        name = item.key.removeprefix(keys.jobs).split("/", 1)[0]
+        by_job.setdefault(name, []).append(item)
+    reports = (job_report(found, keys, JobName(name)) for name, found in sorted(by_job.items()))
+    return tuple(report for report in reports if report is not None)
+
+
+def node_reports(
+    nodes: Iterable[KeyValue],
+    drains: Iterable[KeyValue],
+    keys: Keys,
+    uses: Iterable[Use] = (),
+    late: Iterable[LateNode] = (),
+) -> tuple[NodeReport, ...]:
+    """Put together `nodes/` and `drains/`, what jobs hold of them, and who is `late` in a job."""
+    latest = latest_of_each(late)
+    wishes = {item.key.removeprefix(keys.drains): decode(Drain, item.value) for item in drains}
+    found = sorted((decode(Node, item.value) for item in nodes), key=lambda node: node.node)
+    by_node: dict[NodeId, list[Use]] = {}
+    for use in uses:
+        by_node.setdefault(use.node, []).append(use)
+    return tuple(
+        NodeReport(
+            node=node,
+            is_drained=node.node in wishes,
+            drain_why=wishes[node.node].why if node.node in wishes else "",
+            uses=tuple(by_node.get(node.node, ())),
+            late=latest.get(node.node),
+        )
+        for node in found
+    )
+
+
+def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
+    """Have those that wait for nodes say who holds them."""
+    reports = list(reports)
+    if not any(_is_waiting(report) for report in reports):
+        return reports
+    cluster = read_cluster(store, keys)
+    return [
+        replace(report, elsewhere=elsewhere(report.spec, report.members, cluster))
+        if _is_waiting(report)
+        else report
+        for report in reports
+    ]
+
+
+def _is_waiting(report: JobReport) -> bool:
+    return report.status.phase in (Phase.PENDING, Phase.WAITING)
+
+
+@lru_cache(INCIDENTS_KEPT)
+def _incident(value: bytes) -> Incident:
+    """Most stay as they were from one reading to the next, and reading takes 0.1 ms each."""
+    return decode(Incident, value)
+
+
+def _under(values: Mapping[str, bytes], prefix: str) -> list[bytes]:
+    return [values[key] for key in sorted(values) if key.startswith(prefix)]
+
+
+def _changes(incidents: Iterable[Incident]) -> tuple[Change, ...]:
+    by_generation: dict[Generation, list[Incident]] = {}
+    for incident in incidents:
+        by_generation.setdefault(incident.generation, []).append(incident)
+    changes = []
+    before: set[NodeId] = set()
+    for generation in sorted(by_generation):
+        found = by_generation[generation]
+        here = {incident.node for incident in found if not incident.is_announced}
+        joined = tuple(sorted(here - before)) if before else ()
+        told = _change(generation, found, joined)
+        changes.append(replace(told, members=tuple(sorted(here))))
+        before = here or before
+    return tuple(changes)
+
+
+def _change(generation: Generation, found: list[Incident], joined: tuple[NodeId, ...]) -> Change:
+    first = found[0]
+    phases = {
+        phase: max(seconds)
+        for phase in PHASES
+        if (seconds := [i.phases_s[phase] for i in found if phase in i.phases_s])
+    }
+    culprit = next((incident.culprit for incident in found if incident.culprit is not None), None)
+    return Change(
+        generation=generation,
+        reason=first.reason,
+        culprit=culprit,
+        lost=next((incident.lost for incident in found if incident.lost), ()),
+        joined=joined,
+        nodes=max(incident.nodes for incident in found),
+        told=sum(not incident.is_announced for incident in found),
+        world_size=max(incident.world_size for incident in found),
+        phases_s=phases,
+        unnoticed_s=max(incident.unnoticed_s for incident in found),
+        at_unix_s=min(incident.at_unix_s for incident in found),
+        step=max((i.step for i in found if i.step is not None), default=None),
+        lost_steps=max(incident.lost_steps for incident in found),
+        received_bytes=sum(incident.received_bytes for incident in found),
+        restored_from=next((i.restored_from for i in found if i.restored_from), ""),
+        spent_s=_added(incident.spent_s for incident in found),
+        note=next((incident.note for incident in found if incident.note), ""),
+    )
+
+
+def _added(parts: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for part in parts:
+        for cause, seconds in part.items():
+            found[cause] = round(found.get(cause, 0.0) + seconds, 2)
+    return found

@@ -1,0 +1,83 @@
+"""A job's changes of world as a trace that Perfetto and chrome://tracing open. Pure.
+
+One row for the job, with its generations, and one for each node, with the phases that it measured.
+Each node's row stands by its own wall clock: small distances between two rows mean nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from elasticd.control.report.report import Change
+from elasticd.records.account.incident import PHASES, Incident
+
+__all__ = ["chrome_trace"]
+
+_US = 1e6
+_JOB = 0
+"""Number of the job's row; those of the nodes follow."""
+
+Event = dict[str, object]
+
+
+def chrome_trace(
+    job: str, changes: Sequence[Change], incidents: Iterable[Incident]
+) -> dict[str, object]:
+    """Return the trace as JSON has it."""
+    told = [incident for incident in incidents if not incident.is_announced and incident.at_unix_s]
+    nodes = {name: number for number, name in enumerate(sorted({i.node for i in told}), start=1)}
+    events = [_name(_JOB, f"job {job}"), *(_name(number, name) for name, number in nodes.items())]
+    events += _generations([change for change in changes if change.at_unix_s])
+    for incident in told:
+        events += _phases(nodes[incident.node], incident)
+    return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+def _generations(changes: Sequence[Change]) -> Iterator[Event]:
+    """Each lasts until the next one began to be told of; the last is a moment."""
+    for change, later in pairwise(changes):
+        end_s = max(change.at_unix_s, later.at_unix_s - later.total_s)
+        yield _span(_JOB, _title(change), change.at_unix_s, end_s, _facts(change))
+    for change in changes[-1:]:
+        yield _span(_JOB, _title(change), change.at_unix_s, change.at_unix_s, _facts(change))
+
+
+def _phases(row: int, incident: Incident) -> Iterator[Event]:
+    """One after the other, up to when the node wrote them down."""
+    known = [(name, incident.phases_s[name]) for name in PHASES if name in incident.phases_s]
+    at_s = incident.at_unix_s - sum(seconds for _, seconds in known)
+    facts: Event = {
+        "generation": incident.generation,
+        "reason": incident.reason.value,
+        "spent_s": dict(incident.spent_s),
+    }
+    if incident.unnoticed_s:
+        begin_s = at_s - incident.unnoticed_s
+        yield _span(row, "no step ended", begin_s, at_s, facts)
+    for name, seconds in known:
+        yield _span(row, name, at_s, at_s + seconds, facts)
+        at_s += seconds
+
+
+def _title(change: Change) -> str:
+    return f"generation {change.generation}: {change.world_size} workers ({change.reason.value})"
+
+
+def _facts(change: Change) -> Event:
+    culprit = change.culprit
+    return {
+        "nodes": change.nodes,
+        "lost": list(change.lost),
+        "culprit": f"rank {culprit.rank} on {culprit.node}" if culprit is not None else "",
+        "slot_s": round(change.slot_s, 2),
+    }
+
+
+def _span(row: int, name: str, begin_s: float, end_s: float, facts: Event) -> Event:
+    """A name, and from when to when."""
+    duration_us = round((end_s - begin_s) * _US, 1)
+    found: Event = {"name": name, "ph": "X", "pid": row, "tid": row, "args": facts}
+    return {**found, "ts": round(begin_s * _US, 1), "dur": max(0.0, duration_us)}
+
+
+def _name(row: int, name: str) -> Event:
+    return {"name": "process_name", "ph": "M", "pid": row, "tid": row, "args": {"name": name}}

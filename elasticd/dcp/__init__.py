@@ -1,0 +1,1 @@
+"""torch.distributed.checkpoint in elasticd's format: reader, writer, export."""

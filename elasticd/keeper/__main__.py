@@ -1,0 +1,45 @@
+"""`python -m elasticd.keeper NAME`: settings as JSON on stdin, then until its end.
+
+NAME, that of its socket, is for whoever looks for keepers among processes
+(`control/local_run/launch.py`). The end of stdin is the end of the agent or of the job: what is
+under way may still be saved.
+"""
+
+import gc
+import json
+import os
+import sys
+from concurrent.futures import Future
+from threading import Thread
+
+from elasticd.keeper.assembly import Keeping, Kept, keep
+from elasticd.records.codec import from_plain
+from elasticd.telemetry.log import configure
+
+NOT_SAVED = 3
+"""The exit code that tells who waits for the last checkpoint that it was given up."""
+SWITCH_S = 0.0005
+"""For so long a thread that uploads or deletes keeps the interpreter from one that answers."""
+
+
+def main() -> None:
+    keeping = from_plain(Keeping, json.loads(sys.stdin.buffer.readline()))
+    configure()
+    sys.setswitchinterval(SWITCH_S)
+    made: Future[Kept] = Future()
+    # Threads inherit: who answers the workers stays prompt, since a step may be waiting for that.
+    Thread(target=lambda: made.result().service.listen(keeping.socket), daemon=True).start()
+    os.nice(keeping.niceness)
+    kept = keep(keeping)
+    # Nothing here makes cycles by the million, and a collection would look through all of fsspec.
+    gc.collect()
+    gc.freeze()
+    made.set_result(kept)
+    sys.stdin.buffer.read()
+    is_saved = kept.close(keeping.linger_s)
+    # Threads that hang in a request are not waited for.
+    os._exit(0 if is_saved else NOT_SAVED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""A worker's end: asks its keeper, and maps the memory that comes back."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import TypeVar
+
+from elasticd import errors
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.errors import ElasticdError, InvariantBroken, Unavailable
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.wire import message as ms
+from elasticd.keeper.wire.line import Line
+
+__all__ = ["Client"]
+
+A = TypeVar("A")
+
+CONNECT_LIMIT_S = 30.0
+"""A keeper that is being started imports a driver first."""
+
+
+class Client:
+    """One connection; any thread may ask, one at a time."""
+
+    def __init__(self, name: str, *, limit_s: float = CONNECT_LIMIT_S) -> None:
+        """Connect to the keeper of this name.
+
+        Raises:
+            Unavailable: nobody listens there.
+        """
+        self._lock = Lock()
+        deadline_s = time.monotonic() + limit_s
+        pause_s = 0.01
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect("\0" + name)
+                break
+            except OSError as exc:
+                sock.close()
+                if time.monotonic() + pause_s > deadline_s:
+                    raise Unavailable(
+                        f"The process that keeps this node's checkpoints does not answer "
+                        f"({exc.strerror}): see agents/*.keeper.log in the run folder."
+                    ) from exc
+            time.sleep(pause_s)
+            pause_s = min(0.5, pause_s * 2)
+        self._line = Line(sock, ms.ANSWERS)
+        self._owed = 0
+        """Answers to what was told, which nobody has waited for."""
+        os.register_at_fork(after_in_child=self._forget)
+
+    def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
+        """Return the answer, which is of this kind; a file that comes along is closed.
+
+        Raises:
+            Unavailable: the keeper is gone, or silent for too long.
+            ElasticdError: what it answered instead.
+        """
+        answer, memory = self._ask(question, kind, timeout_s)
+        if memory is not None:
+            os.close(memory)
+        return answer
+
+    def tell(self, question: object, *, timeout_s: float | None = None) -> None:
+        """Ask what is answered by Done, and do not wait for that.
+
+        Where the answer is an error, the next question raises it instead of being asked.
+
+        Raises:
+            Unavailable: the keeper is gone.
+        """
+        with self._lock, self._guarded(timeout_s):
+            self._line.send(question)
+            self._owed += 1
+
+    def ask_memory(
+        self, question: object, kind: type[A], *, timeout_s: float | None = None
+    ) -> tuple[A, Memory | None]:
+        """Return the answer, and the memory whose file came along."""
+        answer, file = self._ask(question, kind, timeout_s)
+        return answer, None if file is None else Memory(file)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _ask(
+        self, question: object, kind: type[A], timeout_s: float | None
+    ) -> tuple[A, int | None]:
+        with self._lock, self._guarded(timeout_s):
+            files: list[int] = []
+            answer = self._settle()
+            if answer is None:
+                self._line.send(question)
+                answer, files = self._line.receive()
+        for extra in files[1:]:
+            os.close(extra)
+        file = files[0] if files else None
+        if isinstance(answer, kind):
+            return answer, file
+        if file is not None:
+            os.close(file)
+        if isinstance(answer, ms.Failed):
+            raise _error_of(answer)
+        raise InvariantBroken(f"the keeper answered {type(answer).__name__}")
+
+    def _settle(self) -> ms.Failed | None:
+        """Take the answers that are owed; returns the first error among them."""
+        failed = None
+        while self._owed:
+            answer, files = self._line.receive()
+            self._owed -= 1
+            for each in files:
+                os.close(each)
+            if isinstance(answer, ms.Failed):
+                failed = failed or answer
+        return failed
+
+    @contextmanager
+    def _guarded(self, timeout_s: float | None) -> Iterator[None]:
+        """Translate what goes wrong with the line, which then is of no use any more."""
+        try:
+            self._line.socket.settimeout(timeout_s)
+            yield
+        except (OSError, EOFError, InvariantBroken) as exc:
+            self._line.close()  # An answer that comes late must not be taken for another's.
+            raise Unavailable(
+                f"The process that keeps this node's checkpoints has gone ({exc})."
+            ) from exc
+
+    def _forget(self) -> None:
+        with suppress(OSError):
+            os.close(self._line.socket.detach())
+
+
+def _error_of(failed: ms.Failed) -> ElasticdError:
+    """The error that an answer tells of."""
+    kinds: dict[str, type[ElasticdError]] = {
+        "Damaged": Damaged,
+        "Missing": errors.NotFound,
+        "Throttled": errors.Unavailable,
+    }
+    return kinds.get(failed.kind, getattr(errors, failed.kind, ElasticdError))(failed.why)

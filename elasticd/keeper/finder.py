@@ -1,0 +1,218 @@
+"""Finds what to restore, and reads it into memory that a worker can map."""
+
+import contextlib
+import time
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from threading import Lock, Timer
+
+from elasticd.checkpoint.commit.committer import Committer, read_manifest
+from elasticd.checkpoint.commit.fetch import extents, fetch
+from elasticd.checkpoint.commit.log import Log, Ruling
+from elasticd.checkpoint.commit.read_lease import Lease, leases, reading
+from elasticd.checkpoint.format.entry import Kind
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.errors import ElasticdError, Fenced, InvariantBroken, Unavailable
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.stream import Batch, stream
+from elasticd.keeper.wire.message import Found, Joined
+
+__all__ = ["Finder"]
+
+POLL_S = 0.2
+LOOKS = 10
+"""How often within its time a rank that waits looks whether rank 0 still reads; a lease is renewed
+more often than once in it."""
+SHARED_S = 10.0
+"""How long what was fetched is kept for the other ranks of this node."""
+
+
+class Finder:
+    """Safe to use from several threads."""
+
+    def __init__(self, bucket: Bucket, committer: Committer, *, parallel: int) -> None:
+        self._bucket, self._committer = bucket, committer
+        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="fetch")
+        self._turn = Lock()
+        self._fetching: dict[tuple[int, tuple[int, ...]], Future[Memory]] = {}
+        self._streams: dict[int, Generator[Batch]] = {}
+        """Of each worker that restores right now; used by its thread alone."""
+        self._manifest = lru_cache(maxsize=4)(self._read)
+
+    def find(self, below: int) -> Found:
+        """Return the newest checkpoint with a good manifest, and what was passed over.
+
+        Raises:
+            Refused: the URL holds the checkpoints of another job.
+        """
+        log = Log(self._bucket)  # Of its own: it is read from another thread than the saver's.
+        self._committer.check_owner(log.ruling())
+        notes = []
+        for entry in log.checkpoints():
+            if below and entry.number >= below:
+                continue
+            try:
+                self._manifest(entry.number)
+            except Damaged as exc:
+                notes.append(f"The checkpoint of {entry.snapshot} is damaged: {exc}")
+                continue
+            notes += log.passed_over(entry.number)
+            return Found(number=entry.number, snapshot=entry.snapshot, notes=tuple(notes))
+        return Found(number=0, notes=(*notes, *log.passed_over(0)))
+
+    def open(self, generation: int, step: int) -> int:
+        """Write down a generation's beginning at once; return the run."""
+        committer = replace(self._committer, bucket=self._bucket, log=Log(self._bucket))
+        return committer.open(generation, step)
+
+    def join(self, generation: int, timeout_s: float) -> Joined:
+        """Wait until this generation is open, and say what it went on from.
+
+        Rank 0 opens it when it has read everything, which may take long: as long as somebody who
+        reads renews a lease, the time begins anew.
+
+        Raises:
+            Fenced: a later generation or another run was opened.
+            Unavailable: it was not opened in time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        looked_s, beats = time.monotonic(), self._beats()
+        log = Log(self._bucket)
+        while time.monotonic() < deadline_s:
+            if time.monotonic() - looked_s > timeout_s / LOOKS:
+                looked_s, before, beats = time.monotonic(), beats, self._beats()
+                # Not by its time, which is of another clock: whether it is another than before.
+                if any(each not in before for each in beats):
+                    deadline_s = looked_s + timeout_s
+            newest = log.newest_number()
+            ruling = log.ruling(newest)
+            self._committer.check_owner(ruling)
+            if self._committer.uid in ruling.former:
+                raise Fenced(f"A later run of {ruling.job} has begun to write to the same URL.")
+            if ruling.uid == self._committer.uid:
+                if ruling.generation > generation:
+                    raise Fenced(f"Generation {generation} is over, {ruling.generation} began.")
+                if ruling.generation == generation:
+                    return Joined(run=ruling.run, number=_origin(log, newest, ruling))
+            time.sleep(POLL_S)
+        raise Unavailable(
+            f"Rank 0 has restored nothing in {timeout_s:.0f} s, and nobody reads a checkpoint: "
+            "call elasticd.checkpoint.load on all ranks."
+        )
+
+    def _beats(self) -> list[Lease]:
+        """The leases of those who read; none where this process may not list them."""
+        with contextlib.suppress(ElasticdError):
+            return leases(self._bucket)
+        return []
+
+    def manifest(self, number: int) -> Memory:
+        """Return a manifest's text in memory.
+
+        Raises:
+            Damaged: it is not what was committed.
+        """
+        text = self._manifest(number).to_json()
+        memory = Memory.new(len(text), touch=False)
+        memory.view[:] = text
+        return memory
+
+    def fetch(self, number: int, pieces: tuple[int, ...]) -> Memory:
+        """Read pieces, verified, into memory where `fetch.extents` places them.
+
+        Raises:
+            Damaged: something is gone or not as it was written.
+            EnvironmentProblem: there is no memory for them.
+        """
+        # All ranks of a node that is started again want the same, one a moment after the other.
+        key = number, pieces
+        with self._turn:
+            task = self._fetching.get(key)
+            is_first = task is None
+            if task is None:
+                task = self._fetching[key] = Future()
+        if is_first:
+            try:
+                task.set_result(self._fetch(number, pieces))
+            except BaseException as exc:
+                task.set_exception(exc)
+            timer = Timer(SHARED_S, self._forget, (key,))
+            timer.daemon = True
+            timer.start()
+        return task.result()
+
+    def begin(self, worker: int, number: int, pieces: tuple[int, ...]) -> None:
+        """Read pieces in batches for this worker; an earlier stream of it ends."""
+        self.leave(worker)
+        manifest = self._manifest(number)
+        self._streams[worker] = stream(self._bucket, number, manifest, pieces, self._pool)
+
+    def more(self, worker: int) -> Batch | None:
+        """Return the next batch when it is there and good; None: that was all.
+
+        Raises:
+            Damaged: something is gone or not as it was written.
+            EnvironmentProblem: there is no memory.
+        """
+        if worker not in self._streams:
+            raise InvariantBroken("nothing is being read for this worker")
+        batch = None
+        try:
+            batch = next(self._streams[worker], None)
+        finally:
+            if batch is None:
+                self.leave(worker)
+        return batch
+
+    def leave(self, worker: int) -> None:
+        """This worker wants nothing more; what is being read for it is given up."""
+        ended = self._streams.pop(worker, None)
+        if ended is not None:
+            ended.close()
+
+    def _forget(self, key: tuple[int, tuple[int, ...]]) -> None:
+        with self._turn:
+            self._fetching.pop(key, None)
+
+    def _fetch(self, number: int, pieces: tuple[int, ...]) -> Memory:
+        manifest = self._manifest(number)
+        every, _, size = extents(manifest, pieces)
+        memory = Memory.new(size, touch=False)
+        with reading(self._bucket, number):
+            fetch(self._bucket, manifest, every, memory.view, self._pool)
+        return memory
+
+    def close(self) -> None:
+        """End; what was fetched is let go of."""
+        with self._turn:
+            self._fetching.clear()
+        with contextlib.suppress(RuntimeError):
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, number: int) -> Manifest:
+        return read_manifest(self._bucket, Log(self._bucket).entry(number))
+
+
+def _origin(log: Log, newest: int, ruling: Ruling) -> int:
+    """Number of the checkpoint that the ruling generation went on from; 0: it began.
+
+    Raises:
+        Damaged: its entry cannot be read. The ranks must not go on from different states.
+    """
+    is_before = False
+    for entry in log.back_from(newest):
+        made = entry.snapshot
+        is_opening = entry.kind is Kind.OPENED
+        if is_opening and (made.run, made.generation) == (ruling.run, ruling.generation):
+            is_before = True
+        elif is_before and entry.kind is Kind.COMMITTED and made.step == ruling.start_step:
+            return entry.number
+        elif is_before and not ruling.start_step:
+            return 0
+    if ruling.start_step:
+        raise Damaged(f"No entry of the log names the checkpoint of step {ruling.start_step}.")
+    return 0

@@ -1,0 +1,108 @@
+"""Memory that two processes share and that has no name: a memfd, and its mapping here.
+
+A process that this one forks gets neither: a data loader's would keep the memory as long as they
+live, which may be the whole run.
+"""
+
+import ctypes
+import mmap
+import os
+from contextlib import suppress
+
+from elasticd.errors import EnvironmentProblem
+from elasticd.keeper.memory.free_memory import room_bytes
+
+__all__ = ["Memory"]
+
+NAME = "elasticd-checkpoint"
+
+_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class Memory:
+    """A mapping of a memfd. Closed with the last reference to it."""
+
+    def __init__(self, file: int) -> None:
+        """Map the whole of `file`, which is ours from now on.
+
+        Raises:
+            EnvironmentProblem: there is not so much address space.
+        """
+        self.file = file
+        self.size = os.fstat(file).st_size
+        try:
+            self._map = mmap.mmap(file, self.size) if self.size else None
+        except OSError as exc:
+            os.close(file)
+            self.file = -1
+            raise EnvironmentProblem(
+                f"{self.size} bytes of shared memory cannot be mapped ({exc.strerror}): free some "
+                "memory on this machine."
+            ) from exc
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTFORK)
+
+    @classmethod
+    def new(cls, size: int, *, name: str = NAME, touch: bool = True) -> "Memory":
+        """Take fresh memory; with `touch` all of it now, so that the first copy is not slower.
+
+        Raises:
+            EnvironmentProblem: there is not so much.
+        """
+        room = room_bytes()
+        if room is not None and size > room:
+            raise EnvironmentProblem(
+                f"{size} bytes of shared memory cannot be had (there are {room}): free some memory "
+                "on this machine, or raise the container's limit."
+            )
+        file = os.memfd_create(name, os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(file, size)
+            if size and touch:
+                os.posix_fallocate(file, 0, size)
+        except OSError as exc:
+            os.close(file)
+            raise EnvironmentProblem(
+                f"{size} bytes of shared memory cannot be had ({exc.strerror}): free some memory "
+                "on this machine, or raise the container's limit."
+            ) from exc
+        return cls(file)
+
+    @property
+    def view(self) -> memoryview:
+        return memoryview(self._map) if self._map is not None else memoryview(bytearray())
+
+    def populate(self) -> None:
+        """Enter the pages into this process's tables, so that the first copy is not slower."""
+        if self._map is not None:
+            # Not by `mmap.madvise`: it would hold the interpreter's lock meanwhile. What an older
+            # kernel answers is no matter.
+            first = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+            _madvise(first, self.size, _MADV_POPULATE_WRITE)
+
+    def __del__(self) -> None:
+        if getattr(self, "file", -1) >= 0:
+            with suppress(OSError):
+                os.close(self.file)
+            self.file = -1
+
+
+def _let_go() -> None:
+    """In a process that was forked: hold none of the memory, neither here nor in `mmap`'s copies.
+
+    The numbers stay taken, by nothing: whoever closes one later must not hit another's file.
+    """
+    with suppress(OSError):
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for each in os.listdir("/proc/self/fd"):
+                with suppress(OSError):
+                    if os.readlink(f"/proc/self/fd/{each}").startswith(f"/memfd:{NAME}"):
+                        os.dup2(nothing, int(each), inheritable=False)
+        finally:
+            os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_let_go)

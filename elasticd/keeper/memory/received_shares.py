@@ -1,0 +1,182 @@
+"""What keepers of other nodes sent: which share of which snapshot, in memory of our own.
+
+As with the workers of this node there are two buffers for each share: one that is whole, one that
+is being received. What is of an older generation is never written over, since a restore may be
+reading it; it stays until a newer snapshot is durable, two of each share once the next generation
+has sent one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.errors import EnvironmentProblem, Unavailable
+from elasticd.keeper.memory.free_memory import room_bytes
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.share_record import BUFFERS, Record
+
+__all__ = ["Received", "Slot"]
+
+SHARES_LIMIT = 1024
+"""Of the node before: more ranks than a node has."""
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """The right to fill a buffer; ends with `keep` or `drop`."""
+
+    shelf: "_Shelf"
+    snapshot: Snapshot
+    memory: Memory
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Shelf:
+    """One share in one generation."""
+
+    share: int
+    world: tuple[int, int]
+    records: list[Record] = field(default_factory=list)
+    """Oldest first."""
+    is_receiving: bool = False
+
+
+class Received:
+    """Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._taking = Lock()
+        """Held while memory is taken: two at a time would both see the same room."""
+        self._shelves: dict[int, _Shelf] = {}
+        self._old: dict[int, list[Record]] = {}
+        """Of generations that are over, newest last."""
+
+    def claim(
+        self, snapshot: Snapshot, share: int, shares: int, size: int, owed_bytes: int
+    ) -> Slot | None:
+        """Give memory for a share; None: it is here already. `owed_bytes` must be left.
+
+        Raises:
+            Unavailable: not now: an older one is being received, or a newer one is here.
+            EnvironmentProblem: there is no memory for it.
+        """
+        with self._lock:
+            if any(
+                (each.share.snapshot, each.share.share, each.share.shares)
+                == (snapshot, share, shares)
+                for each in self._all()
+            ):
+                return None
+            shelf = self._shelf(snapshot, share)
+            reused = None
+            if len(shelf.records) == BUFFERS:
+                oldest = shelf.records.pop(0)
+                oldest.is_wanted = False
+                reused = oldest.memory if oldest.memory.size == size else None
+                del oldest
+            shelf.is_receiving = True
+        if reused is not None:
+            return Slot(shelf, snapshot, reused)
+        try:
+            with self._taking:
+                return Slot(shelf, snapshot, _memory(size, owed_bytes))
+        except BaseException:
+            with self._lock:
+                shelf.is_receiving = False
+            raise
+
+    def keep(self, slot: Slot, record: Record) -> None:
+        """The slot's memory holds this now."""
+        with self._lock:
+            slot.shelf.is_receiving = False
+            # A restore may have begun meanwhile, which took what the shelf had.
+            if self._shelves.setdefault(slot.shelf.share, slot.shelf) is slot.shelf:
+                slot.shelf.records.append(record)
+            else:
+                record.is_wanted = False
+
+    def drop(self, slot: Slot) -> None:
+        """Nothing came of it."""
+        with self._lock:
+            slot.shelf.is_receiving = False
+
+    def settle(self) -> None:
+        """A restore looks at what is here, so none of it is written over from now on."""
+        with self._lock:
+            for shelf in list(self._shelves.values()):
+                self._retire(shelf)
+
+    def forget_before(self, durable: Snapshot) -> None:
+        """Give up what is older than this, but for the buffers of its own generation."""
+        with self._lock:
+            for share, records in list(self._old.items()):
+                for each in records:
+                    each.is_wanted = each.share.snapshot >= durable
+                self._old[share] = [each for each in records if each.is_wanted]
+                if not self._old[share]:
+                    del self._old[share]
+            for shelf in list(self._shelves.values()):
+                if shelf.world < _world(durable) and not shelf.is_receiving:
+                    del self._shelves[shelf.share]
+                    for each in shelf.records:
+                        each.is_wanted = False
+
+    def records(self) -> list[Record]:
+        with self._lock:
+            return list(self._all())
+
+    def _all(self) -> Iterator[Record]:
+        for shelf in self._shelves.values():
+            yield from shelf.records
+        for records in self._old.values():
+            yield from records
+
+    def _shelf(self, snapshot: Snapshot, share: int) -> _Shelf:
+        """The shelf to put this on; one of an older generation makes way."""
+        world = _world(snapshot)
+        shelf = self._shelves.get(share)
+        if shelf is not None:
+            if shelf.is_receiving:
+                raise Unavailable("Another snapshot of this share is just being received.")
+            if shelf.world > world or (
+                shelf.records and shelf.records[-1].share.snapshot > snapshot
+            ):
+                raise Unavailable("A newer snapshot of this share is here.")
+            if shelf.world == world:
+                return shelf
+            self._retire(shelf)
+        elif len(self._shelves) >= SHARES_LIMIT:
+            raise Unavailable(f"{SHARES_LIMIT} other shares are here.")
+        self._prune(share, world)
+        shelf = self._shelves[share] = _Shelf(share=share, world=world)
+        return shelf
+
+    def _retire(self, shelf: _Shelf) -> None:
+        del self._shelves[shelf.share]
+        if shelf.records:
+            self._old.setdefault(shelf.share, []).extend(shelf.records)
+            shelf.records = []
+
+    def _prune(self, share: int, world: tuple[int, int]) -> None:
+        """Give up what is old, but for the newest two, if a newer generation has come so far."""
+        every = sorted(self._old.get(share, []), key=lambda each: each.share.snapshot)
+        if every and _world(every[-1].share.snapshot) < world:
+            for each in every[:-BUFFERS]:
+                each.is_wanted = False
+            self._old[share] = every[-BUFFERS:]
+
+
+def _world(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.run, snapshot.generation
+
+
+def _memory(size: int, owed_bytes: int) -> Memory:
+    room = room_bytes()
+    if room is not None and size + owed_bytes > room:
+        raise EnvironmentProblem(
+            f"{size} bytes for a part of another node's cannot be had: there are {room}, of which "
+            f"{owed_bytes} are for this node's own."
+        )
+    return Memory.new(size)

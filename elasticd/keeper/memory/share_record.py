@@ -1,0 +1,72 @@
+"""One share of one snapshot in the memory of a keeper, however it came there.
+
+Its checksums are taken once, when it is whole, and go with it wherever it goes: into the objects in
+storage, to the next node's keeper, and to a worker that restores from this memory.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+
+from elasticd.checkpoint.commit.upload import Share
+from elasticd.checkpoint.format.checksum import block_sums
+from elasticd.checkpoint.format.manifest import Header
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.wire.message import Held
+
+__all__ = ["BUFFERS", "Record", "held_of"]
+
+BUFFERS = 2
+"""Of each share: one that is whole, one that is being written."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Record:
+    """It is whole."""
+
+    share: Share
+    memory: Memory
+    epoch: int
+    is_wanted: bool = True
+    """False: its memory is going to be overwritten."""
+    is_uploaded: bool = False
+    uploaded_bytes: int = 0
+    """Of the parts that are in the bucket."""
+    _sums: list[Future[tuple[str, ...]]] = field(default_factory=list)
+    """Of each part, the sums of its blocks."""
+
+    def seal(self, pool: Executor) -> None:
+        """Begin to take the sums of what is in memory now."""
+        view = self.memory.view
+        parts = self.share.layout.parts
+        self._sums = [pool.submit(block_sums, view[at : at + size]) for at, size in parts]
+
+    def seal_with(self, sums: Sequence[tuple[str, ...]]) -> None:
+        """Take these: whoever sent the share had them, and they fit what came."""
+        self._sums = [Future() for _ in sums]
+        for future, found in zip(self._sums, sums, strict=True):
+            future.set_result(found)
+
+    def sums_of(self, part: int) -> tuple[str, ...]:
+        """Return the sums of the blocks of one part; waits until they are taken."""
+        return self._sums[part].result()
+
+    def sums(self) -> tuple[tuple[str, ...], ...]:
+        """Return those of all parts; waits until they are taken."""
+        return tuple(each.result() for each in self._sums)
+
+    @property
+    def header(self) -> Header | None:
+        return self.share.header
+
+
+def held_of(record: Record) -> Held:
+    """What a worker is told of it."""
+    share = record.share
+    return Held(
+        snapshot=share.snapshot,
+        share=share.share,
+        shares=share.shares,
+        holder=share.holder,
+        nbytes=record.memory.size,
+    )

@@ -1,0 +1,240 @@
+"""What is in memory: which buffer holds which share of which snapshot, and may it be overwritten.
+
+Two buffers for each share. A new snapshot goes into the one that does not hold the newest whole
+one, so a whole one is there at any time; if the older is still on its way to storage it is given
+up, and only then: a newer whole one has taken its place. What workers leave that are gone stays for
+a restore, until a newer snapshot is whole here, or durable, or needs the memory.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.errors import EnvironmentProblem, InvariantBroken
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.received_shares import Received
+from elasticd.keeper.memory.share_record import BUFFERS, Record, held_of
+from elasticd.keeper.wire.message import Held, Plan
+from elasticd.telemetry.cgroup import memory_limit
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Vault"]
+
+log = get_logger()
+
+SEALERS = 4
+"""Threads that take checksums; each keeps up with a fast disk."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Place:
+    """The buffers of one plan of one worker."""
+
+    plan: Plan
+    memories: list[Memory] = field(default_factory=list)
+    records: list[Record | None] = field(default_factory=list)
+    claimed: int = -1
+
+
+class Vault:
+    """All records of a keeper. Safe to use from several threads."""
+
+    def __init__(self, *, niceness: int = 0) -> None:
+        """`niceness` is that of the threads that take checksums, added to the process's."""
+        self._lock = Lock()
+        self._sealers = ThreadPoolExecutor(
+            min(SEALERS, os.cpu_count() or 1),
+            thread_name_prefix="seal",
+            initializer=os.nice,  # On Linux that is this thread alone.
+            initargs=(niceness,),
+        )
+        self._places: dict[tuple[int, int], _Place] = {}
+        self._orphans: list[Record] = []
+        """Of workers that are gone, until a newer snapshot is durable or whole here."""
+        self.received = Received()
+        """What keepers of other nodes sent; with a lock of its own."""
+
+    def plan(self, worker: int, plans: Iterable[Plan]) -> None:
+        """Take note of a worker's plans; its earlier ones are over."""
+        with self._lock:
+            self._retire(worker)
+            for plan in plans:
+                self._places[worker, plan.id] = _Place(plan=plan)
+
+    def claim(self, worker: int, plan: int) -> tuple[int, Memory | None]:
+        """Give a buffer to write to, and its memory where the worker does not know it yet.
+
+        Raises:
+            EnvironmentProblem: there is no memory for it.
+        """
+        with self._lock:
+            place = self._place(worker, plan)
+            is_taken = len(place.memories) == BUFFERS
+        # Without the lock: it may take seconds, and other workers have questions too.
+        memory, why = (None, None) if is_taken else self._fresh(place.plan.layout.size)
+        with self._lock:
+            place = self._place(worker, plan)
+            if why is not None:
+                if place.records != [None]:
+                    raise why
+                place.claimed = 0  # The first buffer holds nothing yet, so it can wait.
+                return place.claimed, None
+            if memory is not None:
+                place.memories.append(memory)
+                place.records.append(None)
+                place.claimed = len(place.memories) - 1
+                return place.claimed, memory
+            place.claimed = _older_of(place.records)
+            record = place.records[place.claimed]
+            if record is not None:
+                record.is_wanted = False
+                place.records[place.claimed] = None
+            return place.claimed, None
+
+    def drop(self, worker: int, plan: int) -> None:
+        """Nothing came of a claim."""
+        with self._lock:
+            self._place(worker, plan).claimed = -1
+
+    def keep(self, worker: int, plan: int, buffer: int, record: Record) -> None:
+        """The claimed buffer holds this now; what is in it from here on is not to change."""
+        with self._lock:
+            place = self._place(worker, plan)
+            if place.claimed != buffer:
+                raise InvariantBroken("a buffer was filled that was not claimed")
+            place.claimed = -1
+            place.records[buffer] = record
+            record.seal(self._sealers)
+
+    def _fresh(self, size: int) -> tuple[Memory | None, EnvironmentProblem | None]:
+        """Take memory; where there is none left, orphans are given up for it, oldest first."""
+        while True:
+            try:
+                memory = Memory.new(size)
+            except EnvironmentProblem as exc:
+                if not self._give_up_oldest():
+                    return None, exc
+            else:
+                self._log_taken(size)
+                return memory, None
+
+    def _log_taken(self, size: int) -> None:
+        """Name our part of what workers and keepers of this container may take together."""
+        with self._lock:
+            held = size + sum(m.size for place in self._places.values() for m in place.memories)
+        limit = memory_limit()
+        log.info(
+            "memory.taken",
+            bytes=size,
+            held_bytes=held,
+            limit_bytes=limit.size_bytes if limit is not None else None,
+            share=round(held / limit.size_bytes, 3) if limit is not None else None,
+        )
+
+    def _give_up_oldest(self) -> bool:
+        """Give up the oldest snapshot of workers that are gone; False: each has to stay.
+
+        The newest whole one stays, of a state that several nodes hold the newest: until there is
+        another, it is what a restore would begin with.
+        """
+        with self._lock:
+            every = [*self._all(), *self.received.records()]
+            stays = _newest_whole(every) or max(
+                (each.share.snapshot for each in every), default=None
+            )
+            made = {each.share.snapshot for each in self._orphans} - {stays}
+            if not made:
+                return False
+            oldest = min(made)
+            self._keep_orphans(lambda each: each.share.snapshot != oldest)
+            return True
+
+    def forget_before(self, durable: Snapshot) -> None:
+        """What workers that are gone left is of no use any more if it is older than this."""
+        with self._lock:
+            self._keep_orphans(lambda each: each.share.snapshot >= durable)
+        self.received.forget_before(durable)
+
+    @property
+    def owed_bytes(self) -> int:
+        """What this node's workers have not claimed yet, and will."""
+        with self._lock:
+            return sum(
+                (BUFFERS - len(place.memories)) * place.plan.layout.size
+                for place in self._places.values()
+            )
+
+    def memory(self, worker: int, plan: int, buffer: int) -> Memory:
+        with self._lock:
+            return self._place(worker, plan).memories[buffer]
+
+    def plan_of(self, worker: int, plan: int) -> Plan:
+        with self._lock:
+            return self._place(worker, plan).plan
+
+    def leave(self, worker: int) -> None:
+        """A worker is gone; what it finished stays."""
+        with self._lock:
+            self._retire(worker)
+
+    def records(self) -> list[Record]:
+        with self._lock:
+            own = list(self._all())
+        return own + self.received.records()
+
+    def find(self, held: Held) -> Record | None:
+        return next((each for each in self.records() if held_of(each) == held), None)
+
+    def _all(self) -> Iterator[Record]:
+        for place in self._places.values():
+            yield from (each for each in place.records if each is not None)
+        yield from self._orphans
+
+    def _place(self, worker: int, plan: int) -> _Place:
+        try:
+            return self._places[worker, plan]
+        except KeyError:
+            raise InvariantBroken(f"plan {plan} of worker {worker} is not known") from None
+
+    def _retire(self, worker: int) -> None:
+        for key in [k for k in self._places if k[0] == worker]:
+            place = self._places.pop(key)
+            self._orphans += [each for each in place.records if each is not None]
+        # Nobody would restore one that is older than a whole one.
+        whole = _newest_whole([*self._all(), *self.received.records()])
+        if whole is not None:
+            self._keep_orphans(lambda each: each.share.snapshot >= whole)
+        newest = set(self._orphans[-_ORPHANS_LIMIT:])
+        self._keep_orphans(lambda each: each in newest)
+
+    def _keep_orphans(self, is_kept: Callable[[Record], bool]) -> None:
+        for each in self._orphans:
+            each.is_wanted = is_kept(each)
+        self._orphans = [each for each in self._orphans if each.is_wanted]
+
+
+_ORPHANS_LIMIT = 64
+"""Records of workers that are gone: two of each that a node has, and of its last restart. It bounds
+what other nodes hold the rest of, so that it is not known here what is whole."""
+
+
+def _newest_whole(records: Iterable[Record]) -> Snapshot | None:
+    """The newest snapshot of which every share is here; None: there is none."""
+    found: dict[tuple[Snapshot, int], set[int]] = {}
+    for each in records:
+        if each.is_wanted:
+            share = each.share
+            found.setdefault((share.snapshot, share.shares), set()).add(share.share)
+    whole = [made for (made, shares), held in found.items() if len(held) == shares]
+    return max(whole, default=None)
+
+
+def _older_of(records: Sequence[Record | None]) -> int:
+    """Which of the two buffers to write to: never the one with the newest whole snapshot."""
+    first, second = records
+    if first is None or second is None:
+        return 0 if first is None and second is not None else 1
+    return 0 if first.share.snapshot < second.share.snapshot else 1

@@ -1,0 +1,174 @@
+"""Lets keepers of other nodes in, and takes what they send: the second holder of a sharded state.
+
+Nothing listens before a worker of this node asks for the door, so a job whose replicas are equal
+opens no port. Whoever connects costs a thread and some hundred bytes until it has proved that it
+knows the token; what it then offers is checked before memory is taken, and its bytes count only
+once their sum is right.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from secrets import token_hex
+from threading import BoundedSemaphore, Lock, Thread
+
+from elasticd.checkpoint.format.checksum import block_sum, blocks, sum_of_sums
+from elasticd.errors import ElasticdError, EnvironmentProblem, Refused, Unavailable
+from elasticd.keeper.memory.received_shares import Slot
+from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.mirror.connection import Passage, welcomed
+from elasticd.keeper.mirror.protocol import (
+    ANSWER_LIMIT_BYTES,
+    ENDS,
+    OFFER_LIMIT_BYTES,
+    OFFERS,
+    Held,
+    NotNow,
+    Offer,
+    Wanted,
+    checked,
+)
+from elasticd.keeper.wire.message import Door
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Receiver"]
+
+TOKEN_BYTES = 32
+GUESTS_LIMIT = 32
+"""Connections at a time: one of each node before us, in this generation and those that end."""
+ACCEPT_PAUSE_S = 0.5
+SAID_LIMIT = 100
+WHY_LIMIT = 500
+
+log = get_logger()
+
+
+class Receiver:
+    """Of one keeper; safe to use from several threads."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        add: Callable[[Record], None],
+        *,
+        host: str,
+        job: str,
+        uid: str,
+        niceness: int = 0,
+    ) -> None:
+        """`add` is told of each share that was received. `host` is where others reach this node.
+
+        `niceness` is that of the threads that receive.
+        """
+        self._vault, self._add = vault, add
+        self._host, self._job, self._uid = host, job, uid
+        self._niceness = niceness
+        self._lock = Lock()
+        self._door: Door | None = None
+        self._guests = BoundedSemaphore(GUESTS_LIMIT)
+        self._said: set[str] = set()
+
+    def door(self) -> Door | None:
+        """Return where others are let in, which begins with this; None: nowhere."""
+        with self._lock:
+            if self._door is None and self._host:
+                try:
+                    family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+                    listener = socket.create_server((self._host, 0), family=family)
+                except OSError as exc:
+                    self._say_once("listening", "keeper.not_listening", f"{self._host}: {exc}")
+                    return None
+                port = int(listener.getsockname()[1])
+                self._door = Door(host=self._host, port=port, token=token_hex(TOKEN_BYTES))
+                Thread(target=self._listen, args=(listener, self._door.token), daemon=True).start()
+            return self._door
+
+    def _listen(self, listener: socket.socket, token: str) -> None:
+        """Thread: one more thread for each connection."""
+        os.nice(self._niceness)  # On Linux that is this thread, and those that it starts.
+        while True:
+            self._guests.acquire()
+            try:
+                sock, (host, *_) = listener.accept()
+            except OSError as exc:
+                self._guests.release()
+                log.warning("keeper.not_accepted", why=str(exc))
+                time.sleep(ACCEPT_PAUSE_S)
+                continue
+            try:
+                Thread(target=self._serve, args=(sock, host, token), daemon=True).start()
+            except RuntimeError:  # No thread can be had.
+                sock.close()
+                self._guests.release()
+
+    def _serve(self, sock: socket.socket, host: str, token: str) -> None:
+        try:
+            with sock, suppress(OSError, EOFError):
+                try:
+                    passage = welcomed(sock, token)
+                except Refused as exc:
+                    self._say_once(host, "keeper.refused", f"{host}: {exc}")
+                    return
+                self._answer(passage, host)
+        except Exception:
+            log.exception("share.receiving_broke", host=host)
+        finally:
+            self._guests.release()
+
+    def _answer(self, passage: Passage, host: str) -> None:
+        """Take what one offers, or say why not."""
+        try:
+            offer = passage.receive(OFFERS, OFFER_LIMIT_BYTES)
+            checked(offer, self._job, self._uid)
+            slot = self._vault.received.claim(
+                offer.snapshot,
+                offer.share,
+                offer.shares,
+                offer.layout.size,
+                self._vault.owed_bytes,
+            )
+            if slot is not None:
+                self._take(passage, offer, slot)
+            passage.send(Held())
+        except (Unavailable, EnvironmentProblem, Refused) as exc:
+            why = str(exc)[:WHY_LIMIT]
+            if isinstance(exc, EnvironmentProblem):
+                self._say_once("room", "share.refused", why)
+                why = "There is no memory for it."  # The same each time, so that it is told once.
+            elif isinstance(exc, Refused):
+                self._say_once(why, "share.refused", f"{host}: {why}")
+            passage.send(NotNow(why=why))
+
+    def _take(self, passage: Passage, offer: Offer, slot: Slot) -> None:
+        is_kept = False
+        try:
+            passage.send(Wanted())
+            sums = []
+            for start, size in offer.layout.parts:
+                found: list[str] = []
+                for block in blocks(slot.memory.view[start : start + size]):
+                    passage.receive_block(block)
+                    found.append(block_sum(block))
+                sums.append(tuple(found))
+            sealed = passage.receive(ENDS, ANSWER_LIMIT_BYTES)
+            if sealed.sum != sum_of_sums(sums):
+                raise Refused("What came is not what was sent.")
+            record = Record(share=offer.as_second(), memory=slot.memory, epoch=offer.epoch)
+            record.seal_with(sums)
+            self._vault.received.keep(slot, record)
+            is_kept = True
+        finally:
+            if not is_kept:
+                self._vault.received.drop(slot)
+        self._said.discard("room")
+        with suppress(ElasticdError):
+            self._add(record)
+
+    def _say_once(self, what: str, event: str, why: str) -> None:
+        """Log it unless that was done: who knocks again and again must not fill the disk."""
+        if what not in self._said and len(self._said) < SAID_LIMIT:
+            self._said.add(what)
+            log.warning(event, why=why)

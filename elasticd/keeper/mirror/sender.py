@@ -1,0 +1,195 @@
+"""Brings shares that no other node has to the keeper of the next one, in one thread.
+
+Nothing waits for it: no worker, no upload, no step. A peer that is away, slow or full is told of
+once, counted, and tried again with growing pauses; the next snapshot takes the place of one that
+waits. The bytes go straight from the memory that the worker copied into; it may be given to another
+snapshot meanwhile, so the last word, without which nothing counts, is said only after a look.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from elasticd.checkpoint.commit.upload import Abandoned
+from elasticd.checkpoint.format.checksum import blocks, sum_of_sums
+from elasticd.errors import Refused, Unavailable
+from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.metrics import Metrics
+from elasticd.keeper.mirror.connection import Passage, greeted
+from elasticd.keeper.mirror.protocol import (
+    ANSWER_LIMIT_BYTES,
+    ANSWERS,
+    Held,
+    NotNow,
+    Offer,
+    Sealed,
+    Wanted,
+)
+from elasticd.keeper.mirror.queue import Errand, Mirror
+from elasticd.keeper.wire.message import Door
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Sender"]
+
+CONNECT_LIMIT_S = 5.0
+
+log = get_logger()
+
+
+class Sender:
+    """Of one keeper; safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        uid: str,
+        niceness: int = 0,
+        metrics: Metrics | None = None,
+        note: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """`note` is told what a person should know. `niceness` is that of the thread that sends."""
+        self._job, self._uid, self._niceness = job, uid, niceness
+        self._metrics = metrics or Metrics(job, "")
+        self._note = note
+        self._changed = Condition()
+        self._mirror = Mirror()
+        self._is_running = self._is_busy = self._is_closed = False
+        self._why = ""
+        """What was wrong at the last try."""
+
+    def use(self, worker: int, door: Door) -> None:
+        """What this worker took, and takes from now on, goes there."""
+        with self._changed:
+            self._mirror.use(worker, door)
+            if not self._is_running:
+                self._is_running = True
+                Thread(target=self._run, name="mirror", daemon=True).start()
+            self._changed.notify_all()
+
+    def plan(self, worker: int) -> None:
+        """A worker plans anew; where to it says again."""
+        with self._changed:
+            self._mirror.plan(worker)
+
+    def add(self, worker: int, record: Record) -> None:
+        """A share is whole here, and nowhere else; returns at once."""
+        with self._changed:
+            self._mirror.add(worker, record)
+            self._changed.notify_all()
+
+    def leave(self, worker: int) -> None:
+        """A worker is gone."""
+        with self._changed:
+            self._mirror.leave(worker)
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait, for so long at most, until what waits was tried once: this node may be leaving."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._is_busy or self._mirror.is_new), timeout_s)
+
+    def close(self) -> None:
+        """Begin nothing more, and tell nobody what becomes of what is under way."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        os.nice(self._niceness)  # On Linux that is this thread alone.
+        while True:
+            with self._changed:
+                errand = self._mirror.next(time.monotonic())
+                while errand is None and not self._is_closed:
+                    self._changed.wait(self._mirror.pause_s(time.monotonic()))
+                    errand = self._mirror.next(time.monotonic())
+                if errand is None or self._is_closed:
+                    return
+                self._is_busy = True
+            try:
+                self._bring(errand)
+            except Exception:
+                log.exception("share.sending_broke")
+            del errand  # It holds memory.
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+
+    def _bring(self, errand: Errand) -> None:
+        share = errand.record.share
+        try:
+            assert errand.door is not None
+            sent_bytes = self._send(errand.door, errand.record)
+        except Abandoned:
+            self._failed("It takes longer than two snapshots.")
+        except (OSError, EOFError, Refused, Unavailable) as exc:
+            self._failed(str(exc) or type(exc).__name__)
+            with self._changed:
+                self._mirror.failed(errand, time.monotonic())
+        else:
+            if self._why or not self._metrics.has_mirrored:
+                log.info("share.sent", step=share.snapshot.step, share=share.share)
+            self._why = ""
+            self._metrics.mirrored(share.snapshot.step, sent_bytes)
+
+    def _failed(self, why: str) -> None:
+        """Count it; tell it where it is another reason than before."""
+        self._metrics.not_mirrored()
+        if why != self._why and not self._is_closed:
+            self._why = why
+            log.warning("share.not_sent", why=why)
+            self._note(
+                "What only this node has of the state has no second copy at the moment, so that "
+                f"its loss would cost more than the steps since the last snapshot: {why}"
+            )
+
+    def _send(self, door: Door, record: Record) -> int:
+        """Return how many bytes were sent, when the share is held there."""
+        with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
+            passage = greeted(sock, door.token)
+            passage.send(self._offer(record))
+            if _heard(passage):
+                return 0
+            for start, size in record.share.layout.parts:
+                for block in blocks(record.memory.view[start : start + size]):
+                    if not record.is_wanted:
+                        raise Abandoned
+                    passage.send_block(block)
+            sums = record.sums()
+            if not record.is_wanted:
+                raise Abandoned
+            passage.send(Sealed(sum=sum_of_sums(sums)))
+            if not _heard(passage):
+                raise Refused("It wants the same again.")
+            return record.memory.size
+
+    def _offer(self, record: Record) -> Offer:
+        share = record.share
+        return Offer(
+            job=self._job,
+            uid=self._uid,
+            snapshot=share.snapshot,
+            share=share.share,
+            shares=share.shares,
+            epoch=record.epoch,
+            layout=share.layout,
+            header=share.header,
+        )
+
+
+def _heard(passage: Passage) -> bool:
+    """True if the other keeper holds it, False if it wants the bytes.
+
+    Raises:
+        Unavailable: it does not take it now.
+    """
+    match passage.receive(ANSWERS, ANSWER_LIMIT_BYTES):
+        case Held():
+            return True
+        case Wanted():
+            return False
+        case NotNow(why=why):
+            raise Unavailable(f"The next node's keeper does not take it: {why}")
+        case other:
+            raise Refused(f"It answers {type(other).__name__}.")

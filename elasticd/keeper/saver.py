@@ -1,0 +1,398 @@
+"""Saves snapshots: uploads what is held here, commits what is whole, in threads of the keeper.
+
+Each keeper uploads the shares it is the first holder of. The one with share 0 commits as soon as
+all fragments are there; if it is gone, the next in line does, and whoever holds a second copy of a
+share that nobody uploaded brings it. All that keepers must know for that stands in the bucket, so
+there is no connection between them that could break. (`sending` may; then a share is held once.)
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+
+from elasticd.checkpoint.commit.committer import Committer, Outcome
+from elasticd.checkpoint.commit.fail_point import fail_point
+from elasticd.checkpoint.commit.fetch import read_back
+from elasticd.checkpoint.commit.upload import Abandoned, upload
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Fragment, Manifest
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.errors import ElasticdError, Refused
+from elasticd.keeper.cancellable_bucket import Wanted
+from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.metrics import Metrics
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Saver"]
+
+TURN_S = 5.0
+"""How much later than the one before each keeper takes the commit upon itself."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
+STUCK_S = 30.0
+"""What is missing for so long is probably lost."""
+LOST_S = 60.0
+"""What is missing for so long when the job is over does not come any more."""
+GIVE_UP_S = 900.0
+"""A snapshot of which something is missing for so long is never going to be whole."""
+
+log = get_logger()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Job:
+    """A snapshot on its way."""
+
+    snapshot: Snapshot
+    shares: int
+    begun_s: float
+    uploaded_s: float
+    """When nothing was left to upload here."""
+    own: dict[int, Fragment] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    why: str = ""
+    missing_s: float | None = None
+    """Since when nothing is left to do here, but a share of others is missing."""
+
+    @property
+    def took_s(self) -> float:
+        return self.uploaded_s - self.begun_s
+
+    def is_missing(self, now_s: float, least_s: float) -> bool:
+        """Others take longer than that, and much longer than this node did."""
+        if self.missing_s is None:
+            return False
+        return now_s - self.missing_s > max(least_s, 2 * self.took_s)
+
+
+class Saver:
+    """One for the keeper; methods without an underscore may be called from any thread."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        committer: Committer,
+        vault: Vault,
+        *,
+        parallel: int,
+        niceness: int = 0,
+        committed: Callable[[], None] = lambda: None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """`niceness` is that of the threads that upload, added to the process's.
+
+        `committed` is called after each commit of ours, and returns at once.
+        """
+        self._bucket, self._committer, self._vault = bucket, committer, vault
+        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="upload")
+        self._niceness = niceness
+        self._committed = committed
+        self._metrics = metrics or Metrics(committer.job, "")
+        self._writer = secrets.token_hex(4)
+        self._changed = Condition()
+        self._jobs: dict[Snapshot, _Job] = {}
+        self._to_open: list[tuple[int, int]] = []
+        self._run = 0
+        self._durable: Snapshot | None = None
+        self._has_read_back = False
+        self._notes: list[str] = []
+        self._is_closing = False
+
+    # --- for the connections' threads -----------------------------------------------------------
+
+    def open(self, generation: int, step: int, run: int) -> int:
+        """Have a generation's beginning written down; return the run, 0 if it is not known."""
+        with self._changed:
+            self._run = run or self._run
+            if self._run:
+                self._to_open.append((generation, step))
+                Thread(target=self._open_all, name="opener", daemon=True).start()
+            return self._run
+
+    def use_run(self, run: int) -> None:
+        """From now on it is known."""
+        with self._changed:
+            self._run = run
+
+    def add(self, record: Record) -> None:
+        """A share is whole in memory; begin to save it."""
+        share = record.share
+        with self._changed:
+            if share.snapshot in self._jobs:
+                return
+            now_s = time.monotonic()
+            job = _Job(
+                snapshot=share.snapshot, shares=share.shares, begun_s=now_s, uploaded_s=now_s
+            )
+            self._jobs[share.snapshot] = job
+        name = f"save-{share.snapshot.step}"
+        Thread(target=self._save, args=(job,), name=name, daemon=True).start()
+
+    @property
+    def is_busy(self) -> bool:
+        """A snapshot is on its way, and not stuck because a part of it was lost elsewhere."""
+        now_s = time.monotonic()
+        with self._changed:
+            return any(
+                job.outcome is None and not job.is_missing(now_s, STUCK_S)
+                for job in self._jobs.values()
+            )
+
+    @property
+    def durable_step(self) -> int:
+        """Of the newest checkpoint that this keeper helped to save; -1: none yet."""
+        durable = self._durable
+        return durable.step if durable is not None else -1
+
+    def take_notes(self) -> tuple[str, ...]:
+        with self._changed:
+            notes, self._notes = tuple(self._notes), []
+        return notes
+
+    def wait(self, snapshot: Snapshot, timeout_s: float) -> _Job | None:
+        """Wait until it is settled; None: it was not, or is not known here."""
+        with self._changed:
+            job = self._jobs.get(snapshot)
+            if job is None:
+                return None
+            self._changed.wait_for(lambda: job.outcome is not None or job.why, timeout_s)
+            return job if job.outcome is not None or job.why else None
+
+    def is_known(self, snapshot: Snapshot) -> bool:
+        """It was added here, and not long ago."""
+        with self._changed:
+            return snapshot in self._jobs
+
+    def wait_idle(self, timeout_s: float) -> None:
+        """Wait until nothing is on its way."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_saving, timeout_s)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes that are uploaded, and all, of what this keeper uploads and is not durable yet."""
+        with self._changed:
+            waiting = [job for job in self._jobs.values() if job.outcome is None]
+            records = [r for job in waiting for r in self._held(job) if r.share.holder == 0]
+            return sum(r.uploaded_bytes for r in records), sum(r.memory.size for r in records)
+
+    def close(self, timeout_s: float) -> bool:
+        """Let what is under way end, for so long; True: nothing of it was given up.
+
+        What only lacks other nodes' parts is waited for a minute: these nodes may be gone.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        with self._changed:
+            while (now_s := time.monotonic()) < deadline_s and any(
+                job.outcome is None and not job.is_missing(now_s, LOST_S)
+                for job in self._jobs.values()
+            ):
+                self._changed.wait(min(1.0, deadline_s - now_s))
+            last = next(reversed(self._jobs.values()), None)
+            is_saved = last is None or last.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
+            self._is_closing = True
+            self._changed.notify_all()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._metrics.write()
+        return is_saved
+
+    def _count(self, record: Record, size: int) -> None:
+        with self._changed:
+            record.uploaded_bytes += size
+
+    @property
+    def _is_saving(self) -> bool:
+        return any(job.outcome is None for job in self._jobs.values())
+
+    # --- threads of ours ------------------------------------------------------------------------
+
+    def _open_all(self) -> None:
+        with self._changed:
+            waiting, self._to_open = self._to_open, []
+        for generation, step in waiting[-1:]:
+            try:
+                self._committer.open(generation, step)
+            except ElasticdError as exc:
+                # A newer one was opened meanwhile, or the next commit meets the same trouble.
+                log.warning("generation.not_opened", generation=generation, why=str(exc))
+
+    def _save(self, job: _Job) -> None:
+        os.nice(
+            self._niceness
+        )  # On Linux that is this thread, and those of the pool that it starts.
+        try:
+            self._settle(job)
+        except Abandoned:
+            job.why = "A newer snapshot took its place before it was saved."
+        except Refused as exc:
+            job.why = str(exc)
+            self.note(str(exc))
+        except ElasticdError as exc:
+            job.why = str(exc)
+            self._note_failed(job)
+        except Exception as exc:
+            log.exception("checkpoint.save_broke", step=job.snapshot.step)
+            job.why = f"{type(exc).__name__}: {exc}"
+            self._note_failed(job)
+        with self._changed:
+            if job.outcome is None:
+                job.outcome = Outcome.TOO_LATE
+                self._metrics.failed()
+                log.warning("checkpoint.given_up", step=job.snapshot.step, why=job.why)
+            for old in [s for s, j in self._jobs.items() if j.outcome is not None][:-8]:
+                del self._jobs[old]
+            self._changed.notify_all()
+
+    def _upload(self, job: _Job) -> None:
+        """Upload all shares that this node is the first holder of."""
+        while mine := [r for r in self._held(job) if r.share.holder == 0 and not r.is_uploaded]:
+            job.missing_s = None
+            for record in mine:
+                self._upload_one(job, record)
+                job.uploaded_s = time.monotonic()
+
+    def _upload_one(self, job: _Job, record: Record) -> None:
+        fail_point("upload.begun")
+
+        def is_wanted() -> bool:
+            return record.is_wanted and not self._is_closing
+
+        job.own[record.share.share] = upload(
+            Wanted(self._bucket, is_wanted),
+            record.share,
+            record.memory.view,
+            uid=self._committer.uid,
+            writer=self._writer,
+            pool=self._pool,
+            is_wanted=is_wanted,
+            wrote=lambda size: self._count(record, size),
+            sums_of=record.sums_of,
+        )
+        record.is_uploaded = True
+        fail_point("upload.fragment")
+
+    def _settle(self, job: _Job) -> None:
+        """Wait for the other shares, and commit; or see that somebody did."""
+        pause_s = FIRST_PAUSE_S
+        while not self._is_closing:
+            self._upload(job)  # Another worker of this node may be later.
+            waited_s = time.monotonic() - job.uploaded_s
+            first = min(job.own, default=job.shares)
+            turn = 0 if first == 0 else 1 + first % 16
+            # The first holder may take as long as this node did.
+            if waited_s >= max(1, turn) * TURN_S + job.took_s:
+                self._stand_in(job)
+            if waited_s >= turn * TURN_S:
+                if self._try_commit(job):
+                    return
+            elif self._is_settled(job):
+                return
+            now_s = time.monotonic()
+            if job.missing_s is None:
+                job.missing_s = now_s
+            if job.is_missing(now_s, GIVE_UP_S):
+                job.why = "A part of it never came."
+                self._note_failed(job)
+                return
+            with self._changed:
+                self._changed.wait(pause_s)
+            pause_s = min(LAST_PAUSE_S, pause_s * 1.5)
+
+    def _stand_in(self, job: _Job) -> None:
+        """Upload the second copy of a share whose first holder has not."""
+        for record in self._held(job):
+            share = record.share
+            if share.holder and not record.is_uploaded and share.share not in job.own:
+                if self._committer.fragment(job.snapshot, share.share) is None:
+                    self._upload_one(job, record)
+                else:
+                    record.is_uploaded = True
+
+    def _try_commit(self, job: _Job) -> bool:
+        manifest = self._committer.gather(job.snapshot, job.shares, job.own.values())
+        if manifest is None:
+            return self._is_settled(job)
+        job.missing_s = None
+        fail_point("commit.gathered")
+        self._read_back(manifest)
+        took_s = time.monotonic() - job.begun_s
+        outcome = self._committer.commit(manifest)
+        fail_point("commit.entry")
+        self._end(job, outcome)
+        if outcome is Outcome.COMMITTED:
+            self._metrics.saved(manifest.nbytes, took_s)
+            log.info(
+                "checkpoint.committed",
+                step=job.snapshot.step,
+                generation=job.snapshot.generation,
+                size_bytes=manifest.nbytes,
+                seconds=round(took_s, 3),
+            )
+            self._committed()
+        return True
+
+    def _read_back(self, manifest: Manifest) -> None:
+        """Raise Refused if what was written cannot be read; looked at for the first one."""
+        if self._has_read_back:
+            return
+        try:
+            read_back(self._bucket, manifest)
+        except Damaged as exc:
+            raise Refused(
+                f"What was written to {self._bucket.url} cannot be read back ({exc}), so nothing "
+                "is called durable there: give another --checkpoint."
+            ) from exc
+        self._has_read_back = True
+
+    def _is_settled(self, job: _Job) -> bool:
+        """True if somebody committed this one, or it may not be committed any more."""
+        ruling = self._committer.log.ruling()
+        if self._committer.may_commit(ruling, job.snapshot):
+            return False
+        is_it = ruling.last == job.snapshot
+        self._end(job, Outcome.ALREADY if is_it else Outcome.TOO_LATE)
+        if ruling.last is not None:
+            self._vault.forget_before(ruling.last)
+        return True
+
+    def _end(self, job: _Job, outcome: Outcome) -> None:
+        with self._changed:
+            job.outcome = outcome
+            if outcome is Outcome.TOO_LATE:
+                job.why = "A newer checkpoint or generation came before it."
+                self._note_other_run()
+            else:
+                self._durable = job.snapshot
+                self._metrics.durable(job.snapshot.step)
+                self._vault.forget_before(job.snapshot)
+            self._changed.notify_all()
+
+    def _note_failed(self, job: _Job) -> None:
+        self.note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
+
+    def _note_other_run(self) -> None:
+        """Tell if it is another run of the job that saves to this URL now; the lock is held."""
+        ruling = self._committer.log.ruling()
+        if ruling.uid and ruling.uid != self._committer.uid:
+            self._notes.append(
+                f"Another run of {ruling.job} saves to {self._bucket.url} now, and nothing of this "
+                "one is saved any more: stop one of the two."
+            )
+
+    def _held(self, job: _Job) -> list[Record]:
+        return [
+            record
+            for record in self._vault.records()
+            if record.share.snapshot == job.snapshot and record.is_wanted
+        ]
+
+    def note(self, sentence: str) -> None:
+        """Have a person told this, once."""
+        with self._changed:
+            if sentence not in self._notes:
+                self._notes = [*self._notes[-20:], sentence]

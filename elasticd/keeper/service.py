@@ -1,0 +1,230 @@
+"""The keeper's socket: one thread for each worker, which answers its questions in turn."""
+
+import os
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+from elasticd import __version__, errors
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.upload import Share
+from elasticd.checkpoint.format.manifest import Header
+from elasticd.errors import ElasticdError, InvariantBroken
+from elasticd.keeper.finder import Finder
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.share_record import Record, held_of
+from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.mirror.receiver import Receiver
+from elasticd.keeper.mirror.sender import Sender
+from elasticd.keeper.saver import Saver
+from elasticd.keeper.stream import Batch
+from elasticd.keeper.wire import message as ms
+from elasticd.keeper.wire.line import Line
+from elasticd.telemetry.log import get_logger
+
+__all__ = ["Service"]
+
+_CREDENTIALS = struct.Struct("3i")
+_LOST = "The process that keeps this node's checkpoints does not have it, or not any more."
+ACCEPT_PAUSE_S = 0.5
+"""Without a free descriptor nobody can be let in; soon one may be free."""
+
+log = get_logger()
+
+Answer = tuple[object, Memory | None]
+"""A message, and the memory whose file goes along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Answers workers of one job."""
+
+    vault: Vault
+    saver: Saver
+    finder: Finder
+    job: str
+    uid: str
+    sender: Sender | None = None
+    """To the next node's keeper, and from the one before."""
+    receiver: Receiver | None = None
+
+    def listen(self, name: str) -> None:
+        """Serve an abstract unix socket of this name until the process ends."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind("\0" + name)
+            listener.listen(128)
+            worker = 0
+            while True:
+                try:
+                    sock, _ = listener.accept()
+                except OSError as exc:
+                    log.warning("worker.not_accepted", why=str(exc))
+                    time.sleep(ACCEPT_PAUSE_S)
+                    continue
+                worker += 1
+                # Any process of the machine can connect; the kernel says whose it is.
+                _, user, _ = _CREDENTIALS.unpack(
+                    sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                )
+                if user not in (os.getuid(), 0):
+                    log.warning("worker.refused", user=user)
+                    sock.close()
+                    continue
+                Thread(target=self._serve, args=(sock, worker), daemon=True).start()
+
+    def _serve(self, sock: socket.socket, worker: int) -> None:
+        line = Line(sock, ms.QUESTIONS)
+        try:
+            with suppress(EOFError, OSError, InvariantBroken):
+                while True:
+                    self._serve_one(line, worker)
+        finally:
+            line.close()
+            self.vault.leave(worker)
+            self.finder.leave(worker)
+            if self.sender is not None:
+                self.sender.leave(worker)
+
+    def _serve_one(self, line: Line, worker: int) -> None:
+        """Answer one question; what was sent is not held until the next comes."""
+        question, files = line.receive()
+        for each in files:
+            os.close(each)  # Nobody gives us any.
+        answer, memory = self._answer(worker, question)
+        line.send(answer, () if memory is None else (memory.file,))
+
+    def _answer(self, worker: int, question: Any) -> Answer:
+        try:
+            return self._do(worker, question)
+        except ElasticdError as exc:
+            return ms.Failed(kind=type(exc).__name__, why=str(exc)), None
+        except Exception as exc:
+            log.exception("question.not_answered", question=type(question).__name__)
+            return ms.Failed(kind="InvariantBroken", why=f"{type(exc).__name__}: {exc}"), None
+
+    def _do(self, worker: int, question: Any) -> Answer:
+        match question:
+            case ms.Open():
+                run = self.saver.open(question.generation, question.step, question.run)
+                if not run:
+                    run = self.finder.open(question.generation, question.step)
+                    self.saver.use_run(run)
+                return ms.Opened(run=run), None
+            case ms.Plans():
+                self.vault.plan(worker, question.plans)
+                if self.sender is not None:
+                    self.sender.plan(worker)
+                return ms.Done(), None
+            case ms.Claim():
+                buffer, memory = self.vault.claim(worker, question.plan)
+                return ms.Claimed(buffer=buffer), memory
+            case ms.Dropped():
+                self.vault.drop(worker, question.plan)
+                return ms.Done(), None
+            case ms.Meet():
+                return ms.Met(door=self.receiver.door() if self.receiver else None), None
+            case ms.Mirror():
+                if self.sender is not None:
+                    self.sender.use(worker, question.door)
+                return ms.Done(), None
+            case ms.Taken():
+                self._take(worker, question)
+                return ms.Done(), None
+            case ms.Ask():
+                return ms.Standing(
+                    is_busy=self.saver.is_busy,
+                    durable_step=self.saver.durable_step,
+                    notes=self.saver.take_notes(),
+                ), None
+            case ms.HowFar():
+                done, total = self.saver.progress
+                return ms.Progress(done_bytes=done, total_bytes=total), None
+            case ms.Await():
+                job = self.saver.wait(question.snapshot, question.timeout_s)
+                if job is None:
+                    is_known = self.saver.is_known(question.snapshot)
+                    return ms.Awaited(is_durable=False, why=ms.LONGER if is_known else _LOST), None
+                is_durable = job.outcome in (Outcome.COMMITTED, Outcome.ALREADY)
+                return ms.Awaited(is_durable=is_durable, why=job.why), None
+            case ms.Find():
+                self.saver.wait_idle(question.settle_s)
+                return self.finder.find(question.below), None
+            case ms.Join():
+                return self.finder.join(question.generation, question.timeout_s), None
+            case ms.Read():
+                return _shared(self.finder.manifest(question.number))
+            case ms.Fetch():
+                return _shared(self.finder.fetch(question.number, question.pieces))
+            case ms.Stream():
+                self.finder.begin(worker, question.number, question.pieces)
+                return _batch(self.finder.more(worker))
+            case ms.More():
+                return _batch(self.finder.more(worker))
+            case ms.List():
+                self.vault.received.settle()
+                held = tuple(held_of(each) for each in self.vault.records() if each.is_wanted)
+                return ms.Listed(held=held), None
+            case ms.Map():
+                return self._map(question.held)
+        raise InvariantBroken(f"no answer to {type(question).__name__}")
+
+    def _take(self, worker: int, taken: ms.Taken) -> None:
+        plan = self.vault.plan_of(worker, taken.plan)
+        header = None
+        if plan.tensors or plan.share == 0:
+            header = Header(
+                snapshot=taken.snapshot,
+                job=self.job,
+                uid=self.uid,
+                epoch=taken.epoch,
+                world_size=taken.world_size,
+                shares=plan.shares,
+                taken_unix_s=time.time(),
+                version=__version__,
+                skeleton=taken.skeleton,
+                tensors=plan.tensors,
+            )
+        record = Record(
+            share=Share(
+                snapshot=taken.snapshot,
+                share=plan.share,
+                shares=plan.shares,
+                holder=plan.holder,
+                layout=plan.layout,
+                header=header,
+            ),
+            memory=self.vault.memory(worker, taken.plan, taken.buffer),
+            epoch=taken.epoch,
+        )
+        self.vault.keep(worker, taken.plan, taken.buffer, record)
+        self.saver.add(record)
+        if plan.is_alone and self.sender is not None:
+            self.sender.add(worker, record)
+
+    def _map(self, held: ms.Held) -> Answer:
+        record = self.vault.find(held)
+        if record is None:
+            raise errors.NotFound("That snapshot is not in memory any more.")
+        header = record.header
+        return ms.Mapped(
+            layout=record.share.layout,
+            epoch=record.epoch,
+            skeleton=header.skeleton if header is not None else "",
+            tensors=header.tensors if header is not None else (),
+            sums=record.sums(),
+        ), record.memory
+
+
+def _batch(batch: Batch | None) -> Answer:
+    if batch is None:
+        return ms.Batch(slot=0, count=0), None
+    said = ms.Batch(slot=batch.slot, count=len(batch.pieces))
+    return said, batch.memory if batch.is_first else None
+
+
+def _shared(memory: Memory) -> Answer:
+    return ms.Shared(size=memory.size), memory

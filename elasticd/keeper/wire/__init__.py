@@ -1,0 +1,1 @@
+"""What a worker and its keeper say to each other, and how it is framed."""

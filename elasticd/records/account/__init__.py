@@ -1,0 +1,1 @@
+"""The records of what happened: changes of world, progress, and where the time went."""

@@ -1,0 +1,1 @@
+"""What a member does about the world that stands. Pure."""

@@ -1,0 +1,401 @@
+"""Facts from etcd into the state: the half of `decide` that only listens.
+
+Each function takes one event and answers the new state, with a note to look at the world where
+the fact could matter to it. All are cheap: what costs a pass over all members happens when a
+list arrives or a world is planned, not per event.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from elasticd.records.ids import Generation, Incarnation, NodeId, life_of
+from elasticd.records.job import JobStatus
+from elasticd.records.member import Member, Result
+from elasticd.records.reason import Phase, Reason
+from elasticd.records.world import World, WorldNode
+from elasticd.rendezvous.event import (
+    MemberDeleted,
+    MemberSeen,
+    MembersListed,
+    OldestFound,
+    PeerDied,
+    ResultsListed,
+    StatusSeen,
+    WantsListed,
+    WorldSeen,
+)
+from elasticd.rendezvous.next_world.change import change_of_node, has_new_process, is_candidate
+from elasticd.rendezvous.next_world.node_condition import (
+    is_found_dead,
+    is_same_life,
+    is_world_missed,
+)
+from elasticd.rendezvous.next_world.propose import PROPOSERS, look
+from elasticd.rendezvous.pace import due_in_s
+from elasticd.rendezvous.state import JobState, SeenMember, Timing, replace
+from elasticd.rendezvous.table import Table
+
+__all__ = [
+    "member_deleted",
+    "member_seen",
+    "members_listed",
+    "oldest_found",
+    "peer_died",
+    "result_deleted",
+    "result_seen",
+    "results_listed",
+    "status_seen",
+    "wants_listed",
+    "world_seen",
+]
+
+
+WORLD_PATIENCE_S = 1.0
+"""From the status of a world to the world itself: longer than etcd takes between two watches."""
+
+
+def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobState:
+    """A list replaces what was known: of all members, or of the few that were asked for."""
+    if (event.watched is None) != (state.observed is None):
+        return state  # An answer to what we watched before.
+    before = state.members
+    members = Table(
+        (member.node, _seen(before, member, created, modified, now_s))
+        for member, created, modified in event.members
+    )
+    state = replace(
+        state,
+        members=members,
+        members_revision=max(state.members_revision, event.revision),
+        deleted=Table(),
+        has_all_members=event.watched is None,
+        is_in_process=state.is_in_process
+        or any(_is_prepared(member) for member, _, _ in event.members),
+    )
+    if any(_ended_pause(state, seen, members.get(seen.member.node)) for seen in before.values()):
+        state = _with_time_to_form(state, now_s)
+    state = _recounted(state, now_s, asked=event.watched)
+    if event.watched is None or state.me.node in event.watched:
+        state = _own_missed(state)
+    return look(state, Reason.NODE_LOST, now_s=now_s)
+
+
+def member_seen(state: JobState, event: MemberSeen, now_s: float) -> JobState:
+    member = event.member
+    before = state.members.get(member.node)
+    known_revision = before.mod_revision if before else state.deleted.get(member.node) or 0
+    if event.mod_revision <= known_revision:
+        return state
+    seen = _seen(state.members, member, event.create_revision, event.mod_revision, now_s)
+    arrived = state.arrived + _arrival(state, seen) - _arrival(state, before)
+    if not state.is_in_process and _is_prepared(member):
+        # Whoever comes later must be told so.
+        state = look(replace(state, is_in_process=True), Reason.JOINED, now_s=now_s)
+    state = replace(
+        state,
+        members=state.members.with_item(member.node, seen),
+        # Not the event's own: several changes may be told as of the last one's revision.
+        members_revision=max(state.members_revision, event.mod_revision),
+        arrived=arrived,
+        gone_s=_gone_s(state, member, now_s),
+    )
+    if _ended_pause(state, before, seen):
+        state = _with_time_to_form(state, now_s)
+    state = _formed(state, now_s)
+    return _look_at(state, member.node, now_s)
+
+
+def member_deleted(state: JobState, event: MemberDeleted, now_s: float) -> JobState:
+    seen = state.members.get(event.node)
+    if seen is not None and event.revision < seen.mod_revision:
+        return state
+    state = replace(
+        state,
+        members=state.members.without(event.node),
+        deleted=state.deleted.with_item(event.node, seen.mod_revision if seen else 0),
+        arrived=state.arrived - _arrival(state, seen),
+    )
+    if state.world is not None and state.world.node(event.node) is not None:
+        state = replace(state, gone_s={event.node: now_s, **state.gone_s})
+    state = _not_oldest(state, event.node)
+    if event.node == state.me.node:
+        state = _own_missed(state)
+    return _look_at(state, event.node, now_s)
+
+
+def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
+    """Those that were found dead need a new life, and thereby a new place in the order, first."""
+    if not event.nodes:
+        state = _own_missed(state)
+    alive = tuple(node for node in event.nodes if not is_found_dead(state, node))[:PROPOSERS]
+    return look(replace(state, oldest=alive, is_oldest_asked=False), Reason.NODE_LOST, now_s=now_s)
+
+
+def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
+    """Accuse every incarnation of that life that we know of; others are not concerned."""
+    seen = state.members.get(event.node)
+    node = state.world.node(event.node) if state.world is not None else None
+    known = [seen.member.incarnation] if seen is not None else []
+    if node is not None:
+        known.append(node.incarnation)
+    accused = {incarnation for incarnation in known if life_of(incarnation) == event.life}
+    if not accused:
+        return state
+    state = replace(state, dead=state.dead | accused)
+    if is_found_dead(state, event.node):
+        state = _not_oldest(state, event.node)
+    return look(state, Reason.NODE_DEAD, now_s=now_s)
+
+
+def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
+    """A newer world replaces the one that stood; what was counted for that one starts anew."""
+    world = event.world
+    if event.revision <= state.world_revision or state.is_over:
+        return state  # What comes after the end belongs to another job of the same name.
+    if _is_of_another(state, world.uid):
+        return replace(state, is_replaced=True, status=state.status or JobStatus())
+    is_new = state.world is None or world.generation > state.world.generation
+    if not is_new:
+        return replace(state, world_revision=event.revision)
+    state = replace(state, world=world, world_revision=event.revision)
+    grace_s = (
+        state.spec.shutdown_timeout_s if world.reason.is_planned else state.spec.failure_timeout_s
+    )
+    due_s = due_in_s(state.pace, world)
+    state = replace(
+        state,
+        oldest=None,
+        is_oldest_asked=False,
+        formed_s=None,
+        is_formation_late=False,
+        unheard_s=None,
+        formation_deadline_s=now_s + grace_s + state.spec.formation_timeout_s + due_s,
+        lost_races=0,
+        alike_until_s=None,
+        join_at_s=None,
+        gone_s={},
+        dead=state.dead & _named(state, world) if state.dead else state.dead,
+        # A world without us does not wait for us: what we saw before it is no part of the next one.
+        timing=dataclasses.replace(state.timing, world_s=now_s)
+        if world.has(state.me.node, state.me.incarnation)
+        else Timing(),
+    )
+    state = _recounted(state, now_s, asked=() if not state.has_all_members else None)
+    # Facts that came between the plan and the record are looked at once more.
+    return look(state, Reason.JOINED, now_s=now_s)
+
+
+def status_seen(state: JobState, event: StatusSeen, now_s: float) -> JobState:
+    if event.revision <= state.status_revision or state.is_over:
+        return state
+    before = state.status
+    if event.status is None:
+        # Before we ever saw it, it is yet to come; afterwards the job was cleared away.
+        return state if before is None else replace(state, status=None, is_replaced=True)
+    if _is_of_another(state, event.status.uid):
+        return replace(state, is_replaced=True, status=before or event.status)
+    state = replace(
+        state,
+        status=event.status,
+        status_revision=event.revision,
+        is_in_process=state.is_in_process or event.status.is_in_process,
+    )
+    if is_world_missed(state):
+        state = replace(state, world_due_s=now_s + WORLD_PATIENCE_S)
+    if event.status.phase is Phase.WAITING:
+        is_same = before is not None and _place(before) == _place(event.status)
+        state = state if is_same else replace(state, ended_s=now_s)
+    if before is not None and _place(before) == _place(event.status):
+        return state  # Another wording: two proposers that know different things could go on so.
+    return look(state, Reason.JOINED, now_s=now_s)
+
+
+def wants_listed(state: JobState, event: WantsListed, now_s: float) -> JobState:
+    return look(replace(state, wants=event.wants), Reason.SCALED, now_s=now_s)
+
+
+def results_listed(state: JobState, event: ResultsListed, now_s: float) -> JobState:
+    results = Table((result.node, result) for result in event.results)
+    ok_ranks = sum(_ok_ranks(state.world, result) for result in event.results)
+    state = replace(state, results=results, has_results=True, ok_ranks=ok_ranks)
+    return look(state, Reason.NODE_LOST, now_s=now_s)
+
+
+def result_seen(state: JobState, result: Result, now_s: float) -> JobState:
+    before = state.results.get(result.node)
+    gained = _ok_ranks(state.world, result) - _ok_ranks(state.world, before)
+    state = replace(
+        state,
+        results=state.results.with_item(result.node, result),
+        ok_ranks=state.ok_ranks + gained,
+    )
+    if state.world is None:
+        return state
+    if state.ok_ranks >= state.world.size or (state.is_in_process and gained):
+        return look(state, Reason.ALL_SUCCEEDED, now_s=now_s)
+    return state
+
+
+def result_deleted(state: JobState, node: NodeId) -> JobState:
+    before = state.results.get(node)
+    return replace(
+        state,
+        results=state.results.without(node),
+        ok_ranks=state.ok_ranks - _ok_ranks(state.world, before),
+    )
+
+
+def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
+    """Note a look if what this one node now says does not fit the world."""
+    world = state.world
+    seen = state.members.get(name)
+    node = world.node(name) if world is not None else None
+    if world is None or node is None:
+        if seen is not None and is_candidate(state, seen):
+            return look(state, Reason.JOINED, now_s=now_s)
+        return state
+    reason, _ = change_of_node(state, world, node, is_late=False)
+    if reason is None and not state.is_world_ended:
+        if seen is not None and seen.member.standstill is not None:
+            return look(state, Reason.WORKER_HUNG, now_s=now_s)
+        if seen is None or not has_new_process(state, node, seen):
+            return state
+    is_own = name == state.me.node
+    return look(state, reason or Reason.JOINED, now_s=now_s, is_own=is_own)
+
+
+def _seen(
+    before: Table[SeenMember], member: Member, created: int, modified: int, now_s: float
+) -> SeenMember:
+    known = before.get(member.node)
+    is_same = known is not None and known.member.incarnation == member.incarnation
+    return SeenMember(
+        member=member,
+        create_revision=created,
+        mod_revision=modified,
+        seen_s=known.seen_s if known is not None and is_same else now_s,
+    )
+
+
+def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | None) -> JobState:
+    """Count afresh what is otherwise kept up to date event by event.
+
+    `asked`: the nodes whose absence from the members means something; None: all.
+    """
+    world = state.world
+    if world is None:
+        gone = [] if asked is None or state.oldest is None else list(state.oldest)
+        if gone:
+            kept = tuple(n for n in gone if n in state.members or n not in (asked or ()))
+            return replace(state, oldest=kept, arrived=0, ok_ranks=0)
+        return replace(state, arrived=0, ok_ranks=0, gone_s={})
+    if asked is None:
+        absent = [node.node for node in world.nodes if not _is_here(state, node)]
+    else:
+        # Of the others we heard nothing new: who was gone is gone.
+        absent = [n for n in state.gone_s if n not in asked and world.node(n) is not None]
+        named = (node for name in asked if (node := world.node(name)) is not None)
+        absent += [node.node for node in named if not _is_here(state, node)]
+        # Where all of the world's are gone the oldest propose: one of them may be gone as well.
+        if any(n in asked and n not in state.members for n in state.oldest or ()):
+            state = replace(state, oldest=None, is_oldest_asked=False)
+    state = replace(
+        state,
+        arrived=sum(_arrival(state, seen) for seen in state.members.values()),
+        ok_ranks=sum(_ok_ranks(world, result) for result in state.results.values()),
+        gone_s={node: state.gone_s.get(node, now_s) for node in absent},
+    )
+    return _formed(state, now_s)
+
+
+def _formed(state: JobState, now_s: float) -> JobState:
+    world = state.world
+    if world is None or state.formed_s is not None or not state.has_all_members:
+        return state
+    if state.arrived < len(world.nodes):
+        return state
+    # Whoever came meanwhile had to wait for it.
+    return look(replace(state, formed_s=now_s), Reason.JOINED, now_s=now_s)
+
+
+def _ended_pause(state: JobState, before: SeenMember | None, seen: SeenMember | None) -> bool:
+    """A node of a world that has not formed yet was in a pause, in which no step is made."""
+    if state.world is None or state.formed_s is not None or before is None or seen is None:
+        return False
+    is_over = before.member.is_paused and not seen.member.is_paused
+    return is_over and state.world.node(seen.member.node) is not None
+
+
+def _with_time_to_form(state: JobState, now_s: float) -> JobState:
+    """Let the world's time to form begin anew: nobody could use what was left of it."""
+    deadline_s = now_s + state.spec.formation_timeout_s
+    return replace(state, is_formation_late=False, formation_deadline_s=deadline_s)
+
+
+def _arrival(state: JobState, seen: SeenMember | None) -> int:
+    """1 if this member says that it arrived in the standing world."""
+    if seen is None or state.world is None:
+        return 0
+    member = seen.member
+    is_here = state.world.has(member.node, member.incarnation)
+    return int(is_here and member.arrived == state.world.generation)
+
+
+def _ok_ranks(world: World | None, result: Result | None) -> int:
+    if world is None or result is None or result.generation != world.generation:
+        return 0
+    if not world.has(result.node, result.incarnation):
+        return 0
+    return sum(exit_.code == 0 for exit_ in result.exits)
+
+
+def _is_prepared(member: Member) -> bool:
+    return any(offer.is_prepared for offer in member.slots)
+
+
+def _named(state: JobState, world: World) -> frozenset[Incarnation]:
+    """The incarnations that this world or a member's record names; the rest is history."""
+    members = (seen.member.incarnation for seen in state.members.values())
+    return frozenset((*(node.incarnation for node in world.nodes), *members))
+
+
+def _own_missed(state: JobState) -> JobState:
+    """Our record is not in etcd although we wrote it and hold a lease: write it again.
+
+    Whoever took it away, a member that stays unseen would wait for ever.
+    """
+    is_sent = state.member_sent is not None and not state.is_member_in_flight
+    if is_sent and not state.proposal and state.members.get(state.me.node) is None:
+        return replace(state, member_sent=None)
+    return state
+
+
+def _not_oldest(state: JobState, node: NodeId) -> JobState:
+    if state.oldest is None or node not in state.oldest:
+        return state
+    return replace(state, oldest=tuple(n for n in state.oldest if n != node))
+
+
+def _is_of_another(state: JobState, uid: str) -> bool:
+    """The record belongs to another job of this name; what has no uid is of an older version."""
+    return uid not in ("", state.spec.uid)
+
+
+def _place(status: JobStatus) -> tuple[Phase, Generation]:
+    return status.phase, status.generation
+
+
+def _is_here(state: JobState, node: WorldNode) -> bool:
+    """The agent that the world names has a record, of whichever incarnation."""
+    seen = state.members.get(node.node)
+    return seen is not None and is_same_life(node, seen.member)
+
+
+def _gone_s(state: JobState, member: Member, now_s: float) -> Mapping[NodeId, float]:
+    """Since when which nodes are gone, now that this member was seen."""
+    node = state.world.node(member.node) if state.world is not None else None
+    if node is not None and not is_same_life(node, member):
+        return {member.node: now_s, **state.gone_s}
+    if member.node not in state.gone_s:
+        return state.gone_s
+    return {name: at_s for name, at_s in state.gone_s.items() if name != member.node}

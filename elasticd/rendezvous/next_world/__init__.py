@@ -1,0 +1,1 @@
+"""Which world comes next, and why. Pure."""

@@ -1,0 +1,138 @@
+"""Who hands the state over before it leaves in good order, and to whom (in-process mode).
+
+Whoever is drained trains on until it is let go. Where nobody who stays has the state, the next
+world has both, those who leave and those who come, for the step or two in which the state is
+copied; it may be larger than MAX for that. Where those who come are still being prepared, the
+standing world goes on meanwhile.
+"""
+
+from collections.abc import Sequence
+
+from elasticd.records.ids import NodeId, Slot
+from elasticd.records.member import SlotOffer
+from elasticd.records.reason import Reason
+from elasticd.records.world import World, WorldNode, WorldWorker
+from elasticd.rendezvous.next_world.change import Change, offers_in, offers_of, offers_state
+from elasticd.rendezvous.next_world.node_condition import is_dead, is_useless
+from elasticd.rendezvous.state import JobState, SeenMember
+
+__all__ = ["awaited", "givers", "new_slots", "unheard", "unheard_until_s"]
+
+
+def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tuple[SeenMember, ...]:
+    """Those who ask to leave and must hand over the state first: nobody who stays has it."""
+    world = state.world
+    if world is None or not state.is_in_process or not change.is_orderly or not chosen:
+        return ()
+    if state.is_world_ended or any(world.has(s.member.node, s.member.incarnation) for s in chosen):
+        return ()
+    seen = (state.members.get(node.node) for node in world.nodes)
+    going = [s for s in seen if s is not None and s.member.leaving is not None]
+    return tuple(s for s in going if offers_in(state, change, s.member))
+
+
+def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
+    """Name the nodes that will be able to take the state over soon, where there is time for that.
+
+    Whoever drains a node has it; a machine that goes by itself has not.
+    """
+    world = state.world
+    if world is None or not state.is_in_process or not change.is_orderly or state.is_world_ended:
+        return ()
+    if change.reason is not Reason.DRAINED:
+        return ()
+    return tuple(
+        seen.member.node
+        for seen in state.members.values()
+        if seen.member.leaving is None
+        and seen.member.failure is None
+        and not offers_of(state, seen.member)
+        and not is_useless(seen.member)
+        and not is_dead(state, seen.member.incarnation)
+    )
+
+
+def unheard(
+    state: JobState, change: Change, chosen: Sequence[SeenMember], now_s: float
+) -> tuple[NodeId, ...]:
+    """Name the nodes whose processes may have the state without their records saying so yet.
+
+    The first world names processes that are being started. Where etcd is slow for their agent, its
+    record says so long after they train; those who were chosen would begin from nothing. Nobody
+    waits longer than `unheard_until_s`: such a process may also never come up.
+    """
+    world = state.world
+    if world is None or not state.is_in_process or now_s >= unheard_until_s(state, now_s):
+        return ()
+    is_rich = any(offers_state(state, change, seen.member) for seen in chosen)
+    if is_rich and not change.is_orderly:
+        return ()
+    lost = change.culprit
+    if lost is not None and lost.generation == world.generation and not lost.step:
+        return ()  # One that never made a step: nor did the others.
+    return tuple(node.node for node in world.nodes if _is_unheard(state, node))
+
+
+def unheard_until_s(state: JobState, now_s: float) -> float:
+    """Return how long to wait for the records of processes that may have the state.
+
+    As long as the world may take to form, and as long again from when their word is missed: until
+    then etcd may have been slow for their agents, or for ours.
+    """
+    if state.formation_deadline_s is None:
+        return now_s
+    since_s = state.unheard_s if state.unheard_s is not None else now_s
+    return max(state.formation_deadline_s, since_s + state.spec.formation_timeout_s)
+
+
+def _is_unheard(state: JobState, node: WorldNode) -> bool:
+    seen = state.members.get(node.node)
+    if seen is None or seen.member.incarnation != node.incarnation:
+        return False
+    member = seen.member
+    if is_dead(state, node.incarnation) or is_useless(member) or member.leaving is not None:
+        return False
+    offers = {offer.slot: offer for offer in member.slots}
+    named = [worker for worker in node.workers if worker.slot not in member.given_up]
+    return any(_is_older(offers.get(worker.slot), worker) for worker in named)
+
+
+def _is_older(offer: SlotOffer | None, worker: WorldWorker) -> bool:
+    """The record is of a time before the named process could train."""
+    if offer is None or offer.nonce < worker.nonce:
+        return True
+    return offer.nonce == worker.nonce and not (offer.is_prepared or offer.is_finished)
+
+
+def new_slots(
+    state: JobState, previous: WorldNode, workers: Sequence[WorldWorker]
+) -> tuple[Slot, ...]:
+    """Name the slots whose process has trained in no world of the line that goes on."""
+    if not state.is_in_process or state.world is None:
+        return ()  # Each process is new to its world.
+    known = {(worker.slot, worker.nonce) for worker in previous.workers}
+    if not _has_formed(state, state.world):
+        is_new_node = previous.since == state.world.generation
+        known = set() if is_new_node else {w for w in known if w[0] not in previous.new_slots}
+    return tuple(w.slot for w in workers if (w.slot, w.nonce) not in known)
+
+
+def _has_formed(state: JobState, world: World) -> bool:
+    """Its processes trained together; an agent that was started anew did not see them do so.
+
+    Processes that wait in `elasticd.run` arrive with all the others or not at all, so that one
+    node that says so tells of all.
+    """
+    if state.formed_s is not None or world.restarts == 0:
+        return True
+    if any(result.trained_in == world.generation for result in state.results.values()):
+        return True
+    return any(_has_arrived(state, world, node) for node in world.nodes)
+
+
+def _has_arrived(state: JobState, world: World, node: WorldNode) -> bool:
+    seen = state.members.get(node.node)
+    if seen is None or seen.member.arrived != world.generation:
+        return False
+    # The node of rank 0 also says so of a world whose store it refused, which nobody entered.
+    return node.first_rank != 0 or seen.member.broken != world.generation

@@ -1,0 +1,406 @@
+"""What the next world looks like: a pure function of the facts, which always says why."""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from elasticd.errors import NotSupported
+from elasticd.records.codec import encode
+from elasticd.records.ids import Generation, NodeId, Nonce, Rank, Slot, names
+from elasticd.records.job import nodes_missing, target_nodes
+from elasticd.records.member import Member, StoreAddress
+from elasticd.records.reason import Reason
+from elasticd.records.world import World, WorldNode, WorldWorker
+from elasticd.rendezvous.next_world.change import (
+    Change,
+    has_newcomer,
+    is_candidate,
+    offers_in,
+    offers_of,
+    offers_state,
+)
+from elasticd.rendezvous.next_world.exclusion import exclusions, readmission_delay_s
+from elasticd.rendezvous.next_world.handover import (
+    awaited,
+    givers,
+    new_slots,
+    unheard,
+    unheard_until_s,
+)
+from elasticd.rendezvous.next_world.node_condition import (
+    has_ended,
+    is_same_life,
+    is_useless,
+    may_come_back,
+)
+from elasticd.rendezvous.next_world.ranks import order_nodes, with_ranks
+from elasticd.rendezvous.state import JobState, SeenMember
+
+__all__ = ["ISOLATION_MARGIN_S", "Wait", "plan_world"]
+
+ISOLATION_MARGIN_S = 5.0
+"""Two clocks run apart by less than this over an isolation limit, with room for a late kill."""
+
+PROBE_S = 2.0
+"""An agent that is asked whether it has ended answers within a second, or not at all."""
+
+AHEAD_S = 0.01
+"""From a proposal to the last worker's knowledge of it, mostly. Who hears later makes the others
+wait for that long; to go further ahead would make every planned change take longer."""
+PACE_LIMIT_S = 1.0
+"""Workers tell their pace more often than this, but for a pause."""
+FIRST_STEP_POLL_S = 0.5
+"""Mostly the step itself brings another look."""
+
+LARGE_NODES = 1000
+"""Below, any world fits: names and all, compression leaves less than 500 bytes for each node."""
+
+STORE_POLL_S = 0.05
+"""Between looks while only a fresh store is missing, which is on its way."""
+
+CUT_RETRY_S = 20.0
+"""Nobody can be done without, and not all can reach each other: to try costs a formation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """No world can be planned now."""
+
+    message: str
+    """For whom or what, as the rest of a sentence that begins with "waiting for"."""
+    until_s: float | None = None
+    """Look again then; None: only a new fact can change it."""
+    is_below_min: bool = False
+    is_for_state: bool = False
+    """Records are missed that may tell of the state."""
+    is_in_vain: bool = False
+    """Too few nodes are left that can start workers, and no others will come."""
+
+
+def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait:
+    """Return the world that should follow the standing one, or why there can be none yet."""
+    spec, previous = state.spec, state.world
+    target = target_nodes(spec, state.wants)
+    candidates = [s for s in state.members.values() if is_candidate(state, s)]
+    late = _late(state, change)
+    candidates = [s for s in candidates if s.member.node not in late]
+    candidates = [s for s in candidates if offers_in(state, change, s.member)]
+    held = [(_held_until_s(state, change, s), s) for s in candidates]
+    ready = [s for until_s, s in held if until_s <= now_s]
+    chosen = _choose(state, change, ready, target)
+    chosen += givers(state, change, chosen)
+    if len(chosen) < spec.min_nodes:
+        taker = awaited(state, change)
+        if taker:
+            return Wait(message=f"node {names(taker)} to take the state over")
+        return _wait_for_members(state, chosen, held, now_s)
+    silent = unheard(state, change, chosen, now_s)
+    if silent:
+        message = f"node {names(silent)} to tell whether it has the state"
+        return Wait(message=message, until_s=unheard_until_s(state, now_s), is_for_state=True)
+    if change.reason is Reason.JOINED and not state.is_world_ended:
+        early = _too_early_to_join(state, chosen, held, now_s)
+        if early is not None:
+            return early
+    at_step = _at_step(state, change, now_s)
+    if isinstance(at_step, Wait):
+        return at_step
+    blocked = _unproved_end(state, chosen, now_s)
+    if blocked is not None:
+        return blocked
+    generation = state.next_generation
+    nodes = with_ranks(_world_nodes(state, change, chosen, generation))
+    spent = _spent_stores(state)
+    store = _fresh_store(state, nodes[0].node, spent)
+    if store is None:
+        return Wait(message=f"a fresh store on node {nodes[0].node}", until_s=now_s + STORE_POLL_S)
+    is_first = previous is None
+    here = {(node.node, node.incarnation) for node in nodes}
+    world = World(
+        uid=spec.uid,
+        generation=generation,
+        nodes=nodes,
+        store=store,
+        reason=Reason.FIRST_WORLD if is_first else change.reason,
+        culprit=change.culprit,
+        lost=tuple(
+            node.node
+            for node in (previous.nodes if previous is not None else ())
+            if (node.node, node.incarnation) not in here
+        ),
+        excluded=exclusions(state, change, nodes, generation, now_s),
+        proposer=state.me.node,
+        token=f"{state.me.incarnation}/{generation}/{state.world_revision}/{state.lost_races}",
+        planned_revision=state.members_revision,
+        unended=_unended(state, chosen, generation),
+        spent_stores=spent,
+        at_step=at_step,
+        restarts=0 if is_first or previous is None else previous.restarts + 1,
+    )
+    return _too_large(state, change, world) or world
+
+
+def _too_large(state: JobState, change: Change, world: World) -> Wait | None:
+    """A record that etcd refuses would be proposed for ever, and nobody would be told why."""
+    if len(world.nodes) + len(world.lost) + len(world.excluded) < LARGE_NODES:
+        return None
+    try:
+        encode(world)
+    except NotSupported:
+        return Wait(
+            message=f"fewer nodes: the record of a world of {len(world.nodes)} nodes with "
+            f"{world.size} workers is larger than etcd takes; submit the job with a smaller "
+            "--nnodes",
+            is_below_min=state.world is None or not change.reason.is_planned,
+        )
+    return None
+
+
+def _choose(
+    state: JobState, change: Change, ready: Sequence[SeenMember], target: int
+) -> list[SeenMember]:
+    """Survivors first, in the order of their ranks, then newcomers by age."""
+    previous = state.world
+
+    # What a process has that is to be replaced counts for nothing.
+    rich = {s.member.node for s in ready if offers_state(state, change, s.member)}
+
+    def preference(seen: SeenMember) -> tuple[bool, int, bool, int, str]:
+        node = previous.node(seen.member.node) if previous is not None else None
+        is_poor = seen.member.node not in rich
+        if node is not None:
+            return (is_poor and not is_held, 0, False, node.first_rank, seen.member.node)
+        return (is_poor and not is_held, 1, is_poor, seen.create_revision, seen.member.node)
+
+    # If none of those who stay has the job's state, a standby may: an old one is better than none.
+    is_held = previous is not None and any(
+        s.member.node in rich and previous.has(s.member.node, s.member.incarnation) for s in ready
+    )
+
+    return sorted(ready, key=preference)[:target]
+
+
+def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None:
+    """Where those who train leave the standing world, if they can leave it in good order.
+
+    Far enough ahead that everybody hears of it in time, and nobody has to wait for whoever hears
+    of it last: that rank names a later step, and all go on to it.
+    """
+    world = state.world
+    if not state.is_in_process or not change.is_orderly or world is None or state.is_world_ended:
+        return None
+    if state.formed_s is None and change.reason is not Reason.JOINED:
+        if world.at_step is None:
+            return None
+        # Nothing is broken: those who are new have the state when it has made a step.
+        return Wait(message="the standing world to form", until_s=now_s + FIRST_STEP_POLL_S)
+    pace = state.pace
+    if pace is None or pace.generation != world.generation:
+        # So every world commits something, however fast others want to come and go.
+        return Wait(
+            message="the first step of the standing world", until_s=now_s + FIRST_STEP_POLL_S
+        )
+    if pace.step_s <= 0.0:
+        return pace.step + 1
+    # The pace is an estimate: steps may have come a little faster since it was told.
+    since_s = 1.1 * min(now_s - pace.at_s, PACE_LIMIT_S)
+    return pace.step + 1 + int((since_s + AHEAD_S) / pace.step_s)
+
+
+def _world_nodes(
+    state: JobState, change: Change, chosen: Sequence[SeenMember], generation: Generation
+) -> list[WorldNode]:
+    by_node = {seen.member.node: seen.member for seen in chosen}
+    world = state.world
+    survivors = {n for n, m in by_node.items() if world is not None and world.has(n, m.incarnation)}
+    order = order_nodes(world, list(by_node), survivors)
+    return [_world_node(state, change, by_node[node], generation) for node in order]
+
+
+def _world_node(
+    state: JobState, change: Change, member: Member, generation: Generation
+) -> WorldNode:
+    """Take the slots that the member offers."""
+    previous = state.world.node(member.node) if state.world is not None else None
+    is_survivor = previous is not None and previous.incarnation == member.incarnation
+    used: dict[Slot, int] = {}
+    if previous is not None and is_survivor:
+        used = {worker.slot: worker.nonce for worker in previous.workers}
+    # In restart mode a slot can start any number of processes: a new world always means a new one,
+    # so the survivors need not write a new offer before they can be counted in: it is numbered by
+    # the generation, and beyond the one that it follows, whose number is higher where several died
+    # in one generation. In in-process mode it is the process that waits.
+    workers = tuple(
+        WorldWorker(slot=offer.slot, nonce=offer.nonce)
+        if offer.is_prepared
+        else WorldWorker(
+            slot=offer.slot,
+            nonce=Nonce(max(offer.nonce, generation, used.get(offer.slot, 0) + 1)),
+        )
+        for offer in offers_in(state, change, member)
+    )
+    return WorldNode(
+        node=member.node,
+        incarnation=member.incarnation,
+        host=member.host,
+        address=member.address,
+        port=member.port,
+        first_rank=Rank(0),
+        workers=workers,
+        since=previous.since if previous is not None and is_survivor else generation,
+        new_slots=new_slots(state, previous, workers) if previous and is_survivor else (),
+    )
+
+
+def _fresh_store(
+    state: JobState, node: NodeId, spent: Sequence[StoreAddress]
+) -> StoreAddress | None:
+    seen = state.members.get(node)
+    assert seen is not None
+    return next((store for store in seen.member.stores if store not in spent), None)
+
+
+def _spent_stores(state: JobState) -> tuple[StoreAddress, ...]:
+    """Stores that were some world's, as long as a record that is slow to say so lists them."""
+    if state.world is None:
+        return ()
+    past = dict.fromkeys((*state.world.spent_stores, state.world.store))
+    hosts = {store.host for store in past}
+    listed = {
+        store
+        for seen in state.members.values()
+        if any(store.host in hosts for store in seen.member.stores)
+        for store in seen.member.stores
+    }
+    return tuple(store for store in past if store in listed)
+
+
+def _held_until_s(state: JobState, change: Change, seen: SeenMember) -> float:
+    world = state.world
+    if change.lost.get(seen.member.node) is Reason.CUT_OFF:
+        return state.ended_s + CUT_RETRY_S
+    if world is None or world.has(seen.member.node, seen.member.incarnation):
+        return 0.0
+    exclusion = world.exclusion(seen.member.node)
+    if exclusion is None:
+        return 0.0
+    delay_s = readmission_delay_s(exclusion.losses, is_in_process=state.is_in_process)
+    return seen.seen_s + delay_s
+
+
+def _wait_for_members(
+    state: JobState,
+    chosen: Sequence[SeenMember],
+    held: Sequence[tuple[float, SeenMember]],
+    now_s: float,
+) -> Wait:
+    message = nodes_missing(state.spec, len(chosen))
+    preparing = [
+        s.member.node
+        for s in state.members.values()
+        if not offers_of(state, s.member) and s.member.leaving is None and not is_useless(s.member)
+    ]
+    if preparing:
+        message += f"; preparing: {names(preparing)}"
+    useless = [s.member.node for s in state.members.values() if is_useless(s.member)]
+    if useless:
+        message += f"; left out, as process after process ended there: {names(useless)}"
+    waiting = [(until_s, s.member.node) for until_s, s in held if until_s > now_s]
+    if waiting:
+        message += f"; held back after repeated losses: {names([n for _, n in waiting])}"
+    rest = len(state.members) - len(useless)
+    is_in_vain = bool(useless) and state.spec.is_local and rest < state.spec.min_nodes
+    return Wait(
+        message=message,
+        until_s=min((until_s for until_s, _ in waiting), default=None),
+        is_below_min=True,
+        is_in_vain=is_in_vain and not may_come_back(state),
+    )
+
+
+def _unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -> Wait | None:
+    """Rule 4: two worlds without a common node could both run, unless the first surely ended."""
+    world = state.world
+    if world is None or _shares_unended(state, world, chosen):
+        return None
+    limit_s = state.spec.isolation_limit_s + ISOLATION_MARGIN_S
+    alive, gone, asked = [], [], []
+    for node in world.nodes:
+        if has_ended(state, world, node):
+            continue
+        seen = state.members.get(node.node)
+        if seen is not None and is_same_life(node, seen.member):
+            alive.append(node.node)  # Stops as soon as the status says that its world is over.
+        elif (until_s := state.gone_s.get(node.node, now_s) + limit_s) > now_s:
+            gone.append((until_s, node.node))
+            if seen is not None:
+                asked.append(until_s - limit_s + PROBE_S)
+    if not alive and not gone:
+        return None
+    if len(asked) == len(gone) and not alive and now_s < max(asked):
+        # Their agents were started anew; if that is all, their old addresses say so at once.
+        return Wait(message="an answer from where the agents before were", until_s=max(asked))
+    message = f"node {names(alive)} to stop its workers" if alive else ""
+    if gone:
+        message += "; and for " if message else ""
+        message += (
+            f"the end of {names([name for _, name in gone])}, which vanished without a goodbye "
+            f"and may still train for up to {limit_s:.0f} s"
+        )
+    last_s = max((until_s for until_s, _ in gone), default=None)
+    return Wait(message=message, until_s=None if alive else last_s, is_below_min=True)
+
+
+def _shares_unended(state: JobState, world: World, chosen: Sequence[SeenMember]) -> bool:
+    """One of the chosen was already in the oldest world that may still run: it ends that one.
+
+    Not just in the standing world: if that never formed, its survivors may not have stopped the
+    workers of the world before, and a newcomer to it proves nothing.
+    """
+    oldest = _oldest_unended(state, world)
+    return any(
+        node is not None and node.incarnation == seen.member.incarnation and node.since <= oldest
+        for seen in chosen
+        if (node := world.node(seen.member.node)) is not None
+    )
+
+
+def _oldest_unended(state: JobState, world: World) -> Generation:
+    return world.generation if state.formed_s is not None else world.unended
+
+
+def _unended(state: JobState, chosen: Sequence[SeenMember], generation: Generation) -> Generation:
+    """What the next world says of those before it."""
+    world = state.world
+    if world is None or not _shares_unended(state, world, chosen):
+        return generation  # All of them were proved over.
+    return _oldest_unended(state, world)
+
+
+def _late(state: JobState, change: Change) -> Set[NodeId]:
+    """Who is well, as far as etcd knows, and still no part of the next world.
+
+    If a job has to wait because nodes do not reach each other, it tries again with all of them.
+    """
+    absent = {Reason.DID_NOT_ARRIVE}
+    if not state.is_world_ended:
+        absent.add(Reason.CUT_OFF)
+    return {node for node, reason in change.lost.items() if reason in absent}
+
+
+def _too_early_to_join(
+    state: JobState,
+    chosen: Sequence[SeenMember],
+    held: Sequence[tuple[float, SeenMember]],
+    now_s: float,
+) -> Wait | None:
+    """A join does not disturb a formation, and is none while all newcomers are held back."""
+    world = state.world
+    if world is None:
+        return None
+    if state.formed_s is None:
+        return Wait(message="the standing world to form")
+    is_same = all(world.has(s.member.node, s.member.incarnation) for s in chosen)
+    if is_same and not (state.is_in_process and has_newcomer(state, world, len(chosen))):
+        times = [until_s for until_s, _ in held if until_s > now_s]
+        return Wait(message="a newcomer held back", until_s=min(times, default=None))
+    return None

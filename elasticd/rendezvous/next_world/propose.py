@@ -1,0 +1,351 @@
+"""When to ask for another world, and what to say of the job meanwhile.
+
+Three agents are proposers. They look at the world when a fact made it worth a look, the first of
+them at once, the others a little later, so that one write is normal and a dead proposer costs
+milliseconds. Whoever saw its own worker die does not wait for its turn: nobody can know sooner.
+"""
+
+import dataclasses
+
+from elasticd.records.ids import NodeId
+from elasticd.records.job import JobStatus, target_nodes
+from elasticd.records.member import Member
+from elasticd.records.reason import Cause, Phase, Reason
+from elasticd.records.world import World
+from elasticd.rendezvous.effect import Effect, ProposeWorld, WriteStatus
+from elasticd.rendezvous.history import oldest_kept, unneeded_results
+from elasticd.rendezvous.next_world.change import (
+    Change,
+    find_change,
+    is_candidate,
+)
+from elasticd.rendezvous.next_world.explain import without
+from elasticd.rendezvous.next_world.job_end import is_ending, is_trained
+from elasticd.rendezvous.next_world.node_condition import is_found_dead
+from elasticd.rendezvous.next_world.plan import Wait, plan_world
+from elasticd.rendezvous.next_world.restart_budget import (
+    ALIKE_GRACE_S,
+    alike_until_s,
+    budget_of,
+    failed,
+    is_paid,
+    is_refilled,
+)
+from elasticd.rendezvous.own_record import desired_member, is_news
+from elasticd.rendezvous.state import JobState, Stage, replace
+
+__all__ = ["PROPOSERS", "look", "may_propose", "propose", "proposers"]
+
+PROPOSERS = 3
+STAGGER_S = 0.03
+"""Ten times what a proposal takes on an idle etcd."""
+BURST_WINDOW_S = 0.1
+"""A second change while a world is still forming waits this long: a burst becomes one world."""
+LOSS_WINDOW_S = {Reason.NODE_LOST: 0.05, Reason.NODE_DEAD: 0.02}
+"""Nodes that go together (a rack, a switch) are missed a little apart: leases more than sockets."""
+SECONDARY_GRACE_S = 0.1
+"""A broken collective is an echo; the failure that caused it is most likely on its way. In restart
+mode any exception may be one."""
+END_READ_S = 5.0
+"""What was read once more is good for this long; the answer takes milliseconds."""
+RACES_BEFORE_FORCE = 3
+"""After so many lost races against members' changes only the world's revision must hold."""
+
+
+def proposers(state: JobState) -> tuple[NodeId, ...]:
+    """The nodes that propose now, the most urgent first.
+
+    Those of the three lowest ranks that are not known to be gone, or are back. If none is left, or
+    before the first world, the three oldest members, which etcd names.
+    """
+    world = state.world
+    if world is not None:
+        alive = tuple(
+            node.node
+            for node in world.nodes[:PROPOSERS]
+            if (node.node not in state.gone_s or node.node in state.members)
+            and not is_found_dead(state, node.node)
+        )
+        if alive:
+            return alive
+    return state.oldest or ()
+
+
+def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False) -> JobState:
+    """Note that the world should be looked at, and how soon."""
+    turn = proposers(state)
+    if state.me.node not in turn and not (is_own and state.has_all_members):
+        return state
+    if reason is Reason.COLLECTIVE_BROKEN:
+        delay_s = SECONDARY_GRACE_S
+    elif reason is Reason.WORKER_FAILED and state.is_in_process:
+        delay_s = ALIKE_GRACE_S
+    elif reason is Reason.WORKER_FAILED and state.world is not None and state.world.size > 1:
+        delay_s = SECONDARY_GRACE_S
+    elif state.world is None or reason is Reason.JOINED:
+        delay_s = 0.0 if _are_all_here(state) else state.spec.join_window_s
+    elif reason in LOSS_WINDOW_S:
+        delay_s = LOSS_WINDOW_S[reason]
+    else:
+        delay_s = 0.0
+    if state.world is not None and state.formed_s is None and not state.is_world_ended:
+        delay_s = max(delay_s, BURST_WINDOW_S)
+    if not (is_own and delay_s == 0.0) and state.me.node in turn:
+        delay_s += turn.index(state.me.node) * STAGGER_S
+    due_s = now_s + delay_s
+    if reason is Reason.JOINED and state.world is not None:
+        # Apart from the rest: a join may be looked at sooner than a failure is understood.
+        before_s = state.join_at_s
+        return replace(state, join_at_s=due_s if before_s is None else min(due_s, before_s))
+    before_s = state.plan_at_s
+    return replace(state, plan_at_s=due_s if before_s is None else min(due_s, before_s))
+
+
+def _are_all_here(state: JobState) -> bool:
+    """Nobody is on the way that we know of, so to wait for company would only cost time."""
+    world = state.world
+    if world is None or state.formed_s is None or not state.is_in_process:
+        return False
+    count = 0
+    is_new_node = False
+    for seen in state.members.values():
+        member = seen.member
+        if member.leaving is not None:
+            continue
+        if not all(offer.is_prepared or offer.is_finished for offer in member.slots):
+            return False
+        count += bool(member.slots)
+        is_new_node |= world.node(member.node) is None
+    # Where there is room for more nodes, more may come with this one.
+    return not is_new_node or count >= target_nodes(state.spec, state.wants)
+
+
+def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
+    """If it is time to look: end the job, ask for a world, or say for whom it waits."""
+    due = [at_s is not None and at_s <= now_s for at_s in (state.plan_at_s, state.join_at_s)]
+    if not any(due) or not may_propose(state):
+        return state, ()
+    pending_s = None if due[0] else state.plan_at_s
+    state = replace(state, plan_at_s=pending_s, join_at_s=None if due[1] else state.join_at_s)
+    ending = _ending(state)
+    if ending is not None:
+        return _write_status(state, ending)
+    target = target_nodes(state.spec, state.wants)
+    is_late = state.is_formation_late and state.formed_s is None
+    own = desired_member(state)
+    view = _with_own(state, own)
+    change = find_change(view, target, is_late)
+    trained = _trained(state)
+    if change is None and state.is_formation_late:
+        # Nobody is to blame. Else it stays known until another world is seen: the proposal may
+        # lose a race, or have to wait.
+        next_s = now_s + state.spec.formation_timeout_s
+        state = replace(state, is_formation_late=False, formation_deadline_s=next_s)
+    if change is None and trained is None:
+        return _say_mode(state)
+    if change is not None and pending_s is not None and not change.reason.is_planned:
+        return state, ()  # What is behind it may be on its way, and has its own time.
+    if _is_to_read_first(state, now_s):
+        state = replace(state, has_all_members=False, has_results=False)
+        return replace(state, read_at_end_s=now_s, reread_at_s=now_s), ()
+    if trained is not None:
+        return _write_status(state, trained)
+    assert change is not None
+    final = failed(view, change, now_s)
+    if final is not None:
+        return _write_status(state, final)
+    until_s = alike_until_s(view, change, now_s)
+    if until_s is not None and now_s < until_s:
+        return replace(state, alike_until_s=until_s, plan_at_s=until_s), ()
+    if state.world is None:
+        wait_s = _first_world_wait_s(state, target, now_s)
+        if wait_s is not None:
+            return replace(state, plan_at_s=wait_s), ()
+    planned = plan_world(view, change, now_s=now_s)
+    if isinstance(planned, Wait):
+        if planned.is_for_state and state.unheard_s is None:
+            state = replace(state, unheard_s=now_s)
+        return _say_wait(state, change, planned, now_s)
+    is_changed = is_news(own, state.member_sent)
+    effect = ProposeWorld(
+        world=planned,
+        status=_running_status(state, change, planned, now_s),
+        world_revision=state.world_revision,
+        status_revision=state.status_revision,
+        members_revision=(
+            state.members_revision if state.lost_races < RACES_BEFORE_FORCE else None
+        ),
+        member=own if is_changed else None,
+        oldest_kept=oldest_kept(planned),
+        unneeded_results=unneeded_results(state, planned),
+    )
+    timing = dataclasses.replace(state.timing, proposed_s=now_s)
+    state = replace(state, proposal=planned.token, timing=timing)
+    if is_changed:
+        state = replace(state, member_sent=own, is_member_in_flight=True)
+    return state, (effect,)
+
+
+def may_propose(state: JobState) -> bool:
+    """True if nothing that we know or have under way forbids to propose now.
+
+    World and status change together, but are seen one after the other: in between, the budget of
+    one would be charged for what happened to the other.
+    """
+    generation = state.world.generation if state.world is not None else 0
+    return (
+        state.stage in (Stage.MEMBER, Stage.LEAVING)
+        and state.has_all_members
+        and state.has_results
+        and not state.is_fenced
+        and not state.is_over
+        and not state.proposal
+        and not state.is_status_in_flight
+        and not state.is_member_in_flight
+        and state.status is not None
+        and state.status.generation == generation
+    )
+
+
+def _with_own(state: JobState, own: Member) -> JobState:
+    """Our own news need not make the round through etcd: the proposal takes it along."""
+    seen = state.members.get(state.me.node)
+    if seen is None or seen.member.incarnation != own.incarnation:
+        return state
+    return replace(
+        state, members=state.members.with_item(own.node, dataclasses.replace(seen, member=own))
+    )
+
+
+def _ending(state: JobState) -> JobStatus | None:
+    """The final status, if the job is done or was told to stop."""
+    assert state.status is not None
+    world = state.world
+    if world is not None and state.ok_ranks >= world.size:
+        return dataclasses.replace(
+            state.status,
+            phase=Phase.SUCCEEDED,
+            generation=world.generation,
+            reason=Reason.ALL_SUCCEEDED,
+            message=(
+                f"all {world.size} ranks of generation {world.generation} exited with 0"
+                if world.size > 1
+                else f"the only rank of generation {world.generation} exited with 0"
+            ),
+        )
+    if any(want.is_stop for want in state.wants.values()):
+        return dataclasses.replace(
+            state.status,
+            phase=Phase.STOPPED,
+            reason=Reason.STOP_REQUESTED,
+            message=next((w.why for w in state.wants.values() if w.is_stop and w.why), "stopped"),
+        )
+    return None
+
+
+def _trained(state: JobState) -> JobStatus | None:
+    """The final status, if the job was done when the standing world was agreed on."""
+    world = state.world
+    if world is None or state.status is None or not is_trained(state, world):
+        return None
+    return dataclasses.replace(
+        state.status,
+        phase=Phase.SUCCEEDED,
+        generation=world.generation,
+        reason=Reason.ALL_SUCCEEDED,
+        message=f"all ranks that trained have exited with 0, before generation "
+        f"{world.generation} began",
+    )
+
+
+def _is_to_read_first(state: JobState, now_s: float) -> bool:
+    """At the end a watch that missed how a rank ended would cost the whole training."""
+    world, read_s = state.world, state.read_at_end_s
+    if world is None or not state.is_in_process or not is_ending(state, world):
+        return False
+    return read_s is None or now_s - read_s > END_READ_S
+
+
+def _running_status(state: JobState, change: Change, world: World, now_s: float) -> JobStatus:
+    assert state.status is not None
+    budget, cause = budget_of(state, now_s), change.cause
+    is_charged = state.world is not None and not state.is_world_ended and cause is not None
+    is_charged = is_charged and not is_paid(state.status, change.culprit)
+    # Also where a slot pays for it: the next rank that raises the same shows that it is the script.
+    user_error = change.culprit if change.reason.cause is Cause.USER_ERROR else None
+    if state.is_in_process and user_error is None:
+        user_error = state.status.last_user_error  # A join in between makes it no better.
+    is_whole = is_refilled(state, now_s)
+    # It stands as long as the world does, also when these nodes are well again.
+    gone = without({n: r for n, r in change.lost.items() if world.node(n) is None})
+    step = state.pace.step if state.pace is not None else 0
+    return JobStatus(
+        uid=state.spec.uid,
+        is_in_process=state.is_in_process,
+        refilled_step=step if is_whole else state.status.refilled_step,
+        phase=Phase.RUNNING,
+        generation=world.generation,
+        reason=world.reason,
+        message=f"began {gone}" if gone else "",
+        budget=budget.charged(cause) if is_charged and cause is not None else budget,
+        nodes=len(world.nodes),
+        restarts=world.restarts,
+        failure=change.culprit,
+        last_user_error=user_error,
+        unknown=state.status.unknown,
+    )
+
+
+def _say_mode(state: JobState) -> tuple[JobState, tuple[Effect, ...]]:
+    """Nodes that join later must know that they have to come prepared."""
+    assert state.status is not None
+    if state.status.is_in_process or not state.is_in_process or state.world is None:
+        return state, ()
+    return _write_status(state, dataclasses.replace(state.status, is_in_process=True))
+
+
+def _first_world_wait_s(state: JobState, target: int, now_s: float) -> float | None:
+    """Give members that are here, but still importing, time to be in the first world."""
+    seen = list(state.members.values())
+    if sum(is_candidate(state, s) for s in seen) >= target:
+        return None
+    until = [
+        s.seen_s + state.spec.first_window_s
+        for s in seen
+        if not s.member.slots and s.member.leaving is None
+    ]
+    return min((u for u in until if u > now_s), default=None)
+
+
+def _say_wait(
+    state: JobState, change: Change, wait: Wait, now_s: float
+) -> tuple[JobState, tuple[Effect, ...]]:
+    """Record below-min as the job's status, once; other waits are nobody's concern."""
+    times = [at_s for at_s in (wait.until_s, state.plan_at_s) if at_s is not None]
+    state = replace(state, plan_at_s=min(times, default=None))
+    if not wait.is_below_min:
+        return state, ()
+    world, before = state.world, state.status
+    assert before is not None
+    phase = Phase.PENDING if world is None else Phase.WAITING
+    text = "the job cannot go on without" if wait.is_in_vain else "waiting for"
+    status = dataclasses.replace(
+        before,
+        phase=Phase.FAILED if wait.is_in_vain else phase,
+        generation=before.generation if world is None else world.generation,
+        reason=Reason.FIRST_WORLD if world is None else change.reason,
+        message="; ".join(filter(None, (f"{text} {wait.message}", without(change.lost)))),
+        failure=change.culprit,
+    )
+    if (status.phase, status.message) == (before.phase, before.message):
+        return state, ()
+    is_charged = world is not None and not state.is_world_ended and change.cause is not None
+    if is_charged and change.cause is not None and not is_paid(before, change.culprit):
+        status = dataclasses.replace(status, budget=budget_of(state, now_s).charged(change.cause))
+    return _write_status(state, status)
+
+
+def _write_status(state: JobState, status: JobStatus) -> tuple[JobState, tuple[Effect, ...]]:
+    status = dataclasses.replace(status, uid=state.spec.uid)
+    effect = WriteStatus(status=status, revision=state.status_revision)
+    return replace(state, is_status_in_flight=True), (effect,)

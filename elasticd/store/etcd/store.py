@@ -1,0 +1,89 @@
+"""The store on a real etcd.
+
+A thin front: `etcd_connection` finds a member that answers, `etcd_txn` settles transactions whose
+answer got lost, `etcd_watch` and `etcd_lease` own the two things that live on in the background.
+The `etcd3` package gives the messages and the stubs; its client has one endpoint, does not resume
+a watch and keeps no lease alive, so it is not used.
+"""
+
+from collections.abc import Callable, Sequence
+
+from elasticd.store.api import (
+    KeyRange,
+    KeyValue,
+    Lease,
+    Snapshot,
+    StoreSettings,
+    Txn,
+    TxnResult,
+    Watch,
+    WatchSink,
+    always,
+)
+from elasticd.store.etcd.channel import Rpc
+from elasticd.store.etcd.connection import Connection
+from elasticd.store.etcd.key_range import range_request, snapshot
+from elasticd.store.etcd.lease import LeaseKeeper
+from elasticd.store.etcd.txn import commit
+from elasticd.store.etcd.watch import WatchHub
+from elasticd.store.request_times import RequestTimes
+
+__all__ = ["EtcdStore"]
+
+
+class EtcdStore:
+    """See `Store`. Any thread may call it."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Prepare it; connects at the first call.
+
+        Raises:
+            CallError: an address is not understood or a TLS file cannot be read.
+        """
+        self._connection = Connection(settings)
+        self._watches = WatchHub(self._connection)
+        self._leases = LeaseKeeper(self._connection)
+
+    @property
+    def request_times(self) -> RequestTimes:
+        """How long its calls took."""
+        return self._connection.times
+
+    def get(self, key: str) -> KeyValue | None:
+        items = self._read(KeyRange(key=key)).items
+        return items[0] if items else None
+
+    def list(self, prefix: str) -> Snapshot:
+        return self._read(KeyRange(key=prefix, is_prefix=True))
+
+    def keys(self, prefix: str) -> Sequence[str]:
+        below = KeyRange(key=prefix, is_prefix=True)
+        request = range_request(below, is_keys_only=True)
+        answer = self._connection.call(Rpc.RANGE, request)
+        return [item.key for item in snapshot(below, answer).items]
+
+    def oldest(self, prefix: str, count: int) -> Sequence[str]:
+        below = KeyRange(key=prefix, is_prefix=True)
+        request = range_request(below, limit=count, is_keys_only=True, is_oldest_first=True)
+        answer = self._connection.call(Rpc.RANGE, request)
+        return [item.key for item in snapshot(below, answer).items]
+
+    def commit(self, txn: Txn) -> TxnResult:
+        return commit(self._connection, txn)
+
+    def watch(self, range: KeyRange, sink: WatchSink) -> Watch:
+        return self._watches.watch(range, sink)
+
+    def grant(
+        self, ttl_s: float, on_lost: Callable[[], None], may_renew: Callable[[], bool] = always
+    ) -> Lease:
+        return self._leases.grant(ttl_s, on_lost, may_renew)
+
+    def close(self) -> None:
+        # First the connection: that breaks off every call that the threads may be waiting in.
+        self._connection.close()
+        self._leases.close()
+        self._watches.close()
+
+    def _read(self, range: KeyRange) -> Snapshot:
+        return snapshot(range, self._connection.call(Rpc.RANGE, range_request(range)))

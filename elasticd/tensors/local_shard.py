@@ -1,0 +1,118 @@
+"""Which part of a tensor is in this process: all of an ordinary one, a box of a DTensor."""
+
+import sys
+from typing import NamedTuple
+
+import torch
+
+from elasticd.checkpoint.format.manifest import Piece
+from elasticd.errors import NotSupported
+
+__all__ = ["Local", "common", "has_replicas", "is_distributed", "local_part", "memory_of", "within"]
+
+
+class Local(NamedTuple):
+    tensor: torch.Tensor
+    """The elements that are here; shares the memory."""
+    origin: tuple[int, ...]
+    """Where the first of them stands in the whole."""
+    is_whole: bool
+    is_first: bool
+    """No rank before this one holds the same elements."""
+
+    def has_any_of(self, piece: Piece) -> bool:
+        """True if an element of a piece is here."""
+        if not self.tensor.numel() or 0 in piece.shape:
+            return False
+        rows = zip(self.origin, self.tensor.shape, piece.offsets, piece.shape, strict=True)
+        return all(a < b + t and b < a + s for a, s, b, t in rows)
+
+
+def local_part(tensor: torch.Tensor) -> Local:
+    """Say what is here of a tensor.
+
+    Raises:
+        NotSupported: it is sharded in a way that is no box.
+    """
+    if not is_distributed(tensor):
+        return Local(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    assert isinstance(tensor, DTensor)
+    for placement in tensor.placements:
+        # Exactly these: a strided shard is a Shard too, and no box of consecutive rows.
+        if type(placement) not in (Replicate, Shard):
+            raise NotSupported(
+                f"A tensor is placed as {placement}, which is no box of the whole: save it with "
+                "torch.distributed.checkpoint and elasticd.checkpoint.Writer."
+            )
+    mesh = tensor.device_mesh
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:  # Other ranks have all of it.
+        zeros = (0,) * tensor.dim()
+        nothing = tensor.to_local().detach().new_empty(zeros or (0,))
+        return Local(nothing, zeros, is_whole=False, is_first=False)
+    _, origin = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    is_first = all(
+        place == 0 or not isinstance(placement, Replicate)
+        for place, placement in zip(coordinate, tensor.placements, strict=True)
+    )
+    return Local(tensor.to_local().detach(), tuple(origin), is_whole=False, is_first=is_first)
+
+
+def has_replicas(tensor: torch.Tensor) -> bool:
+    """True if another rank has every element that this one has."""
+    if not is_distributed(tensor):
+        return True
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    sizes = zip(tensor.device_mesh.shape, tensor.placements, strict=True)
+    return any(size > 1 and placement.is_replicate() for size, placement in sizes)
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The ordinary tensor that holds what is here of this one; always the same object."""
+    if not is_distributed(tensor):
+        return tensor
+    held: torch.Tensor = tensor._local_tensor  # type: ignore[attr-defined]
+    return held
+
+
+def is_distributed(tensor: torch.Tensor) -> bool:
+    """True if it is a DTensor."""
+    # Whoever has a DTensor has imported its module, which takes half a second.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def within(part: Local, piece: Piece) -> torch.Tensor:
+    """The elements of a piece, all of which are in this part; a view."""
+    tensor = part.tensor
+    rows = zip(piece.offsets, part.origin, piece.shape, strict=True)
+    for dimension, (first, origin, size) in enumerate(rows):
+        if size != tensor.shape[dimension]:
+            tensor = tensor.narrow(dimension, first - origin, size)
+    return tensor
+
+
+def common(
+    part: Local, offsets: tuple[int, ...], values: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The elements that a box of the whole and this part have in common; None: there are none.
+
+    `values` are those of the box that begins at `offsets`. Returns views: (here, of the values).
+    """
+    here, given = part.tensor, values
+    if not here.numel():
+        return None
+    rows = zip(part.origin, offsets, strict=True)
+    for dimension, (origin, first) in enumerate(rows):
+        low = max(origin, first)
+        high = min(origin + here.shape[dimension], first + given.shape[dimension])
+        if high <= low:
+            return None
+        here = here.narrow(dimension, low - origin, high - low)
+        given = given.narrow(dimension, low - first, high - low)
+    return here, given

@@ -1,0 +1,80 @@
+"""A state as a checkpoint describes it: names, types and shapes, and what is equal on all ranks."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Piece, Tensor
+from elasticd.errors import CallError
+from elasticd.tensors.fingerprint import owned_tensors
+from elasticd.tensors.local_shard import local_part
+from elasticd.tensors.tree import Tree, paths
+
+__all__ = ["alike", "described", "dtype_of", "views"]
+
+
+def described(tree: Tree) -> tuple[Tensor, ...]:
+    """Name and measure the tensors of a state.
+
+    Raises:
+        CallError: one is of a type that has no place in a checkpoint.
+    """
+    found = []
+    for path, tensor in zip(paths(tree), tree.tensors, strict=True):
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in DTYPE_BYTES:
+            raise CallError(
+                f"{path} is of the type {name}, which a checkpoint cannot hold: keep it in another "
+                "type."
+            )
+        found.append(Tensor(path, name, tuple(tensor.shape)))
+    if len({each.name for each in found}) < len(found):
+        twice, _ = Counter(each.name for each in found).most_common(1)[0]
+        raise CallError(
+            f"Two tensors of the state are called {twice}: leave dots out of its keys, and do not "
+            "mix numbers and text."
+        )
+    return tuple(found)
+
+
+def alike(tree: Tree, optimizers: Iterable[torch.optim.Optimizer]) -> list[bool]:
+    """Say of each tensor whether all replicas have it bit for bit: what optimizers own is."""
+    owned = {_address(tensor) for tensor in owned_tensors(optimizers).values()}
+    return [_address(tensor) in owned for tensor in tree.tensors]
+
+
+def dtype_of(tensor: Tensor) -> torch.dtype:
+    found = getattr(torch, tensor.dtype)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def views(
+    memory: memoryview, tensors: Sequence[Tensor], pieces: Sequence[Piece], starts: Sequence[int]
+) -> list[torch.Tensor]:
+    """Tensors over memory, each with the elements of one piece; `starts` are their first bytes.
+
+    A piece that is not aligned to its type, as those of another writer may be, is copied: what is
+    to be written to must be aligned, as `plan.laid_out` does it.
+    """
+    found = []
+    for piece, start in zip(pieces, starts, strict=True):
+        dtype = dtype_of(tensors[piece.tensor])
+        count = 1
+        for size in piece.shape:
+            count *= size
+        if not count:
+            flat = torch.empty(0, dtype=dtype)
+        elif start % dtype.itemsize:
+            size = count * dtype.itemsize
+            raw = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=start)
+            flat = raw.clone().view(dtype)
+        else:
+            flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=start)
+        found.append(flat.view(piece.shape))
+    return found
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return local_part(tensor).tensor.data_ptr()

@@ -1,0 +1,236 @@
+"""What a run does about checkpoints: restore where nobody has a state, save what is committed."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.errors import Unavailable
+from elasticd.keeper.wire import message as ms
+from elasticd.tensors.mesh_cache import forget_meshes
+from elasticd.tensors.tensor_spec import alike
+from elasticd.tensors.tree import Tree
+from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.process_group.group import Group
+from elasticd.train.restore.keeper_port import Keeping
+from elasticd.train.restore.model_match import CannotRestore
+from elasticd.train.restore.restore import Alive, Restored, restore
+from elasticd.train.save.keeper_connection import Keeper
+from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S, Saving
+from elasticd.train.session.final_save import Parting
+from elasticd.train.settings import Setting
+from elasticd.train.shards.local_shards import Remnant, Remnants
+from elasticd.train.shards.shard_cover import Survivors
+from elasticd.train.shards.shard_survey import survey
+from elasticd.train.state.state import State
+from elasticd.train.sync.newest_state import Decision, StateLost
+from elasticd.train.world import World
+
+__all__ = ["Persistence"]
+
+
+class KeeperMissing(Unavailable):
+    """Without it nobody knows what is to be restored; it may be there at the next try."""
+
+    is_plain = True
+
+
+class Session(Protocol):
+    """What is used of a session."""
+
+    spent: Spent
+
+    def pause(self, why: str | None) -> None: ...
+    def is_stale(self, generation: int) -> bool: ...
+    @property
+    def parting(self) -> Parting | None: ...
+
+
+class _NoKeeper:
+    """Of a job without checkpoints: nothing is held, nothing is stored."""
+
+    _ANSWERS: tuple[object, ...] = (ms.Listed(held=()), ms.Found(number=0), ms.Opened(run=0))
+
+    def ask(self, question: object, kind: type[Any], *, timeout_s: float | None = None) -> Any:
+        return next(each for each in self._ANSWERS if isinstance(each, kind))
+
+
+class Persistence:
+    """For a whole run; without checkpoints only what the ranks have themselves is restored."""
+
+    def __init__(self, setting: Setting, state: State, session: Session) -> None:
+        self._state, self._session = state, session
+        self._saving: Saving | None = None
+        self._is_sharded = False
+        """The state was, in whatever generation: what is built now need not be all of it."""
+        self._remnants = Remnants()
+        self._remnant: Remnant | None = None
+        self._survivors: Survivors | None = None
+        self._origin: Snapshot | None = None
+        self._world: World | None = None
+        self._restored_step = -1
+        self._is_last_taken = False
+        """The snapshot of the step after which all ranks left this generation."""
+        self._keeper = Keeper(setting.keeper)
+        if setting.keeper:
+            self._saving = Saving(self._keeper.connect, setting.every, setting.copy)
+            self._saving.spent = session.spent
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What other ranks must know (`agree.Report`)."""
+        can_restore = self._saving is not None
+        return {"run": self._run, "can_restore": can_restore, "is_sharded": self._is_sharded}
+
+    def collect(self) -> None:
+        """Keep what the generation before left of a sharded state, which is settled back.
+
+        What this raises the script's own objects raise.
+        """
+        self._is_sharded |= self._state._is_sharded
+        self._remnants.collect(self._state, self._is_alike, self._run)
+
+    def survey(self, group: Group, decision: Decision) -> None:
+        """Find out whether all ranks together have a state that none of them has."""
+        self._survivors = self._remnant = None
+        if decision.is_fresh:
+            is_stale = self._staleness(group.generation)
+            self._survivors = survey(group, self._remnants, is_stale)
+        found = self._survivors
+        self._remnant = self._remnants.keep(found.label if found is not None else None)
+
+    def prepare(self, decision: Decision, world: World) -> bool:
+        """Build what a state is to be restored into; False: somebody has it, or nobody ever had.
+
+        What this raises the script's own functions raise.
+        """
+        forget_meshes()
+        self._remnants.lose()
+        self._origin = None
+        if self._saving is None and self._survivors is None:
+            if self._is_sharded and not self._state._is_new:
+                raise CannotRestore(
+                    "The state is sharded, and a part of it was lost with its rank: start the job "
+                    "with --checkpoint URL, from where it is restored."
+                )
+            return False
+        if self._saving is not None:
+            self._saving.run = max(self._saving.run, decision.run)
+        if decision.is_fresh:
+            self._state._prebuild(world)
+        return decision.is_fresh
+
+    def restore(self, group: Group) -> Restored:
+        """Bring back a state that nobody has."""
+        saving, found = self._saving, self._survivors
+        alive = Alive(found, self._remnant, self._run) if found is not None else None
+        is_stale = self._staleness(group.generation)
+        self._keeper.is_awaited = True
+        try:
+            client = saving.client if saving is not None else cast(Keeping, _NoKeeper())
+            restored = restore(group, client, self._state, is_stale, alive)
+        except Unavailable as exc:
+            raise KeeperMissing(str(exc)) from exc
+        self._keeper.is_awaited = False
+        self._origin = restored.snapshot
+        if saving is not None:
+            # What only the ranks have is in no snapshot.
+            is_saved = restored.snapshot is not None and restored.place != "ranks"
+            saving.run = restored.run
+            saving.saved_step = restored.snapshot.step if restored.snapshot and is_saved else -1
+            if restored.place == "storage":
+                self._restored_step = saving.saved_step
+        if restored.snapshot is None and not self._state._is_clean:
+            raise StateLost(
+                "No rank has a state to go on from, and there is no checkpoint: start it again."
+            )
+        return restored
+
+    def begin(
+        self, group: Group, world: World, decision: Decision, *, is_opened: bool
+    ) -> Callable[[int], None] | None:
+        """Save what this generation commits: return what is to be called with each step."""
+        self._remnants.enter(world.generation, self._state._position, self._origin)
+        if self._saving is None:
+            return self._committed_first if self._remnants.has_any else None
+        self._world, self._is_last_taken = world, False
+        self._saving.begin(
+            group.store,
+            self._state,
+            self._is_alike,
+            rank=world.rank,
+            generation=world.generation,
+            nodes=decision.nodes,
+            is_opened=is_opened,
+            is_stale=self._staleness(world.generation),
+        )
+        return self._committed_first if self._remnants.has_any else self._saving.committed
+
+    def end(self, *, is_agreed: bool = False) -> None:
+        """The generation is over; `is_agreed`: all ranks leave it after this very step.
+
+        What is sharded nobody can give to others. So that nothing is lost by a planned change, they
+        go on from that step out of the memory of the nodes. And nobody goes on when the job ends.
+        """
+        if self._saving is None:
+            return
+        is_last_wanted = self._state._is_sharded or self._session.parting is not None
+        if is_agreed and self._state._is_clean and is_last_wanted:
+            self._saving.take_last(self._state._position[0])
+            self._is_last_taken = True
+        self._saving.end()
+
+    def part(self) -> None:
+        """Where the generation was left for the end of the job, wait until its state is durable."""
+        parting, saving, world = self._session.parting, self._saving, self._world
+        if parting is None or saving is None or world is None:
+            return
+        step = self._state._position[0]
+        parting.settle(
+            saving,
+            generation=world.generation,
+            step=step,
+            is_agreed=self._is_last_taken,
+            restored_step=self._restored_step,
+            is_wanted=lambda: self._session.parting is parting,
+        )
+        if world.rank == 0:
+            saving.say(f"The job was {parting.sentence(step)}.")
+
+    def finish(self, generation: int) -> None:
+        """Make the last state durable, so that the same job called again has nothing to do."""
+        saving, guard = self._saving, self._state._guard
+        if saving is None:
+            return
+        is_stale = self._staleness(generation)
+        self._keeper.is_awaited = True
+        self._session.pause("the last state is being saved")
+        step = self._state._position[0]
+        try:
+            if step > saving.saved_step and (guard.is_dirty or guard.touch.has_moved()):
+                # With the position of the last commit it would be the state of no step.
+                saving.say(
+                    f"The parameters were changed after the last commit (step {step}), so they are "
+                    "in no checkpoint: call state.commit() before train returns."
+                )
+                saving.wait(FINAL_LIMIT_S, lambda: not is_stale())
+            else:
+                saving.finish(lambda: not is_stale())
+        finally:
+            self._session.pause(None)
+
+    @property
+    def _run(self) -> int:
+        return self._saving.run if self._saving is not None else 0
+
+    def _is_alike(self, tree: Tree) -> list[bool]:
+        return alike(tree, self._state._guard.optimizers)
+
+    def _committed_first(self, step: int) -> None:
+        """Who was interrupted before this would have needed the parts of before once more."""
+        self._remnants.keep(None)
+        self._remnant = None
+        if self._saving is not None:
+            self._saving.committed(step)
+
+    def _staleness(self, generation: int) -> Callable[[], bool]:
+        return lambda: self._session.is_stale(generation)

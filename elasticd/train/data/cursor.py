@@ -1,0 +1,64 @@
+"""Where a loader stands: the position that was committed and the one that was delivered."""
+
+from typing import NamedTuple
+
+from elasticd.train.data.ledger import Span
+
+__all__ = ["Cursor", "Position"]
+
+
+class Position(NamedTuple):
+    """The epoch, and how many of its samples were consumed over all ranks."""
+
+    epoch: int
+    consumed: int
+
+
+class Cursor:
+    """Two positions, and the spans that lie between them.
+
+    Pending moves with each batch handed to the script; committed follows at a commit; pending goes
+    back to committed when the world changes.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._spans: list[Span] = []
+        self.committed = self.pending = Position(0, 0)
+
+    def deliver(self, stop: int) -> None:
+        """Move pending on to a later position of its epoch."""
+        self._move(stop, is_left_out=False)
+
+    def finish(self) -> None:
+        """Move pending to the next epoch; what is unread of this one is left out."""
+        if self.pending.consumed < self._length:
+            self._move(self._length, is_left_out=True)
+        self.pending = Position(self.pending.epoch + 1, 0)
+
+    def commit(self) -> None:
+        """Make pending the committed position."""
+        self.committed = self.pending
+
+    def take_spans(self) -> tuple[Span, ...]:
+        """Return what was delivered or left out since the last commit, each span once."""
+        spans = tuple(self._spans)
+        self._spans.clear()
+        return spans
+
+    def go_back(self, committed: Position | None = None) -> None:
+        """Forget what was not committed; or stand where another loader's commit stood."""
+        if committed is not None:
+            self.committed = committed
+        self.pending = self.committed
+        self._spans = []
+
+    def _move(self, stop: int, *, is_left_out: bool) -> None:
+        epoch, start = self.pending
+        self.pending = Position(epoch, stop)
+        if self._spans:
+            last = self._spans[-1]
+            if last.epoch == epoch and last.is_left_out == is_left_out:
+                # Pending moves forward only, so the last span of this epoch ends where this begins.
+                start = self._spans.pop().start
+        self._spans.append(Span(epoch, start, stop, self._length, is_left_out))

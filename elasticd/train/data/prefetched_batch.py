@@ -1,0 +1,70 @@
+"""Does the script hold a batch that it has not trained on yet?
+
+A loop that takes the next batch before it trains on the one it has (to copy it to a GPU meanwhile)
+holds one at each commit. It must not count as trained: after a failure nobody would train on it.
+The script says so, or it is noticed: such a loop takes one batch more before its first commit than
+before each that follows.
+"""
+
+from elasticd.errors import CallError
+from elasticd.train.data.batch_share import Share
+
+__all__ = ["Lookahead"]
+
+_SEEN = 2
+"""Commits of one loop that are looked at."""
+
+
+class Lookahead:
+    """Of one loader; `is_ahead` is what the script said, None: nothing."""
+
+    def __init__(self, *, is_ahead: bool | None) -> None:
+        self.held: Share | None = None
+        """The newest batch, where the script trains on the one before."""
+        self._is_ahead = is_ahead
+        self.is_looking = is_ahead is None
+        """Commits of this loop are to be noted."""
+        self._taken = 0
+        self._counts: list[int] = []
+
+    def begin(self) -> None:
+        """Begin another loop; nobody trains on what an earlier one held."""
+        self.held = None
+        self.is_looking = self._is_ahead is None
+        self._taken = 0
+        self._counts = []
+
+    def take(self, share: Share) -> Share | None:
+        """The script has this one now; return what it is going to train on, if that is known."""
+        self._taken += 1
+        if not self._is_ahead:
+            return share
+        before, self.held = self.held, share
+        return before
+
+    def let_go(self) -> Share | None:
+        """There is no other batch: return the last one."""
+        last, self.held = self.held, None
+        return last
+
+    def commit(self) -> None:
+        """Note how many batches there were for this commit."""
+        self._counts.append(self._taken)
+        self._taken = 0
+        self.is_looking = len(self._counts) < _SEEN
+
+    def check(self) -> None:
+        """Look at the habits of a loop that goes on.
+
+        Raises:
+            CallError: it seems to read ahead, and the script has not said so.
+        """
+        if len(self._counts) == _SEEN and 0 < self._counts[1] < self._counts[0]:
+            first, second = self._counts
+            raise CallError(
+                f"The script took {first} batches before its first commit and {second} before the "
+                "second, so it seems to read ahead, and a batch that it only holds would count as "
+                "trained: give Loader(read_ahead=True) if it takes the next batch before it trains "
+                "on the one it has, and Loader(read_ahead=False) if each commit covers all batches "
+                "before it."
+            )

@@ -1,0 +1,89 @@
+"""The loaders of a state, and of each the ledger of what became part of a commit."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from elasticd.train.data.ledger import Ledger
+from elasticd.train.data.loader import Loader
+from elasticd.train.data.totals import Totals
+from elasticd.train.session.ports import EpochProgress, Watch
+from elasticd.train.world import World
+
+__all__ = ["Loaders"]
+
+
+class Loaders:
+    """By the names that the script gave them."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, Loader] = {}
+        self.epochs = 0
+        """As many as `state.epochs` was asked for; 0: it was not."""
+        self._ledgers: dict[str, Ledger] = {}
+        self._is_told = False
+
+    def add(self, name: str, loader: Loader) -> None:
+        """Take in a loader, or another one in the place of an earlier generation's."""
+        self.named[name] = loader
+        self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
+
+    def place(self, world: World, watch: Watch, modules: Iterable[torch.nn.Module]) -> None:
+        """Put each where its last commit stood, for this rank of this world; `modules` train on it.
+
+        A rank with one sample of a tail would end the job in a BatchNorm that has no two values.
+        """
+        parts = (part for module in modules for part in module.modules())
+        least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
+        for loader in self.named.values():
+            loader._place(world.rank, world.size, watch, least)
+
+    def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
+        """Make what was delivered count; `epoch`: the one that begins now, if one does.
+
+        `is_waiting`: no optimizer has used the gradients of these samples yet, so they count with
+        the next commit. At the end of an epoch they count all the same.
+        """
+        if is_waiting and epoch is None:
+            self._tell_once()
+            return
+        for name, loader in self.named.items():
+            ledger = self._ledgers[name]
+            if epoch is not None:
+                ledger.take(loader._end_epoch(epoch))
+            ledger.take(loader._commit())
+
+    @property
+    def totals(self) -> Totals | None:
+        """What all of them counted; None: there is no loader."""
+        return Totals.of(self._ledgers.values()) if self._ledgers else None
+
+    @property
+    def epoch_progress(self) -> EpochProgress:
+        """How far the first loader is; any thread."""
+        first = next(iter(self.named.values()), None)
+        if first is None:
+            return EpochProgress(epochs=self.epochs)
+        samples = sum(each.samples for each in self._ledgers.values())
+        return EpochProgress(first.consumed, first.epoch_samples, self.epochs, samples)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the ledgers' counts; the positions are the loaders' own."""
+        return {name: each.state_dict() for name, each in self._ledgers.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over counts that `state_dict` returned."""
+        for name, counts in state.items():
+            self._ledgers[name].load_state_dict(counts)
+
+    def _tell_once(self) -> None:
+        if not self._is_told and any(each._has_delivered for each in self.named.values()):
+            self._is_told = True
+            sys.stderr.write(
+                "elasticd: a commit without an optimizer's step, and gradients are waiting: these "
+                "samples count from the commit after the next step, and are read again after a "
+                "failure before it.\n"
+            )

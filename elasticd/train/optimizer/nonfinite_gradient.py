@@ -1,0 +1,81 @@
+"""Looking at gradients before an optimizer uses them: one bad batch can end a run of weeks."""
+
+import enum
+
+import torch
+
+from elasticd.tensors.local_shard import memory_of
+from elasticd.train.optimizer.optimizer_undo import parameters_of
+
+__all__ = ["GradientsNotFinite", "OnNan", "clear", "describe_bad", "has_bad"]
+
+NAMED = 3
+"""Parameters in a message; a bad loss makes all of them bad."""
+
+
+class GradientsNotFinite(FloatingPointError):
+    """What `stop` raises: before the damage, and for good."""
+
+    ends_job = True
+    """The agents end the job with it instead of replacing the process: the gradients are those of
+    all ranks, and the next process would meet the same batch."""
+
+
+class OnNan(enum.StrEnum):
+    """What is done about gradients that are infinite or not a number."""
+
+    IGNORE = "ignore"
+    """Nothing; they are not even looked for."""
+    STOP = "stop"
+    """The step raises, on each rank that sees them."""
+    SKIP = "skip"
+    """The optimizer does nothing in this step; the commit counts."""
+
+
+@torch.no_grad()
+def has_bad(optimizer: torch.optim.Optimizer) -> bool:
+    """True if a gradient has an infinite value or NaN; waits for the device, and for no other rank.
+
+    Of a sharded gradient only the part that is here is looked at. The greatest magnitude of each
+    counts, as a norm could overflow by itself in float16.
+    """
+    by_place: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    for gradient in _gradients(optimizer):
+        by_place.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+    return any(
+        not torch.stack(torch._foreach_norm(gradients, float("inf"))).isfinite().all()
+        for gradients in by_place.values()
+    )
+
+
+@torch.no_grad()
+def describe_bad(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
+    """Say which parameters have bad gradients; `names` are by the parameters' ids."""
+    bad = []
+    total = 0
+    for index, parameter in enumerate(parameters_of(optimizer)):
+        if parameter.grad is None:
+            continue
+        total += 1
+        if not _values(parameter.grad).isfinite().all():
+            bad.append(names.get(id(parameter), f"parameter {index}"))
+    if not bad:
+        return "in the parts of other ranks"
+    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    return f"{', '.join(bad[:NAMED])}{more} ({len(bad)} of {total})"
+
+
+def clear(optimizer: torch.optim.Optimizer) -> None:
+    """Drop the gradients, so that the optimizer leaves its parameters alone."""
+    for parameter in parameters_of(optimizer):
+        parameter.grad = None
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    values = [_values(each.grad) for each in parameters_of(optimizer) if each.grad is not None]
+    return [each for each in values if each.numel()]
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
+    here = memory_of(gradient)
+    return here.coalesce().values() if here.is_sparse else here

@@ -1,0 +1,133 @@
+"""Did parameters change while no optimizer's step was on its way?
+
+An evaluation puts an average in their place and takes it out again, a script clamps them. torch's
+counters grow with each write. So they cannot tell whether what was taken out was put back, and they
+do not grow at all where it was done through `tensor.data`. The first elements of a parameter can
+tell both: whoever replaces a parameter replaces them. Those of two parameters are copied at each
+commit, and looked at when a rank was interrupted. Those of all are copied where a write of the same
+values is to be expected: as a generation begins (DistributedDataParallel writes to all parameters
+when it is built), as a pause begins, and at each commit of a script that was seen to write.
+Rejected: to copy those of all at each commit of every script, which would cost a tenth of it.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from elasticd.tensors.local_shard import memory_of
+
+__all__ = ["Touch"]
+
+BEGINNING = 16
+"""Elements of a parameter."""
+
+_version = attrgetter("_version")
+_address = torch.Tensor.data_ptr
+
+
+class Touch:
+    """Watches what some optimizers own, from one commit to the next."""
+
+    def __init__(self) -> None:
+        self._optimizers: Sequence[torch.optim.Optimizer] = ()
+        self._parameters: list[torch.Tensor] = []
+        self._version_sum: int | None = None
+        self._states: list[Any] = []
+        self._few = self._all = _Sample(())
+        """Of the first of them and the last, and of all."""
+        self._is_sampled = False
+        """Those of all are those of the last commit."""
+        self.is_usual = False
+        """The script was seen to write."""
+
+    @property
+    def is_watched(self) -> bool:
+        """It is known what was committed."""
+        return self._version_sum is not None
+
+    def bind(
+        self, optimizers: Sequence[torch.optim.Optimizer], parameters: list[torch.Tensor]
+    ) -> None:
+        """Watch these from the next `look_away` on."""
+        self._optimizers, self._parameters = optimizers, parameters
+        self._few = _Sample([parameters[0], parameters[-1]] if parameters else [])
+        self._all = _Sample(parameters)
+        self.forget()
+
+    def forget(self) -> None:
+        """Do not know what was committed."""
+        self._version_sum = None
+
+    def look_away(self, *, is_sampled: bool = False) -> None:
+        """Take what is there for what was committed."""
+        self._version_sum = sum(map(_version, self._parameters))
+        self._states = [each.state for each in self._optimizers]
+        self._few.take()
+        self._is_sampled = is_sampled or self.is_usual
+        if self._is_sampled:
+            self._all.take()
+
+    def look(self, *, is_close: bool = False) -> bool:
+        """True if something is not what was committed.
+
+        `is_close`: also where torch's counters do not show it. That waits for the device.
+        """
+        if self._version_sum is None:
+            return False
+        version_sum = sum(map(_version, self._parameters))
+        # Loading into an optimizer makes another dict.
+        has_loaded = any(
+            each.state is not state
+            for each, state in zip(self._optimizers, self._states, strict=True)
+        )
+        if has_loaded or version_sum != self._version_sum:
+            if has_loaded or not self._is_sampled or not self._all.is_current():
+                self.is_usual = True
+                return True
+            self._version_sum = version_sum
+        return is_close and not self._few.is_current()
+
+    def has_moved(self) -> bool:
+        """True if parameters are others now, whatever was written to them meanwhile."""
+        return self._version_sum is not None and not self._few.is_current()
+
+
+class _Sample:
+    """The beginnings of some parameters, and where their memory is."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self._parameters = parameters
+        self._find()
+
+    def take(self) -> None:
+        """Copy what is there now."""
+        if self._now() == self._addresses:
+            if self._copies:
+                torch._foreach_copy_(self._copies, self._views)
+        else:
+            self._find()
+
+    def is_current(self) -> bool:
+        """True if all is as it was copied."""
+        return self._now() == self._addresses and all(
+            # As bytes, in which NaN is equal to itself.
+            torch.equal(view.contiguous().view(torch.uint8), copied.view(torch.uint8))
+            for view, copied in zip(self._views, self._copies, strict=True)
+        )
+
+    def _find(self) -> None:
+        self._addresses = self._now()
+        self._views = [_beginning(each) for each in self._parameters]
+        self._copies = [view.clone() for view in self._views]
+
+    def _now(self) -> list[int]:
+        return [_address(memory_of(each)) for each in self._parameters]
+
+
+def _beginning(parameter: torch.Tensor) -> torch.Tensor:
+    first = memory_of(parameter).detach()
+    while first.dim() > 1 and first.numel():
+        first = first[0]
+    return first.view(-1)[:BEGINNING] if first.dim() == 1 else first.reshape(-1)

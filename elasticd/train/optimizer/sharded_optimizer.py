@@ -1,0 +1,80 @@
+"""Optimizers whose parameters are sharded: no rank has the whole of their state."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from elasticd.tensors.local_shard import has_replicas, local_part
+from elasticd.train.optimizer.optimizer_undo import parameters_of
+
+__all__ = ["any_rank", "is_sharded", "make_room", "meeting"]
+
+
+def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+    """True if a parameter of theirs is a DTensor."""
+    return any(
+        not local_part(parameter).is_whole
+        for optimizer in optimizers
+        for parameter in parameters_of(optimizer)
+    )
+
+
+def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[[], object] | None:
+    """What returns when all ranks have come so far, for a state that can lose one of them (HSDP).
+
+    Of a replicated state one rank that has taken a step is enough, of a sharded one it takes a
+    whole replica. Without meeting, a rank that dies as a step's last sums are made leaves some
+    ranks behind that have them, and take the step, and others that do not: a whole of neither.
+    None: there are no replicas that it would be good for, or it is not sharded at all.
+    """
+    parameters = [each for optimizer in optimizers for each in parameters_of(optimizer)]
+    parts = [each for each in parameters if not local_part(each).is_whole]
+    if size < 2 or not parts or not all(has_replicas(each) for each in parts):
+        return None
+    return lambda: dist.all_reduce(torch.zeros(1, device="cpu"))
+
+
+def any_rank(
+    optimizers: Iterable[torch.optim.Optimizer], size: int
+) -> Callable[[bool], bool] | None:
+    """What says on all ranks whether one of them has seen something in its part of the gradients.
+
+    Flags are summed up: the greatest of numbers that may be NaN is not NaN, with Gloo as with NCCL.
+    None: each rank sees all of each gradient, the same as all others.
+    """
+    if size < 2 or not is_sharded(optimizers):
+        return None
+
+    def is_seen(flag: bool) -> bool:
+        count = torch.tensor([float(flag)], device="cpu")
+        dist.all_reduce(count)
+        return bool(count.item())
+
+    return is_seen
+
+
+def make_room(optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Have those of sharded parameters make their state now, so that it can be filled in place."""
+    for optimizer in optimizers:
+        if not optimizer.state and is_sharded([optimizer]):
+            _step_in_place(optimizer)
+
+
+def _step_in_place(optimizer: torch.optim.Optimizer) -> None:
+    """Take a step without a gradient and with a learning rate of zero: it changes no parameter."""
+    kept: list[dict[str, Any]] = [
+        {name: group[name] for name in ("lr", "weight_decay") if name in group}
+        for group in optimizer.param_groups
+    ]
+    for group, names in zip(optimizer.param_groups, kept, strict=True):
+        group.update(dict.fromkeys(names, 0.0))
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    try:
+        optimizer.step()
+    finally:
+        for group, names in zip(optimizer.param_groups, kept, strict=True):
+            group.update(names)
+        optimizer.zero_grad(set_to_none=True)

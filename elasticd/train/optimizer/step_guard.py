@@ -1,0 +1,400 @@
+"""Knows for how long a rank's parameters are those of its last commit, and leads back to them.
+
+A step ends with `commit`, but parameters change before that, in `optimizer.step()`. Two hooks that
+torch calls around every optimizer's step tell when. Before the first of a step everything that
+it will read must be known good: kernels behind an aborted NCCL collective would go on with sums
+that lack a rank. From there to the commit the rank is dirty: its state is of no step at all, and
+nobody may copy it.
+
+Most scripts cannot be interrupted while dirty: there is nothing collective between the steps of
+their optimizers and the commit. Others, found out by watching, get a copy of what the optimizer
+is about to change (`undo`). Rejected: that copy for everybody, which costs a tenth of a step.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from elasticd.errors import CallError
+from elasticd.train.optimizer import nonfinite_gradient
+from elasticd.train.optimizer.grad_scaler import drop_scale
+from elasticd.train.optimizer.nonfinite_gradient import GradientsNotFinite, OnNan
+from elasticd.train.optimizer.optimizer_undo import Undo, parameters_of
+from elasticd.train.optimizer.parameter_change import Touch
+from elasticd.train.optimizer.unsupported import check_step, is_strange
+from elasticd.train.session.ports import Watch
+
+__all__ = ["Guard"]
+
+COPY_LIMIT_BYTES = 64 << 20
+"""Parameters up to this size are copied as a generation begins: 30 ms with Adam's state."""
+
+PROBATION = 2
+"""Commits until it is known whether a script does something between its steps and its commits; of
+several optimizers those count in which each made a step."""
+
+UNCOMMITTED_STEPS = 20
+"""Steps of one optimizer since the last commit, from which on a person is told. Some scripts make
+several for each commit; one that forgot to commit makes no progress at all."""
+
+HABIT = 2
+"""Steps in a row in which parameters changed before the optimizer's step: it will go on."""
+
+_graph_task = torch._C._current_graph_task_id
+_Optimizer = torch.optim.Optimizer
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Guard:
+    """The optimizers of one state."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        """Optimizer steps that were left out because of bad gradients."""
+        self.is_busy = False
+        """In the middle of a commit."""
+        self.is_waiting = False
+        """It is one of samples whose gradients no optimizer has used yet."""
+        self._leads: dict[_Optimizer, _Optimizer] = {}
+        self._undo: dict[_Optimizer, Undo] = {}
+        self._names: dict[int, str] = {}
+        self._parameters: list[torch.Tensor] = []
+        self._known: frozenset[int] = frozenset()
+        self._is_on_gpu = False
+        self._on_nan = OnNan.IGNORE
+        self._watch: Watch | None = None
+        self._sequence: Callable[[], int] | None = None
+        self._meet: Callable[[], object] | None = None
+        self._any_rank: Callable[[bool], bool] | None = None
+        self._hooks = ExitStack()
+        self._generations = self._commits = 0
+        # Of the step that has not been committed:
+        self._begun: dict[_Optimizer, bool] = {}  # and whether its step ended
+        self._running: _Optimizer | None = None
+        self._depth = 0  # of calls of its step within each other
+        self._is_touched = False
+        self._is_copied = False  # all of them, when the rank was clean
+        self._settled_at = self._met_at = -1
+        self._stepped_at: int | None = None
+        self.touch = Touch()
+        # Habits of the script:
+        self._is_followed = False  # by collectives between the first step and the commit
+        self._joint_commits = 0  # with a step of each optimizer
+        self._touches = 0
+        self._uncommitted = 0  # optimizer steps since the last commit
+        self._is_warned = False
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._begun) or self._is_touched or self.is_busy
+
+    @property
+    def has_stepped(self) -> bool:
+        """Dirty, but every optimizer that began its step ended it.
+
+        Parameters that something else has put there are those of no step.
+        """
+        return bool(self._begun) and not self.is_busy and all(self._begun.values())
+
+    @property
+    def optimizers(self) -> tuple[_Optimizer, ...]:
+        return tuple(self._undo)
+
+    def bind(
+        self,
+        optimizers: Mapping[_Optimizer, tuple[_Optimizer, ...]],
+        names: dict[int, str],
+    ) -> None:
+        """Watch over these; each with others through which the script may step it.
+
+        `names` of parameters are for messages, by their ids.
+        """
+        self._leads = {
+            each: lead for lead, others in optimizers.items() for each in (lead, *others)
+        }
+        self._undo = {lead: self._undo.get(lead) or Undo(lead) for lead in optimizers}
+        self._names = names
+        every = {id(each): each for lead in self._undo for each in parameters_of(lead)}
+        self._parameters = list(every.values())
+        self._known = frozenset((*every, *names))
+        self.touch.bind(self.optimizers, self._parameters)
+        self._is_on_gpu = any(each.is_cuda for each in self._parameters)
+
+    def arm(
+        self,
+        watch: Watch,
+        on_nan: OnNan,
+        meet: Callable[[], object] | None = None,
+        any_rank: Callable[[bool], bool] | None = None,
+    ) -> None:
+        """Begin a generation; the state is clean.
+
+        `meet` is called before what only all ranks together may do: to take a step, and to commit
+        it where something came in between. `any_rank` says on all ranks whether one was given True,
+        where no rank sees all gradients.
+        """
+        self.disarm()
+        self._any_rank = any_rank
+        self._meet = meet
+        self._watch = watch
+        self._on_nan = on_nan
+        self._sequence = getattr(watch, "sequence", None)
+        self._begin_step()
+        # In the process's first generation it is not known how much memory the GPU will need. To
+        # copy a large state would be the longest part of a recovery: a rank that is interrupted
+        # in its first step then counts as one that has stepped, which is nearly as good.
+        self._generations += 1
+        is_early = self._generations == 1 and self._is_on_gpu
+        if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
+            self._copy_all(is_required=False)
+        self.touch.look_away(is_sampled=True)
+        self._hooks.callback(register_optimizer_step_pre_hook(self._before).remove)
+        self._hooks.callback(register_optimizer_step_post_hook(self._after).remove)
+
+    def disarm(self) -> None:
+        """End a generation; what is dirty stays so."""
+        self._hooks.close()
+        self._watch = None
+
+    def begin_pause(self) -> None:
+        """An evaluation may put other parameters here for a while."""
+        self._look_for_touches(is_close=True)
+        if not self.is_dirty:
+            if self.touch.is_usual:
+                self._copy_all(is_required=True)
+            self.touch.look_away(is_sampled=True)
+
+    def begin_commit(self) -> None:
+        """Make sure that the step may count; the state is not clean before `end_commit`.
+
+        Raises:
+            CallError: an optimizer's step was left by an exception.
+            Interrupted: the generation is over.
+        """
+        assert self._watch is not None
+        if self._begun and not all(self._begun.values()):
+            broken = next(each for each, has_ended in self._begun.items() if not has_ended)
+            raise CallError(
+                f"{type(broken).__name__}.step() ended with an exception, so this step is half "
+                "done and cannot be committed: let the exception leave train."
+            )
+        sequence = self._sequence() if self._sequence is not None else None
+        if not self._begun or (sequence is not None and sequence != self._settled_at):
+            self._watch.settle()
+        if self._stepped_at is not None and sequence is not None:
+            self._is_followed |= sequence != self._stepped_at
+        if sequence is None or sequence != self._met_at:
+            self._meet_others()
+        self.is_waiting = not self._begun and any(p.grad is not None for p in self._parameters)
+        self.is_busy = True
+
+    def cancel_commit(self) -> None:
+        """Be as dirty as before."""
+        self.is_busy = False
+
+    def end_commit(self) -> None:
+        """Be clean: this is the step to go back to from now on."""
+        self._commits += 1
+        if self._joint_commits < PROBATION:
+            self._joint_commits += len(self._begun) == len(self._undo)
+        self._uncommitted = 0
+        self._touches = self._touches + 1 if self._is_touched else 0
+        self._begin_step()
+        if self._touches >= HABIT:
+            self._touches = HABIT
+            self._copy_all(is_required=True)
+        elif not self._needs_undo():
+            for undo in self._undo.values():
+                undo.release()
+        self.touch.look_away()
+        self.is_busy = False
+
+    def undo(self) -> bool:
+        """Go back to the last commit where something was touched since; True: the rank is clean."""
+        if self.is_busy:
+            return False
+        self._running = None
+        self._look_for_touches(is_close=True)
+        for each in self._leads:
+            drop_scale(each)
+        if not self.is_dirty:
+            return True
+        self._is_followed |= bool(self._begun) and all(self._begun.values())
+        to_undo = self._undo.values() if self._is_copied else [self._undo[o] for o in self._begun]
+        if (self._is_touched and not self._is_copied) or not all(u.is_valid for u in to_undo):
+            return False
+        for undo in to_undo:
+            undo.put_back()
+        self._begun.clear()
+        self._is_touched = False
+        self.touch.look_away()
+        return True
+
+    def trust(self) -> None:
+        """Take what is there for what was committed: where the rank is clean, it was put back."""
+        if not self.is_dirty and self.touch.is_watched:
+            self.touch.look_away()
+
+    def reset(self) -> None:
+        """Be clean: the state was replaced by one that counts."""
+        self.is_busy = False
+        self._begin_step()
+        self.touch.forget()
+
+    # --- around each optimizer's step -----------------------------------------------------------
+
+    def _before(
+        self, optimizer: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Call | None:
+        lead = self._leads.get(optimizer)
+        if self._running is not None:
+            # Another's step is made of it, or its class calls the step of the class above. (Or an
+            # exception ended the one before: then this step is not going to count anyway.)
+            self._depth += lead is self._running
+            return None
+        if lead is None:
+            if is_strange(optimizer, self._known):
+                return None
+            raise CallError(
+                f"A {type(optimizer).__name__} that elasticd does not know changes parameters: "
+                "give it to State(...), or, for one step only, have it change plain tensors."
+            )
+        if self._is_on_gpu or _graph_task() != -1:
+            check_step(lead, is_on_gpu=self._is_on_gpu)
+        self._settle()
+        if not self._begun:
+            self._meet_others()
+            # Some scripts write past torch's counters at each step; they are known by the first.
+            is_probe = self._touches > 0 or self._commits & (self._commits - 1) == 0
+            self._look_for_touches(is_close=is_probe)
+        else:
+            self._met_at = -1  # Sums of a group of the script's own are not counted.
+        # The optimizer itself is among the arguments; most steps have no other.
+        call = self._with_closure(lead, args, kwargs) if kwargs or len(args) > 1 else None
+        if call is None and self._on_nan is not OnNan.IGNORE:
+            self._look_at_gradients(lead)
+        if lead not in self._begun:
+            if not self._is_copied and (self._needs_undo() or call is not None):
+                self._undo[lead].take(is_required=True)
+            elif not self._is_copied and self._commits < PROBATION:
+                self._undo[lead].take(is_required=False)
+        if self._stepped_at is None and self._sequence is not None:
+            self._stepped_at = self._settled_at
+        self._running, self._depth = lead, 1
+        self._begun[lead] = False
+        return call
+
+    def _after(self, optimizer: _Optimizer, args: object, kwargs: object) -> None:
+        lead = self._leads.get(optimizer)
+        if lead is None or lead is not self._running:
+            return
+        self._depth -= 1
+        if not self._depth:
+            self._running = None
+            self._begun[lead] = True
+            self._uncommitted += 1
+            if self._uncommitted == UNCOMMITTED_STEPS * len(self._undo) and not self._is_warned:
+                self._is_warned = True
+                sys.stderr.write(
+                    f"elasticd: {self._uncommitted} optimizer steps and no commit: what is not "
+                    "committed is done again after a failure. Call state.commit() after "
+                    "optimizer.step().\n"
+                )
+
+    def _settle(self) -> None:
+        """Wait for what this step will read, unless nothing came since the last time."""
+        assert self._watch is not None
+        sequence = self._sequence() if self._sequence is not None else None
+        if self._begun and sequence is not None and sequence == self._settled_at:
+            return
+        self._watch.settle()
+        if sequence is not None:
+            self._settled_at = sequence
+
+    def _meet_others(self) -> None:
+        """From here on the step counts for all, or nobody has come so far."""
+        if self._meet is None:
+            return
+        self._meet()
+        if self._sequence is not None:
+            # Who is lost from now on has been here, so there is nothing more to wait for.
+            self._settled_at = self._met_at = self._sequence()
+
+    def _with_closure(
+        self, lead: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Call | None:
+        """Return the call with a closure that is looked after as the step is; None: it has none.
+
+        A closure makes gradients, so the collectives come after the step began.
+        """
+        closure = kwargs.get("closure") or next((each for each in args[1:] if callable(each)), None)
+        if closure is None:
+            return None
+
+        def guarded(*values: Any, **names: Any) -> Any:
+            loss = closure(*values, **names)
+            self._settle()
+            if self._on_nan is not OnNan.IGNORE and self._has_bad(lead):
+                raise GradientsNotFinite(self._describe(lead))
+            return loss
+
+        return (
+            tuple(guarded if each is closure else each for each in args),
+            {name: guarded if each is closure else each for name, each in kwargs.items()},
+        )
+
+    def _look_at_gradients(self, lead: _Optimizer) -> None:
+        # A fused optimizer gets a GradScaler's findings and leaves its parameters alone by itself.
+        if getattr(lead, "found_inf", None) is not None or not self._has_bad(lead):
+            return
+        if self._on_nan is OnNan.STOP:
+            raise GradientsNotFinite(self._describe(lead))
+        nonfinite_gradient.clear(lead)
+        self.skipped += 1
+
+    def _has_bad(self, lead: _Optimizer) -> bool:
+        """True on all ranks, or on none: else some would take a step that others leave out."""
+        is_bad = nonfinite_gradient.has_bad(lead)
+        if self._any_rank is None:
+            return is_bad
+        is_bad = self._any_rank(is_bad)
+        if self._sequence is not None:
+            self._settled_at = self._sequence()
+        return is_bad
+
+    def _describe(self, lead: _Optimizer) -> str:
+        return (
+            "Gradients are infinite or not a number, and the parameters are as they were before "
+            f"this step: {nonfinite_gradient.describe_bad(lead, self._names)}."
+        )
+
+    # --- what the step does besides ---------------------------------------------------------------
+
+    def _needs_undo(self) -> bool:
+        is_known = len(self._undo) < 2 or self._joint_commits >= PROBATION
+        return self._is_followed or not is_known
+
+    def _begin_step(self) -> None:
+        self._begun.clear()
+        self._running = None
+        self._is_touched = self._is_copied = False
+        self._stepped_at = None
+        self._settled_at = self._met_at = -1
+        for undo in self._undo.values():
+            undo.drop()
+
+    def _copy_all(self, *, is_required: bool) -> None:
+        for undo in self._undo.values():
+            undo.take(is_required=is_required)
+        self._is_copied = all(undo.is_valid for undo in self._undo.values())
+
+    def _look_for_touches(self, *, is_close: bool = False) -> None:
+        if not self._begun:
+            self._is_touched |= self.touch.look(is_close=is_close)

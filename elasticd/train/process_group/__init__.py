@@ -1,0 +1,1 @@
+"""One generation's process group: formed, aborted from any thread, taken down."""

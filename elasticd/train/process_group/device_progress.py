@@ -1,0 +1,61 @@
+"""How far this rank's GPU has come, for whoever asks which rank the others wait for.
+
+The CPU queues collectives ahead of the device, so when one card stalls all ranks have begun the
+same number of them. But the ranks that wait have done their own part of the step. An event behind
+the last gradient's kernels, and before the wait for what is reduced, tells them apart: where it is
+not done, the rank has not come to the collectives that it has begun since the last step.
+
+That helps where no collective interrupts the backward pass: with DistributedDataParallel. With
+FSDP2 all ranks wait within the pass, and none is named.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from elasticd.tensors import cuda
+from elasticd.train.optimizer.optimizer_undo import parameters_of
+
+__all__ = ["Arrival"]
+
+
+class Arrival:
+    """Of one generation. `count` may be called by any thread, the rest belongs to the training."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._event: Any = None
+        self._settled = 0
+        self._hook: Any = None
+
+    def watch(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Look at the first parameter of the model: its gradient is the last one made."""
+        every = (tensor for each in optimizers for tensor in parameters_of(each))
+        first = next((tensor for tensor in every if tensor.requires_grad and tensor.is_cuda), None)
+        if first is not None and self._hook is None:
+            watched: Any = first
+            self._hook = watched.register_post_accumulate_grad_hook(self._made)
+
+    def settled(self, begun: int) -> None:
+        """All collectives that were begun so far are done on the device."""
+        self._settled = begun
+
+    def count(self, begun: int) -> int:
+        """Of the collectives that were begun, return how many the device has come to."""
+        event = self._event
+        try:
+            is_here = event is None or event.query()
+        except RuntimeError:  # The device has failed, which the training thread meets as well.
+            is_here = True
+        return begun if is_here else min(begun, self._settled)
+
+    def close(self) -> None:
+        """Leave the parameter as it was."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _made(self, parameter: torch.Tensor) -> None:
+        # Autograd's thread has the stream of the forward pass.
+        self._event = cuda.mark(self._device)

@@ -1,0 +1,38 @@
+"""Whether any connection of a group has ended, at the price of one system call.
+
+Asked before each optimizer step: a script that swallows the error of a broken backward pass would
+otherwise step with half-reduced gradients, and the commit would look like any other.
+"""
+
+import select
+from collections.abc import Sequence
+
+from elasticd.train.tcp_store.open_sockets import Link, duplicate_of
+
+__all__ = ["Ends"]
+
+
+class Ends:
+    """Keeps duplicates of the sockets: Gloo closes its own when they fail, and we would miss it.
+
+    So `close` is what really ends a connection; `Group` shuts them down before.
+    """
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._poll = select.epoll()
+        self._sockets = [one for link in links if (one := duplicate_of(link)) is not None]
+        self._has_lost_one = len(self._sockets) < len(links)
+        for one in self._sockets:
+            self._poll.register(one, select.EPOLLRDHUP)
+
+    def has_any(self) -> bool:
+        """True if the other side of one ended it, or it failed; from then on for ever."""
+        if not self._has_lost_one and not self._poll.closed:
+            self._has_lost_one = bool(self._poll.poll(0, 1))
+        return self._has_lost_one
+
+    def close(self) -> None:
+        self._poll.close()
+        for one in self._sockets:
+            one.close()
+        self._sockets.clear()

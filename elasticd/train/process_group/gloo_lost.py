@@ -1,0 +1,69 @@
+"""Which collectives Gloo has lost, found by looking again and again at what is under way.
+
+Once all connections of an aborted group are closed, every collective ends by itself within
+microseconds, but for those that Gloo has lost (`gloo_group.py`). To take one for lost that is not
+may end the process: its future has a result then, and Gloo would give it another. So one counts as
+lost only if it was there at many looks over some time, and if a thread of Gloo's is in it: what
+waits for its turn is begun, and ends, when a thread comes free.
+"""
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from elasticd.train.process_group import gloo_group
+from elasticd.train.process_group.gloo_work import Work
+from elasticd.train.tcp_store import open_sockets
+
+__all__ = ["Losses", "let_go"]
+
+LOST_S, LOOKS = 0.5, 8
+"""Since the first look at it with all connections closed; before a rank counts as stuck it has more
+than a second left. The looks are counted as well: a machine may stand still."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    first_s: float
+    looks: int = 0
+
+
+class Losses:
+    """Of one aborted generation, for the thread that guards it."""
+
+    def __init__(self, links: Collection[int]) -> None:
+        """Take the inodes of its connections; those that come later are knocks of our own."""
+        self._links = frozenset(links)
+        self._seen: dict[Work, _Seen] = {}
+
+    def look(self) -> None:
+        """Give up what is lost by now."""
+        if any(
+            link.inode in self._links for loop in open_sockets.gloo_loops(()) for link in loop.links
+        ):
+            return  # Gloo tells those who wait when it closes a connection.
+        now_s = time.monotonic()
+        for group in gloo_group.busy_groups():
+            works = group.under_way()
+            for work in works:
+                self._seen.setdefault(work, _Seen(now_s)).looks += 1
+            for work in self._lost(works, group.threads, now_s):
+                group.keep()
+                work.give_up(may_end_future=group.may_end_futures)
+
+    def _lost(self, works: list[Work], threads: int, now_s: float) -> list[Work]:
+        taken_up = [work for work in works[:threads] if self._is_lost(work, now_s)]
+        # With no thread left, nobody begins what waits.
+        return works if len(taken_up) == threads else taken_up
+
+    def _is_lost(self, work: Work, now_s: float) -> bool:
+        seen = self._seen[work]
+        return seen.looks >= LOOKS and now_s >= seen.first_s + LOST_S and not work.has_result()
+
+
+def let_go(limit_s: float) -> None:
+    """Before groups are dropped: keep those whose collectives do not end within the limit."""
+    for group in gloo_group.still_busy(limit_s=limit_s):
+        group.keep()
+        for work in group.under_way():
+            work.give_up(may_end_future=False)

@@ -1,0 +1,151 @@
+"""A collective of Gloo that is under way: what its caller holds, and how it is given up.
+
+Python's callers get a work of ours, which waits in slices. torch's own code gets Gloo's, whose
+future it waits for (`ddp_group.py`): ending that future is enough.
+"""
+
+import math
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from elasticd.train.introspection.collective_wait import step_wait
+from elasticd.train.process_group.compiler_skip import hide_from_compilers
+
+__all__ = ["LOST", "SLICE", "PassedWork", "WakeableWork", "Work", "lock"]
+
+SLICE = timedelta(seconds=0.2)
+"""How long is waited for Gloo before looking again whether the collective was given up."""
+
+_POLL_S = 0.001
+
+LOST = "Gloo does not come back from this collective; its group was aborted."
+
+lock = threading.Lock()
+"""Of what is under way, in all groups."""
+
+
+class PassedWork:
+    """A collective of which torch's own code has Gloo's work, and waits for its future in C++."""
+
+    __slots__ = ("_inner", "is_completed", "is_given_up")
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.is_given_up = False
+        self.is_completed = inner.is_completed
+
+    def has_result(self) -> bool:
+        """True also while Gloo's thread runs what the script has attached to the future."""
+        return bool(self._inner.is_completed() or self._inner.get_future().done())
+
+    def give_up(self, *, may_end_future: bool) -> None:
+        """Let whoever waits for it raise."""
+        if not self.is_given_up:
+            self.is_given_up = True
+            if may_end_future:
+                _end_beside(self._inner.get_future())
+
+
+class WakeableWork(dist.Work):
+    """A collective that is under way in Gloo, as its caller sees it."""
+
+    def __init__(self, inner: Any, options: Any, others: "dict[Any, Work | None]") -> None:
+        super().__init__()
+        self._inner = inner
+        self._options = options
+        self._others = others
+        self._future: Any = None
+        self.is_given_up = False
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait until it is done; a timeout of 0 means for ever, as in torch.
+
+        Raises:
+            RuntimeError: it failed, it took too long, or it was given up.
+        """
+        began_s = now_s = time.monotonic()
+        until_s = began_s + timeout.total_seconds() if timeout else math.inf
+        while not self.is_given_up:
+            left_s = until_s - now_s
+            try:
+                is_short = left_s < SLICE.total_seconds()
+                piece = timedelta(seconds=max(left_s, _POLL_S)) if is_short else SLICE
+                is_done = bool(self._inner.wait(piece))
+            except RuntimeError:
+                if left_s <= 0.0:
+                    raise
+            else:
+                with lock:
+                    self._others.pop(self, None)
+                step_wait.waited(began_s)
+                return is_done
+            if self._inner.is_completed():
+                return bool(self._inner.wait())
+            now_s = time.monotonic()
+        raise RuntimeError(LOST)
+
+    def get_future(self) -> Any:
+        if self._future is None:
+            self._future = self._inner.get_future()
+        step_wait.took_future()
+        return self._future
+
+    def has_result(self) -> bool:
+        """True also while Gloo's thread runs what the script has attached to the future."""
+        return bool(self._inner.is_completed() or self._inner.get_future().done())
+
+    def give_up(self, *, may_end_future: bool) -> None:
+        """Let whoever waits for it raise."""
+        if self.is_given_up:
+            return
+        self.is_given_up = True
+        asked = getattr(self._options, "timeout", None)
+        has_own_timeout = asked is not None and asked > timedelta(0)
+        if self._future is not None and may_end_future and not has_own_timeout:
+            _end_beside(self._future)
+
+    def is_completed(self) -> bool:
+        return bool(self._inner.is_completed())
+
+    def is_success(self) -> bool:
+        return bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        return self._inner.exception()
+
+    def result(self) -> Any:
+        return self._inner.result()
+
+    def source_rank(self) -> int:
+        return int(self._inner.source_rank())
+
+    def synchronize(self) -> None:
+        self._inner.synchronize()
+
+    def _get_op_type(self) -> Any:
+        return self._inner._get_op_type()
+
+
+Work = PassedWork | WakeableWork
+
+
+def _end_beside(future: Any) -> None:
+    """End a future in a thread: whoever sets its result runs what the script has attached to it."""
+
+    def end() -> None:
+        # torch offers no way to set an error. No bucket has this shape, so its reader raises.
+        with suppress(RuntimeError):  # Gloo did it meanwhile.
+            if not future.done():
+                future.set_result([torch.empty(0)])
+
+    threading.Thread(target=end, name="elasticd-lost", daemon=True).start()
+
+
+for _owner in (PassedWork, WakeableWork):
+    hide_from_compilers(*vars(_owner).values())

@@ -1,0 +1,70 @@
+"""Which state all ranks go on from: rank 0 decides, from what lives, is held and is stored.
+
+The newest counts. Where two are equally new, what costs less: the ranks' own memory, then that of
+the nodes, then storage.
+"""
+
+from collections.abc import Sequence
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.errors import Unavailable
+from elasticd.keeper.wire import message as ms
+from elasticd.records.codec import to_plain
+from elasticd.train.restore.held_snapshots import age_of, holders_of
+from elasticd.train.restore.keeper_port import Asking
+
+__all__ = ["SETTLE_S", "choose"]
+
+SETTLE_S = 15.0
+"""How long a snapshot that is not whole in memory is given to become durable."""
+
+Holder = tuple[int, ms.Held]
+
+
+def choose(
+    client: Asking, every: Sequence[Holder], *, below: int, alive: Snapshot | None
+) -> dict[str, object]:
+    """Return the place, and what is to be known to restore from there, as JSON has it.
+
+    `every` is what is in the memory of all nodes, by ranks; `below`: only checkpoints of lower
+    numbers (0: all); `alive`: the ranks have all of this state themselves.
+
+    Raises:
+        ElasticdError: the storage refuses, or is away and nothing else has a whole state.
+    """
+    found = _find(client, ms.Find(below=below), every, alive)
+    newest = max(age_of(found.snapshot), age_of(alive))
+    if any(
+        age_of(held.snapshot) > newest and holders_of(held.snapshot, every) is None
+        for _, held in every
+    ):
+        # A node that has left may still be bringing its part.
+        found = _find(client, ms.Find(below=below, settle_s=SETTLE_S), every, alive)
+    stored = age_of(found.snapshot)
+    for snapshot in sorted({held.snapshot for _, held in every}, key=age_of, reverse=True):
+        if alive is not None and age_of(alive) >= max(age_of(snapshot), stored):
+            break
+        holders = holders_of(snapshot, every)
+        if holders is not None and age_of(snapshot) >= stored:
+            return {
+                "place": "memory",
+                "number": 0,
+                "holders": [[rank, to_plain(held)] for rank, held in holders],
+                "notes": found.notes,
+            }
+    if alive is not None and age_of(alive) >= stored:
+        return {"place": "ranks", "number": 0, "notes": found.notes}
+    place = "storage" if found.number else "none"
+    return {"place": place, "number": found.number, "notes": found.notes}
+
+
+def _find(
+    client: Asking, question: ms.Find, every: Sequence[Holder], alive: Snapshot | None
+) -> ms.Found:
+    """Ask what is stored; a storage that is away is no harm where a whole state is elsewhere."""
+    try:
+        return client.ask(question, ms.Found)
+    except Unavailable as exc:
+        if alive is None and all(holders_of(held.snapshot, every) is None for _, held in every):
+            raise
+        return ms.Found(number=0, notes=(f"Storage was not asked: {exc}",))

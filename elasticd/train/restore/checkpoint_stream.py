@@ -1,0 +1,93 @@
+"""What a keeper has for its worker: a share in its memory, or what it reads, batch after batch."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from elasticd.checkpoint.commit.fetch import extents
+from elasticd.checkpoint.format.checksum import block_sums
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.manifest import Manifest, Piece
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.wire import message as ms
+from elasticd.train.restore.keeper_port import Keeping
+
+__all__ = ["Brought", "inflow", "mapped"]
+
+THREADS = 4
+"""They compare checksums; a node has as many ranks that do so as it has devices."""
+
+
+class Brought(NamedTuple):
+    """Bytes that one rank has for all."""
+
+    memory: memoryview
+    pieces: Sequence[Piece]
+    starts: Sequence[int]
+    keep: object = None
+    """Holds the memory."""
+    check: Callable[[], None] = lambda: None
+    """Raises Damaged if the bytes are not those that were saved; to be asked before they count."""
+
+
+def mapped(client: Keeping, held: ms.Held) -> tuple[ms.Mapped, Brought]:
+    """Map a share that the keeper has in memory.
+
+    Its checksums are compared by threads while the bytes are copied, so that they cost no time of
+    their own where a core is free; `Brought.check` waits for them.
+
+    Raises:
+        ElasticdError: as the keeper says.
+    """
+    told, memory = client.ask_memory(ms.Map(held=held), ms.Mapped)
+    assert memory is not None
+    view, layout = memory.view, told.layout
+    pool = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1))
+    found = [pool.submit(block_sums, view[part[0] : sum(part)]) for part in layout.parts]
+    pool.shutdown(wait=False)
+
+    def check() -> None:
+        if tuple(each.result() for each in found) != told.sums:
+            raise Damaged(
+                f"Share {held.share} of {held.snapshot} in the memory of this node is not as it "
+                "was saved: a checksum differs."
+            )
+
+    return told, Brought(view, layout.pieces, layout.starts(), memory, check)
+
+
+def inflow(
+    client: Keeping, number: int, manifest: Manifest, pieces: Sequence[int]
+) -> Iterator[Brought]:
+    """Begin to read, and return what yields the batches: each good until the next is asked for.
+
+    Raises:
+        ElasticdError: as the keeper says; here if it is about the first batch, else in the middle.
+    """
+    question = ms.Stream(number=number, pieces=tuple(pieces))
+    first = client.ask_memory(question, ms.Batch)
+    return _batches(client, manifest, pieces, first)
+
+
+def _batches(
+    client: Keeping,
+    manifest: Manifest,
+    pieces: Sequence[int],
+    answer: tuple[ms.Batch, Memory | None],
+) -> Iterator[Brought]:
+    slots: dict[int, Memory] = {}
+    at = 0
+    while True:
+        batch, memory = answer
+        if not batch.count:
+            return
+        if memory is not None:
+            slots[batch.slot] = memory
+        indices = pieces[at : at + batch.count]
+        at += batch.count
+        _, starts, size = extents(manifest, indices)
+        held = slots[batch.slot]
+        wanted = [manifest.pieces[index] for index in indices]
+        yield Brought(held.view[:size], wanted, starts, held)  # Its slot may be larger.
+        answer = client.ask_memory(ms.More(), ms.Batch)

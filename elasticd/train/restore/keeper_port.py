@@ -1,0 +1,23 @@
+"""What is used of a keeper's client by those who ask it about states."""
+
+from typing import Protocol, TypeVar
+
+from elasticd.keeper.memory.memfd import Memory
+
+__all__ = ["Asking", "Keeping"]
+
+A = TypeVar("A")
+
+
+class Asking(Protocol):
+    """Answers questions."""
+
+    def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A: ...
+
+
+class Keeping(Asking, Protocol):
+    """Also hands over memory."""
+
+    def ask_memory(
+        self, question: object, kind: type[A], *, timeout_s: float | None = None
+    ) -> tuple[A, Memory | None]: ...

@@ -1,0 +1,55 @@
+"""Does a checkpoint fit a state? By name, type and shape of each tensor."""
+
+from collections.abc import Sequence
+
+import torch
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Tensor
+from elasticd.errors import CallError
+from elasticd.tensors.tensor_spec import described
+from elasticd.tensors.tree import Tree
+
+__all__ = ["CannotRestore", "check_none_odd", "matched"]
+
+NAMES_LIMIT = 10
+
+
+class CannotRestore(CallError):
+    """The checkpoints cannot be used by this job: no world of it would do better."""
+
+    ends_job = True
+    is_plain = True
+    """No line of the script is to blame: the sentence is shown without a traceback."""
+
+
+def matched(own: Tree, tensors: Sequence[Tensor], snapshot: Snapshot) -> list[torch.Tensor | None]:
+    """Return for each tensor of a checkpoint the one of the same name here; None: there is none.
+
+    Raises:
+        CannotRestore: one differs, or the checkpoint lacks one; names the first ten.
+    """
+    here = {
+        each.name: (each, tensor) for each, tensor in zip(described(own), own.tensors, strict=True)
+    }
+    there = {each.name for each in tensors}
+    odd = [
+        f"{each.name} is {each.dtype} {list(each.shape)} in the checkpoint and "
+        f"{here[each.name][0].dtype} {list(here[each.name][0].shape)} here"
+        for each in tensors
+        if each.name in here and here[each.name][0] != each
+    ]
+    odd += [f"{name} is not in the checkpoint" for name in here if name not in there]
+    check_none_odd(odd, snapshot)
+    return [here[each.name][1].detach() if each.name in here else None for each in tensors]
+
+
+def check_none_odd(odd: Sequence[str], snapshot: Snapshot) -> None:
+    """Raise CannotRestore if there is a sentence about a place where the two differ."""
+    if odd:
+        more = f", and {len(odd) - NAMES_LIMIT} more" if len(odd) > NAMES_LIMIT else ""
+        raise CannotRestore(
+            f"The checkpoint of {snapshot} is of another model: "
+            f"{'; '.join(odd[:NAMES_LIMIT])}{more}. Build the model it was saved from, or give "
+            "another --checkpoint."
+        )

@@ -1,0 +1,390 @@
+"""Brings back a state that no rank has: from all ranks together, the nodes' memory, or storage.
+
+Rank 0 chooses what is restored, so that all restore the same. Each rank then provides a part (what
+it has itself, what its own node has in memory, or an equal share of the stored bytes, which its
+keeper reads and verifies batch after batch) and passes it on to the others: every stored byte is
+read once. Of what is sharded each rank reads, or is sent, its own part only. Nothing counts until
+all of it is verified. If a part turns out to be damaged, all take another copy, or go back to the
+checkpoint before, which writes over what was written already.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+import torch
+
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Manifest, Tensor
+from elasticd.errors import ElasticdError
+from elasticd.keeper.wire import message as ms
+from elasticd.records.codec import from_plain, to_plain
+from elasticd.tensors.local_shard import local_part
+from elasticd.tensors.tensor_spec import dtype_of
+from elasticd.tensors.tree import Tree
+from elasticd.train.restore.checkpoint_choice import choose
+from elasticd.train.restore.checkpoint_stream import Brought, mapped
+from elasticd.train.restore.keeper_port import Keeping
+from elasticd.train.restore.model_match import CannotRestore, matched
+from elasticd.train.restore.piece_copy import Landing
+from elasticd.train.restore.restore_result import Restored
+from elasticd.train.restore.stored_checkpoint import Stored
+from elasticd.train.shards.local_shards import Remnant
+from elasticd.train.shards.shard_cover import Survivors
+from elasticd.train.shards.shard_exchange import (
+    Box,
+    all_boxes,
+    compact,
+    packed,
+    redistribute,
+    spread_of,
+)
+from elasticd.train.shards.share_broadcast import Load, NotPassed, pass_on
+from elasticd.train.tcp_store.exchange import Meeting, Talk
+
+__all__ = ["Alive", "Restored", "restore"]
+
+NAMES_LIMIT = 10
+ATTEMPTS_LIMIT = 100
+TRIES = 3
+"""To bring to its place what is in memory."""
+
+
+class Restorable(Protocol):
+    """What is used of a state."""
+
+    _is_broken: bool
+
+    def _make_room(self) -> None: ...
+    def _tree(self) -> Tree: ...
+    def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
+
+
+class Alive(NamedTuple):
+    """A state that is in the memory of the ranks."""
+
+    survivors: Survivors
+    remnant: Remnant | None
+    """What this rank has of it."""
+    run: int
+    """Of the checkpoints; 0: not known."""
+
+
+class _Source(NamedTuple):
+    """The state as a whole, without its bytes."""
+
+    snapshot: Snapshot
+    epoch: int
+    skeleton: str
+    tensors: tuple[Tensor, ...]
+
+
+def restore(
+    group: Meeting,
+    client: Keeping,
+    state: Restorable,
+    is_stale: Callable[[], bool],
+    alive: Alive | None = None,
+) -> Restored:
+    """Find the newest state and load it on all ranks; the same result on each.
+
+    `alive`: what `survey` found, None on all ranks or on none.
+
+    Raises:
+        CannotRestore: it does not fit the model, or the storage refuses.
+        Interrupted: the generation ended meanwhile.
+    """
+    return _Restore(group, client, state, is_stale, alive).go()
+
+
+class _Restore:
+    def __init__(
+        self,
+        group: Meeting,
+        client: Keeping,
+        state: Restorable,
+        is_stale: Callable[[], bool],
+        alive: Alive | None,
+    ) -> None:
+        self._group, self._client, self._state, self._alive = group, client, state, alive
+        self._is_stale = is_stale
+        self._talk = Talk(group, "elasticd/restore/0", is_stale)
+        self._notes: list[str] = []
+        self._is_memory_bad = False
+        self._landings = 0
+        """How often what is in memory was not landed."""
+        self._bad: set[ms.Held] = set()
+        """What is damaged in this node's memory; another may have the same share."""
+
+    def go(self) -> Restored:
+        began_s = time.monotonic()
+        below = 0
+        for attempt in range(ATTEMPTS_LIMIT):
+            self._talk = Talk(self._group, f"elasticd/restore/{attempt}", self._is_stale)
+            chosen = self._choose(below)
+            if chosen["place"] == "none":
+                if below or chosen["notes"]:
+                    break
+                run = self._open(0)
+                return Restored(run=run, snapshot=None, notes=tuple(self._notes))
+            provided, source, why = self._provide(chosen)
+            if self._has_failed("good", why, chosen):
+                below = chosen["number"] or below
+                continue
+            source = self._share(source)
+            places = self._places(source)
+            why = self._land(source, places, provided)
+            if self._has_failed("landed", why, chosen):
+                below = chosen["number"] or below
+                continue
+            self._load(source, places)
+            run = self._open(source.snapshot.step, self._run_of(chosen["place"], source))
+            return Restored(
+                run=run,
+                snapshot=source.snapshot,
+                epoch=source.epoch,
+                nbytes=sum(each.nbytes for each in source.tensors),
+                place=chosen["place"],
+                seconds=time.monotonic() - began_s,
+                notes=tuple(self._notes),
+            )
+        raise CannotRestore(
+            f"None of the checkpoints can be read: {' '.join(self._notes)} Look at them with "
+            "`elasticd checkpoint verify URL --all`; to begin anew, give another URL."
+        )
+
+    def _has_failed(self, what: str, why: str, chosen: dict[str, Any]) -> bool:
+        """Tell all whether this rank has met an error; True if any has."""
+        failures = self._talk.exchange(what, why)
+        if not any(failures):
+            return False
+        place, is_over = chosen["place"], True
+        if what == "landed" and place != "storage":
+            # It came as something else than was sent, and most flipped bits flip on the way.
+            self._landings += 1
+            is_over = self._landings >= TRIES
+        if place == "memory":
+            self._is_memory_bad |= what == "landed" and is_over
+        if place == "ranks" and is_over:
+            self._alive = None
+        self._notes += sorted({each for each in failures if each})[:NAMES_LIMIT]
+        return True
+
+    # --- what all ranks restore -----------------------------------------------------------------
+
+    def _choose(self, below: int) -> dict[str, Any]:
+        """Rank 0 decides, from what is in the memory of all nodes and what is stored."""
+        held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
+        good = tuple(each for each in held if each not in self._bad)
+        listed = self._talk.exchange("held", json.dumps(to_plain(good)))
+        if self._group.rank == 0:
+            every: list[tuple[int, ms.Held]] = [
+                (rank, from_plain(ms.Held, one))
+                for rank, text in enumerate(listed)
+                for one in json.loads(text)
+            ]
+            alive = self._alive.survivors.label.snapshot if self._alive is not None else None
+            try:
+                said = choose(self._client, every, below=below, alive=alive)
+            except ElasticdError as exc:
+                said = {"place": "error", "why": str(exc)}
+            self._talk.say("chosen", json.dumps(said))
+        chosen: dict[str, Any] = json.loads(self._talk.hear("chosen"))
+        if chosen["place"] == "error":
+            raise CannotRestore(chosen["why"])
+        self._notes += chosen["notes"]
+        return chosen
+
+    # --- what this rank brings ------------------------------------------------------------------
+
+    def _provide(
+        self, chosen: dict[str, Any]
+    ) -> tuple[list[Brought] | Stored, _Source | None, str]:
+        """Return what this rank has for all, the whole if it knows it, and why it has nothing."""
+        try:
+            if chosen["place"] == "ranks":
+                return *self._pack(), ""
+            if chosen["place"] == "memory":
+                return *self._map(chosen["holders"]), ""
+            return *self._fetch(chosen["number"]), ""
+        except ElasticdError as exc:
+            is_other = not isinstance(exc, Damaged)
+            self._is_memory_bad |= chosen["place"] == "memory" and is_other
+            return [], None, str(exc)
+
+    def _pack(self) -> tuple[list[Brought], _Source | None]:
+        assert self._alive is not None
+        survivors, remnant, _ = self._alive
+        if remnant is None:
+            return [], None
+        rank = self._group.rank
+        provided = Brought(*remnant.pack(survivors.given.get(rank, ())), keep=remnant)
+        if rank != survivors.teller:
+            return [provided], None
+        label = survivors.label
+        tensors = remnant.inventory.tensors
+        return [provided], _Source(label.snapshot, label.epoch, remnant.skeleton, tensors)
+
+    def _map(self, holders: Iterable[Any]) -> tuple[list[Brought], _Source | None]:
+        provided = []
+        source = None
+        for rank, plain in holders:
+            if rank != self._group.rank:
+                continue
+            held = from_plain(ms.Held, plain)
+            told, brought = mapped(self._client, held)
+            provided.append(brought._replace(check=partial(self._check, held, brought.check)))
+            if held.share == 0:
+                source = _Source(held.snapshot, told.epoch, told.skeleton, told.tensors)
+        return provided, source
+
+    def _check(self, held: ms.Held, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Damaged:
+            self._bad.add(held)
+            raise
+
+    def _fetch(self, number: int) -> tuple[Stored, _Source | None]:
+        manifest = self._manifest(number)
+        header = manifest.header
+        source = _Source(header.snapshot, header.epoch, header.skeleton, header.tensors)
+        return Stored(number, manifest), source
+
+    def _manifest(self, number: int) -> Manifest:
+        _, memory = self._client.ask_memory(ms.Read(number=number), ms.Shared)
+        assert memory is not None
+        return Manifest.from_json(bytes(memory.view))
+
+    def _share(self, source: _Source | None) -> _Source:
+        """Tell those ranks that do not have it what the whole is."""
+        if self._group.size == 1:
+            assert source is not None
+            return source
+        has = self._talk.exchange("source", "yes" if source is not None else "")
+        if not all(has):
+            teller = has.index("yes")
+            if self._group.rank == teller and source is not None:
+                self._talk.say("whole", json.dumps(to_plain(tuple(source))))
+            snapshot, epoch, skeleton, tensors = json.loads(self._talk.hear("whole"))
+            source = _Source(
+                from_plain(Snapshot, snapshot),
+                epoch,
+                skeleton,
+                tuple(from_plain(Tensor, each) for each in tensors),
+            )
+        assert source is not None
+        return source
+
+    # --- into the state -------------------------------------------------------------------------
+
+    def _places(self, source: _Source) -> list[torch.Tensor]:
+        """Where each tensor goes: into the state's own where that is possible.
+
+        Raises:
+            CannotRestore: the model is another one.
+        """
+        self._state._make_room()
+        own = self._state._tree()
+        return [
+            place if _is_place(place) else torch.empty(each.shape, dtype=dtype_of(each))
+            for each, place in zip(
+                source.tensors, matched(own, source.tensors, source.snapshot), strict=True
+            )
+        ]
+
+    def _land(
+        self,
+        source: _Source,
+        places: Sequence[torch.Tensor],
+        provided: list[Brought] | Stored,
+    ) -> str:
+        """Bring everything to its place; return why that did not work, if this rank knows.
+
+        What all ranks hold reaches all of them from the one that has it or reads it; of what is
+        sharded each rank gets its own part only.
+        """
+        landing = Landing(source.tensors, places)
+        self._state._is_broken = True
+        boxes = all_boxes(self._group, source.tensors, landing.here)
+        is_spread = spread_of(source.tensors, boxes)
+        try:
+            for load in self._loads(landing, source, provided, boxes, is_spread):
+                landing.put(*load)
+            if not isinstance(provided, Stored):
+                for brought in provided:
+                    brought.check()
+        except NotPassed:
+            return ""
+        except ElasticdError as exc:
+            return str(exc)
+        return ""
+
+    def _loads(
+        self,
+        landing: Landing,
+        source: _Source,
+        provided: list[Brought] | Stored,
+        boxes: Sequence[Sequence[Box]],
+        is_spread: Sequence[bool],
+    ) -> Iterator[Load]:
+        """All that this rank lands. What every rank takes part in comes first: who fails in what
+        is its own has left nobody waiting."""
+        group = self._group
+        if isinstance(provided, Stored):
+            alike, own = provided.divided(group, landing.here, is_spread)
+            for_all = provided.read(self._client, alike)
+            yield from pass_on(group, (compact(each, source.tensors) for each in for_all))
+            yield from provided.read(self._client, own)
+            return
+        parts = [packed(each[:3], source.tensors, is_spread) for each in provided]
+        alike_loads = [alike for alike, _ in parts if alike[1]]
+        yield from pass_on(group, alike_loads)
+        if any(is_spread):
+            spread = [spread for _, spread in parts if spread[1]]
+            yield from redistribute(group, spread, source.tensors, boxes)
+
+    def _load(self, source: _Source, places: Sequence[torch.Tensor]) -> None:
+        position = (source.snapshot.step, source.epoch)
+        try:
+            self._state._load(Tree(source.skeleton, tuple(places)), position)
+        except (RuntimeError, OSError) as exc:
+            raise CannotRestore(
+                f"The checkpoint of {source.snapshot} does not load into this model: {exc}"
+            ) from exc
+
+    def _run_of(self, place: str, source: _Source) -> int:
+        """The run that goes on; 0: to be found out."""
+        if place == "ranks":
+            return self._alive.run if self._alive is not None else 0
+        return source.snapshot.run if place == "memory" else 0
+
+    def _open(self, step: int, run: int = 0) -> int:
+        """Begin to write: from here on no other job and no older generation may.
+
+        With a run that is known this is written down as soon as the storage answers.
+        """
+        if self._group.rank == 0:
+            try:
+                opened = self._client.ask(
+                    ms.Open(generation=self._group.generation, step=step, run=run), ms.Opened
+                )
+                self._talk.say("run", json.dumps([opened.run, ""]))
+            except ElasticdError as exc:
+                self._talk.say("run", json.dumps([0, str(exc)]))
+        run, why = json.loads(self._talk.hear("run"))
+        if why:
+            raise CannotRestore(why)
+        return int(run)
+
+
+def _is_place(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
+    """True if it can be written to: no two of its elements are one, as in an expanded tensor."""
+    if tensor is None:
+        return False
+    here = local_part(tensor).tensor
+    rows = zip(here.stride(), here.shape, strict=True)
+    return not any(stride == 0 and size > 1 for stride, size in rows)

@@ -1,0 +1,62 @@
+"""What each rank reads of a checkpoint in storage, when all restore it together.
+
+Of tensors that every rank holds whole each reads an equal share, for all of them; of those that are
+sharded each reads what it has an element of, and nobody sends it anything. Two ranks that share a
+piece both read it: over a network that costs less than to send it on.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from elasticd.checkpoint.commit.fetch import size_of
+from elasticd.checkpoint.format.manifest import Manifest
+from elasticd.tensors.local_shard import Local
+from elasticd.train.restore.checkpoint_stream import inflow
+from elasticd.train.restore.keeper_port import Keeping
+from elasticd.train.shards.share_broadcast import Load, Meeting
+
+__all__ = ["Stored", "divided"]
+
+
+class Stored(NamedTuple):
+    """A checkpoint in storage."""
+
+    number: int
+    manifest: Manifest
+
+    def divided(
+        self, group: Meeting, here: Sequence[Local], is_spread: Sequence[bool]
+    ) -> tuple[list[int], list[int]]:
+        """What this rank reads for all, and what for itself: numbers of pieces."""
+        pieces = self.manifest.pieces
+        alike = [index for index, piece in enumerate(pieces) if not is_spread[piece.tensor]]
+        only = replace(self.manifest, pieces=tuple(pieces[index] for index in alike))
+        first, count = divided(only, group.size)[group.rank]
+        own = [
+            index
+            for index, piece in enumerate(pieces)
+            if is_spread[piece.tensor] and here[piece.tensor].has_any_of(piece)
+        ]
+        return alike[first : first + count], own
+
+    def read(self, client: Keeping, pieces: Sequence[int]) -> Iterator[Load]:
+        """Have the keeper read and verify these, batch after batch."""
+        if pieces:
+            for brought in inflow(client, self.number, self.manifest, pieces):
+                yield brought[:3]
+
+
+def divided(manifest: Manifest, count: int) -> list[tuple[int, int]]:
+    """Divide the pieces among ranks: (first, number) of each, about equally many bytes. Pure."""
+    total = sum(size_of(manifest, piece) for piece in manifest.pieces)
+    found = []
+    first = at = 0
+    for rank in range(count):
+        end = first
+        while end < len(manifest.pieces) and (rank == count - 1 or at < total * (rank + 1) / count):
+            at += size_of(manifest, manifest.pieces[end])
+            end += 1
+        found.append((first, end - first))
+        first = end
+    return found

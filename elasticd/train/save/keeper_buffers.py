@@ -1,0 +1,151 @@
+"""The keeper's memory as a rank sees it: planned for a state, claimed, and taken ahead.
+
+Fresh memory is slow: the kernel clears it and enters it into page tables, for a gigabyte that takes
+longer than several copies of it. So what a generation needs is taken in a thread while its first
+steps run, and no snapshot pays for it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from threading import Lock, Thread
+
+import torch
+
+from elasticd.checkpoint.format.manifest import Tensor
+from elasticd.errors import ElasticdError
+from elasticd.keeper.client import Client
+from elasticd.keeper.memory.share_record import BUFFERS
+from elasticd.keeper.wire import message as ms
+from elasticd.tensors import cuda
+from elasticd.train.device.device import device
+from elasticd.train.device.pinned_memory import Pinned
+from elasticd.train.save.overlapped_copy import Pair
+from elasticd.train.save.share_plan import Part, Parts
+
+__all__ = ["REPLY_LIMIT_S", "Ahead", "Buffers", "Planned", "plan"]
+
+REPLY_LIMIT_S = 5.0
+"""A keeper that is silent for so long on a step's way is given up, and asked again later."""
+SLOWEST_BYTES_PER_S = 50e6
+"""Fresh memory comes at least so fast, also in a virtual machine whose host has to find it."""
+
+_numbers = count(1)
+"""Of plans: also those of a generation that is over must not be taken for others."""
+
+
+@dataclass(slots=True, eq=False)
+class Buffers:
+    """The memory of one part, as tensors over what was claimed so far; they hold it."""
+
+    id: int
+    part: Part
+    tensors: tuple[Tensor, ...]
+    places: dict[int, list[torch.Tensor]] = field(default_factory=dict)
+    pairs: dict[int, tuple[list[Pair], list[Pair]]] = field(default_factory=dict)
+    """What is copied now and later, while the state's tensors stay where they are."""
+    pinned: dict[int, Pinned] = field(default_factory=dict)
+    """Where this rank has a GPU."""
+
+    def is_pinned(self, buffer: int) -> bool:
+        """True if a GPU can write to the whole buffer by itself."""
+        return buffer in self.pinned and self.pinned[buffer].is_pinned
+
+    def claim(self, client: Client) -> int:
+        """Return the number of the buffer to write to; negative: there is none.
+
+        Raises:
+            EnvironmentProblem: there is no memory for it.
+            Unavailable: the keeper is gone.
+        """
+        limit_s = REPLY_LIMIT_S
+        if len(self.places) < BUFFERS:
+            limit_s += self.part.layout.size / SLOWEST_BYTES_PER_S
+        said, memory = client.ask_memory(ms.Claim(plan=self.id), ms.Claimed, timeout_s=limit_s)
+        if memory is not None:
+            memory.populate()
+            if cuda.is_used():
+                self.pinned[said.buffer] = Pinned(memory.view, device())
+            self.places[said.buffer] = self.part.places(memory.view, self.tensors)
+        return said.buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a keeper knows of how this rank copies a state."""
+
+    parts: Parts
+    buffers: tuple[Buffers, ...]
+
+
+def plan(client: Client, parts: Parts, shares: int) -> Planned:
+    """Tell the keeper; what this rank told it before is over.
+
+    Raises:
+        Unavailable: the keeper is gone.
+    """
+    every = tuple(Buffers(next(_numbers), part, parts.tensors) for part in parts.parts)
+    plans = tuple(
+        ms.Plan(
+            id=each.id,
+            share=each.part.share,
+            shares=shares,
+            holder=each.part.holder,
+            layout=each.part.layout,
+            tensors=parts.tensors if each.part.share == 0 else (),
+            is_alone=each.part.is_alone,
+        )
+        for each in every
+    )
+    client.ask(ms.Plans(plans=plans), ms.Done, timeout_s=REPLY_LIMIT_S)
+    return Planned(parts, every)
+
+
+class Ahead:
+    """Plans for a state and takes all memory for it, in a thread.
+
+    What goes wrong is no harm: it is tried again when a snapshot is taken, and said then.
+    """
+
+    def __init__(self, client: Client, split: Callable[[], Parts], shares: int) -> None:
+        self._client, self._split, self._shares = client, split, shares
+        self._turn = Lock()
+        self._is_cancelled = False
+        self._planned: Planned | None = None
+        self._thread = Thread(target=self._run, name="elasticd-memory", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def cancel(self) -> None:
+        """From here on the keeper is told nothing: another plan may be made."""
+        self._is_cancelled = True
+        with self._turn:  # A word that is on its way comes before what the caller says next.
+            pass
+
+    def result(self) -> Planned | None:
+        """Wait until it is done; None: nothing was planned."""
+        self._thread.join()
+        return self._planned
+
+    def _run(self) -> None:
+        try:
+            parts = self._split()
+            with self._turn:
+                if self._is_cancelled:
+                    return
+                self._planned = plan(self._client, parts, self._shares)
+            self._take(self._planned.buffers)
+        except ElasticdError:
+            return
+
+    def _take(self, every: Sequence[Buffers]) -> None:
+        for buffers in every:
+            for _ in range(BUFFERS):
+                if self._is_cancelled:
+                    return
+                buffer = buffers.claim(self._client)
+            dropped = ms.Dropped(plan=buffers.id, buffer=buffer)
+            self._client.ask(dropped, ms.Done, timeout_s=REPLY_LIMIT_S)

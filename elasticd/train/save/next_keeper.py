@@ -1,0 +1,93 @@
+"""Tells this node's keeper where the next node's is, if it is to hold a share there a second time.
+
+The first rank of each node asks its keeper where it lets others in, and writes that down in the
+generation's store, which only the ranks read; the ranks of the node before tell theirs. Nobody
+waits for it: what is not there yet is looked for at the next commit, and after each snapshot again,
+since a keeper that was started anew has another door. Rejected: etcd, which everybody can read who
+sees the job; the token opens the memory of a node.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from elasticd.keeper.client import Client
+from elasticd.keeper.wire import message as ms
+from elasticd.records.codec import from_plain, to_plain
+from elasticd.train.save.keeper_buffers import REPLY_LIMIT_S
+from elasticd.train.save.share_plan import next_node
+
+__all__ = ["Mirroring"]
+
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 5.0
+"""Between two looks for a door that is not there yet."""
+
+
+class Board(Protocol):
+    """What is used of a generation's store."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def check(self, keys: list[str], /) -> bool: ...
+
+
+class Mirroring:
+    """This rank's part in it, in one generation."""
+
+    def __init__(self, board: Board, *, rank: int, generation: int, nodes: Sequence[int]) -> None:
+        self._board = board
+        own = nodes[rank]
+        after = next_node(own, nodes)
+        is_host = nodes.index(own) == rank
+        # Restart mode has one store for all generations, where torchrun's flags say so.
+        self._own_key = f"elasticd/keeper/{generation}/{own}" if is_host else ""
+        self._next_key = f"elasticd/keeper/{generation}/{after}" if after is not None else ""
+        self._plan: object = None
+        """The plans that the keeper was told of, when it was told the rest."""
+        self._told = b""
+        self._looked_at = -1
+        self._pause_s, self._look_s = FIRST_PAUSE_S, 0.0
+
+    def look(self, client: Client, plan: object, snapshots: int) -> None:
+        """Do what can be done without waiting; cheap where nothing has changed.
+
+        `plan` is another object after the keeper was told of other plans, `snapshots` counts those
+        that were taken.
+
+        Raises:
+            Unavailable: the keeper is gone.
+        """
+        # The store of a generation that ends raises what it likes, and is of no more use.
+        with suppress(RuntimeError, ValueError, TypeError, KeyError):
+            if self._plan is not plan:
+                self._say(client)
+                self._plan, self._told, self._looked_at = plan, b"", -1
+            if self._next_key and self._looked_at != snapshots and self._is_time():
+                self._hear(client, snapshots)
+
+    def _is_time(self) -> bool:
+        """A node that has nothing to say is asked less and less often."""
+        now_s = time.monotonic()
+        if now_s < self._look_s:
+            return False
+        self._look_s, self._pause_s = now_s + self._pause_s, min(LAST_PAUSE_S, 2 * self._pause_s)
+        return True
+
+    def _say(self, client: Client) -> None:
+        if self._own_key:
+            met = client.ask(ms.Meet(), ms.Met, timeout_s=REPLY_LIMIT_S)
+            self._board.set(self._own_key, json.dumps(to_plain(met.door)))
+
+    def _hear(self, client: Client, snapshots: int) -> None:
+        if not self._board.check([self._next_key]):
+            return
+        text = self._board.get(self._next_key)
+        self._looked_at = snapshots
+        self._pause_s, self._look_s = FIRST_PAUSE_S, 0.0
+        plain = json.loads(text)
+        if text != self._told and plain is not None:
+            door = from_plain(ms.Door, plain)
+            client.tell(ms.Mirror(door=door), timeout_s=REPLY_LIMIT_S)
+            self._told = text

@@ -1,0 +1,57 @@
+"""Do all ranks save the same tensors?
+
+A checkpoint is put together from what ranks bring, by the number of a tensor. Where one rank has
+another order or other shapes (its own part of an optimizer's state, say), it would be put together
+from parts of different tensors, with checksums that are right.
+"""
+
+import json
+from hashlib import blake2b
+from typing import Protocol
+
+from elasticd.errors import CallError
+from elasticd.tensors.tree import Tree, first_difference, paths
+
+__all__ = ["SavedTensors"]
+
+
+class Board(Protocol):
+    """What is used of a store."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+
+
+class SavedTensors:
+    """The tensors that one rank is about to save: their names, types and shapes."""
+
+    def __init__(self, tree: Tree) -> None:
+        named = zip(paths(tree), tree.tensors, strict=True)
+        self._lines = [f"{path} {each.dtype} {list(each.shape)}" for path, each in named]
+        text = "\n".join(self._lines)
+        self.digest = blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def publish(self, board: Board) -> None:
+        """Let other ranks see what rank 0 saves; once for each digest."""
+        board.set(_key(self.digest), json.dumps(self._lines))
+
+    def check(self, board: Board, digest: str, *, rank: int) -> None:
+        """Compare with what rank 0 saves, whose digest this is.
+
+        Raises:
+            CallError: it is something else; names the first tensor that differs.
+        """
+        if digest == self.digest:
+            return
+        theirs = json.loads(board.get(_key(digest)))
+        names = (f"rank {rank}", "rank 0")
+        raise CallError(
+            f"elasticd.checkpoint.save was given other tensors on rank {rank} than on rank 0: "
+            f"{first_difference(self._lines, theirs, names=names)} Give it the same on all ranks, "
+            "in the same order, and what each rank has a part of as DTensors; save a part that is "
+            "a plain tensor yourself."
+        )
+
+
+def _key(digest: str) -> str:
+    return f"elasticd/save/tensors/{digest}"

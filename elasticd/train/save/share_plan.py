@@ -1,0 +1,153 @@
+"""Which shares of the state this rank copies, and where the bytes go.
+
+Its own, an n-th of the whole, and a second copy of a rank's on the node before. All replicas have
+the same values, so the second copy needs no network: each rank takes both from its own memory, and
+the loss of a node loses none. What is sharded only one rank has: of that the keeper of the next
+node gets a copy from this node's (`is_alone`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from elasticd.checkpoint.format.manifest import Tensor
+from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out, shares
+from elasticd.tensors.local_shard import Local, local_part, memory_of, within
+from elasticd.tensors.tensor_spec import described, views
+from elasticd.tensors.tree import Tree, paths
+from elasticd.train.save.overlapped_copy import Pair
+
+__all__ = ["Address", "Part", "Parts", "addresses", "has_spare", "next_node", "spare_of"]
+
+Address = tuple[int, tuple[int, ...]]
+"""Where a tensor's elements stand: the first byte, and the strides."""
+
+
+def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
+    """Return the rank whose share this one holds a second time; None: there is one node only.
+
+    `nodes` has the number of each rank's node. Each share has exactly one such holder, on the node
+    after its own; where that has fewer ranks, some shares have none.
+    """
+    others = sorted(set(nodes))
+    if len(others) < 2:
+        return None
+    own = [each for each, node in enumerate(nodes) if node == nodes[rank]]
+    before = others[others.index(nodes[rank]) - 1]
+    theirs = [each for each, node in enumerate(nodes) if node == before]
+    turn = own.index(rank)
+    return theirs[turn] if turn < len(theirs) else None
+
+
+def next_node(node: int, nodes: Sequence[int]) -> int | None:
+    """Return the node that holds this one's shares a second time; None: there is no other."""
+    others = sorted(set(nodes))
+    return others[(others.index(node) + 1) % len(others)] if len(others) > 1 else None
+
+
+def has_spare(rank: int, nodes: Sequence[int]) -> bool:
+    """True if some rank is to hold this one's share too (`spare_of`)."""
+    after = next_node(nodes[rank], nodes)
+    turn = sum(node == nodes[rank] for node in nodes[:rank])
+    return after is not None and turn < sum(node == after for node in nodes)
+
+
+def addresses(tree: Tree) -> list[Address]:
+    """Say where each tensor is: equal ones need no new views if the structure is the same too."""
+    return [(held.data_ptr(), held.stride()) for held in (memory_of(each) for each in tree.tensors)]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One share of a state, as this rank copies it."""
+
+    share: int
+    holder: int
+    layout: Layout
+    now: tuple[int, ...]
+    """Indices of the pieces that may change at any moment."""
+    later: tuple[int, ...]
+    """Those that only an optimizer's step changes."""
+    is_alone: bool = False
+    """No rank of another node copies these bytes."""
+
+    def pairs(
+        self, which: Iterable[int], here: Sequence[Local], places: Sequence[torch.Tensor]
+    ) -> list[Pair]:
+        """(from, to) of these pieces."""
+        pieces = self.layout.pieces
+        return [
+            (within(here[pieces[index].tensor], pieces[index]), places[index]) for index in which
+        ]
+
+    def places(self, memory: memoryview, tensors: Sequence[Tensor]) -> list[torch.Tensor]:
+        return views(memory, tensors, self.layout.pieces, self.layout.starts())
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What this rank copies of a state of this structure."""
+
+    tensors: tuple[Tensor, ...]
+    spreads: tuple[object, ...]
+    """How each tensor is spread over ranks."""
+    parts: tuple[Part, ...]
+    is_mirrored: bool = False
+    """There are several nodes, and a share of some rank is alone."""
+
+    @classmethod
+    def of(
+        cls, tree: Tree, is_alike: Sequence[bool], *, rank: int, nodes: Sequence[int]
+    ) -> "Parts":
+        """Plan for a rank of a world; `nodes` has the number of each rank's node.
+
+        `is_alike` says of each tensor that all replicas have it bit for bit, and that nothing but
+        an optimizer's step changes it.
+        """
+        tensors = described(tree)
+        here = [local_part(tensor) for tensor in tree.tensors]
+        plain = [index for index, each in enumerate(here) if each.is_whole]
+        every = shares(
+            [tensors[index] for index in plain], [is_alike[index] for index in plain], len(nodes)
+        )
+        # Nobody else has what is sharded, so there is no second copy of such a share.
+        is_sharded = len(plain) < len(here)
+        spare = None if is_sharded else spare_of(rank, nodes)
+        counts = Counter(nodes)
+        is_mirrored = len(counts) > 1 and (is_sharded or len(set(counts.values())) > 1)
+        is_alone = is_mirrored and (is_sharded or not has_spare(rank, nodes))
+        wanted = [(rank, 0)] + ([(spare, 1)] if spare is not None else [])
+        parts = []
+        for share, holder in wanted:
+            slabs = [Slab(plain[each.tensor], each.offsets, each.shape) for each in every[share]]
+            slabs += [
+                Slab(index, each.origin, tuple(each.tensor.shape))
+                for index, each in enumerate(here)
+                if not each.is_whole and each.is_first and each.tensor.numel()
+            ]
+            layout = laid_out(tensors, slabs)
+            now = tuple(i for i, p in enumerate(layout.pieces) if not is_alike[p.tensor])
+            later = tuple(i for i, p in enumerate(layout.pieces) if is_alike[p.tensor])
+            parts.append(Part(share, holder, layout, now, later, is_alone and holder == 0))
+        return cls(tensors, tuple(map(_spread, tree.tensors)), tuple(parts), is_mirrored)
+
+    def fits(self, tree: Tree) -> bool:
+        """True if the state has still this structure: cheap, and asked before each snapshot."""
+        if len(tree.tensors) != len(self.tensors):
+            return False
+        rows = zip(tree.tensors, self.tensors, self.spreads, strict=True)
+        return all(
+            tuple(live.shape) == known.shape
+            and str(live.dtype) == f"torch.{known.dtype}"
+            and _spread(live) == spread
+            for live, known, spread in rows
+        ) and paths(tree) == tuple(each.name for each in self.tensors)
+
+
+def _spread(tensor: torch.Tensor) -> object:
+    """None of an ordinary tensor."""
+    if memory_of(tensor) is tensor:
+        return None
+    return tensor.placements, tensor.device_mesh  # type: ignore[attr-defined]

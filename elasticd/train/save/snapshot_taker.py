@@ -1,0 +1,400 @@
+"""Takes snapshots of the state at commits, and hands them to the keeper.
+
+A step pays for a copy of this rank's share, or not even that (`copying`); everything that waits for
+a network is done by another process. Nothing that goes wrong here stops the training: without
+memory or without a keeper it goes on and says so.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from elasticd.checkpoint.commit.fail_point import fail_point
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.errors import ElasticdError, EnvironmentProblem, Unavailable
+from elasticd.keeper.client import Client
+from elasticd.keeper.wire import message as ms
+from elasticd.records.checkpoint import Every
+from elasticd.tensors.local_shard import Local, local_part, memory_of
+from elasticd.tensors.tree import Tree
+from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.save.keeper_buffers import REPLY_LIMIT_S, Ahead, Buffers, Planned, plan
+from elasticd.train.save.next_keeper import Mirroring
+from elasticd.train.save.overlapped_copy import Choice, Overlap, Pair, copy_now
+from elasticd.train.save.share_plan import Address, Parts, addresses
+from elasticd.train.save.snapshot_schedule import Schedule
+
+__all__ = ["Saving"]
+
+FINAL_LIMIT_S = 600.0
+"""How long the end of a run waits until its last state is durable."""
+RETRY_S = 10.0
+AHEAD_BYTES = 32 << 20
+"""Memory for a smaller state is there at once; it is taken with the first snapshot."""
+
+
+class Savable(Protocol):
+    """What is used of a state."""
+
+    @property
+    def _position(self) -> tuple[int, int]: ...
+    def _tree(self) -> Tree: ...
+
+
+class Saving:
+    """For the whole run of a process; `begin` and `end` bracket each generation."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        every: Every,
+        mode: str,
+        *,
+        say: Callable[[str], object] = lambda said: sys.stderr.write(f"elasticd: {said}\n"),
+    ) -> None:
+        """`connect` reaches the keeper or raises Unavailable."""
+        self._connect, self._every, self.say = connect, every, say
+        self.spent = Spent()
+        self._client: Client | None = None
+        self._retry_s = 0.0
+        self._choice = Choice(mode, lambda sentence: self._say_once(sentence))
+        self._is_speaker = False
+        self._said: set[str] = set()
+        self.run = 0
+        """0: no generation with checkpoints was formed yet."""
+        self.saved_step = -1
+        self._saved_at_s = time.monotonic()
+        self._snapshots = 0
+        self._schedule: Schedule | None = None
+        self._state: Savable | None = None
+        self._is_alike: Callable[[Tree], Sequence[bool]] = _none_alike
+        self._rank, self._generation = 0, 0
+        self._nodes: Sequence[int] = ()
+        self.mirroring: Mirroring | None = None
+        self._planned: Planned | None = None
+        self._ahead: Ahead | None = None
+        self._is_ahead = False
+        """The memory for this generation was asked for, or a snapshot did so."""
+        self._addresses: list[Address] = []
+        self._overlap: Overlap | None = None
+        self._stepped_s = 0.0
+        self._step_s: float | None = None
+        self._is_costly = False
+
+    @property
+    def client(self) -> Client:
+        """The connection; raises Unavailable where there is none."""
+        if self._client is None:
+            self._client = self._connect()
+            self._forget_plans()
+        return self._client
+
+    # --- generations ------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        board: Any,
+        state: Savable,
+        is_alike: Callable[[Tree], Sequence[bool]],
+        *,
+        rank: int,
+        generation: int,
+        nodes: Sequence[int],
+        is_opened: bool,
+        is_stale: Callable[[], bool],
+    ) -> None:
+        """Save from now on what this generation commits; `nodes` has each rank's node's number."""
+        step = state._position[0]
+        self.use(state, is_alike, rank=rank, generation=generation, nodes=nodes)
+        self._step_s, self._stepped_s = None, 0.0
+        self.mirroring = Mirroring(board, rank=rank, generation=generation, nodes=self._nodes)
+        self._schedule = Schedule(
+            board,
+            self._every,
+            rank=rank,
+            size=len(nodes),
+            step=step,
+            saved_at_s=self._saved_at_s,
+            is_free=self.is_free,
+            is_stale=is_stale,
+        )
+        if rank == 0 and not is_opened:
+            question = ms.Open(generation=generation, step=step, run=self.run)
+            self._try(lambda: self.client.ask(question, ms.Opened, timeout_s=REPLY_LIMIT_S))
+
+    def use(
+        self,
+        state: Savable,
+        is_alike: Callable[[Tree], Sequence[bool]],
+        *,
+        rank: int,
+        generation: int,
+        nodes: Sequence[int],
+    ) -> None:
+        """Save this state when `take` is called; `is_alike` as in `Parts.of`."""
+        self._state, self._is_alike = state, is_alike
+        self._rank, self._generation, self._nodes = rank, generation, tuple(nodes)
+        self._is_speaker = rank == 0
+        self._is_ahead = False
+        self._forget_plans()
+
+    def end(self) -> None:
+        """The generation is over; nothing reads the state's memory when this returns."""
+        self._schedule = None
+        self._finish_copy()
+        self._forget_pairs()
+
+    def committed(self, step: int) -> None:
+        """Take a snapshot of this commit if one is due; on every rank at every commit.
+
+        Raises:
+            Interrupted: the generation ended meanwhile.
+        """
+        self._measure()
+        if self._schedule is None:
+            return
+        began_s, is_look = self._stepped_s, self._schedule.is_look(step)
+        if not self._schedule.is_due(step):
+            self._take_memory()
+        elif step > self.saved_step:
+            self.take(step)
+        self.mirror()
+        if is_look:
+            self.spent.save_s += time.monotonic() - began_s
+
+    def mirror(self) -> None:
+        """Have the next node hold what only this one has; called on all ranks, waits for none."""
+        one, client, planned = self.mirroring, self._client, self._planned
+        if one and client and planned and planned.parts.is_mirrored:
+            self._try(lambda: one.look(client, planned, self._snapshots))
+
+    def take_last(self, step: int) -> None:
+        """Take a snapshot of the generation's last step, whether one is due or not."""
+        if self._schedule is not None and step > self.saved_step:
+            self.take(step, is_last=True)
+
+    def finish(self, is_wanted: Callable[[], bool]) -> None:
+        """Save the last state of a run; return when it is durable, or not wanted any more."""
+        assert self._state is not None
+        step = self._state._position[0]
+        self._finish_copy()
+        self._retry_s = 0.0  # There is no later time.
+        if step > self.saved_step and not self.take(step, is_last=True):
+            return
+        if self._snapshots:
+            self.wait(FINAL_LIMIT_S, is_wanted)
+
+    def wait(self, timeout_s: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until the newest snapshot is durable; says why where it is not."""
+        if self.saved_step < 0:
+            return False
+        snapshot = Snapshot(run=self.run, generation=self._generation, step=self.saved_step)
+        deadline_s = time.monotonic() + timeout_s
+        question = ms.Await(snapshot=snapshot, timeout_s=min(1.0, timeout_s))
+        while time.monotonic() < deadline_s and is_wanted():
+            said = self._try(lambda: self.client.ask(question, ms.Awaited, timeout_s=30.0))
+            if said is None or said.is_durable:
+                return said is not None
+            if said.has_failed:
+                self._say_once(f"The last state was not saved: {said.why}", is_important=True)
+                return False
+        self._say_once("The last state was not durable in time.", is_important=True)
+        return False
+
+    # --- a snapshot -------------------------------------------------------------------------------
+
+    def is_free(self) -> bool:
+        """Ask the keeper, on rank 0: one snapshot at a time is on its way to storage."""
+        if self._ahead is not None and self._ahead.is_running:
+            return False
+        asked = self._try(lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S))
+        if asked is None:
+            return False
+        for note in asked.notes:
+            self._say_once(note, is_important=True)
+        return not asked.is_busy
+
+    def take(self, step: int, *, is_last: bool = False) -> bool:
+        """Begin a snapshot, copied at once if `is_last`; False: there is none of this rank."""
+        self._finish_copy()
+        taken = self._try(lambda: self._take_now(step, is_last=is_last))
+        return taken is True
+
+    def _take_now(self, step: int, *, is_last: bool) -> bool:
+        assert self._state is not None
+        began_s = time.monotonic()
+        client = self.client
+        tree = self._state._tree()
+        claimed: list[tuple[Buffers, int]] = []
+        for buffers in self._plan(client, tree).buffers:
+            buffer = buffers.claim(client)
+            if buffer < 0:
+                self._say_once("Nothing is saved at the moment: no memory.", is_important=True)
+                return False
+            claimed.append((buffers, buffer))
+        now, later = self._pairs(tree, claimed)
+        snapshot = Snapshot(run=self.run, generation=self._generation, step=step)
+        epoch = self._state._position[1]
+        is_overlapped = self._choice.is_overlapped and not is_last
+
+        def told(is_good: bool) -> None:
+            self._tell(claimed, snapshot, epoch, tree.skeleton, is_good)
+
+        self.saved_step, self._saved_at_s = step, began_s
+        self._snapshots += 1
+        fail_point("save.claimed")
+        if is_overlapped:
+            is_pinned = all(buffers.is_pinned(buffer) for buffers, buffer in claimed)
+            self._overlap = Overlap(later, told, now=now, is_pinned=is_pinned)
+        else:
+            copy_now([*now, *later])
+            if is_last:  # Whoever gave this state may want to be rid of it.
+                self._forget_pairs()
+            told(True)
+            self._stepped_s = time.monotonic()  # It is no part of the step that begins now.
+            self._choice.took(is_overlapped=False, stall_s=self._stepped_s - began_s)
+        self._is_costly = is_overlapped
+        return True
+
+    def _pairs(
+        self, tree: Tree, claimed: Sequence[tuple[Buffers, int]]
+    ) -> tuple[list[Pair], list[Pair]]:
+        """What is copied now and what later; made anew only where a tensor has moved."""
+        found = addresses(tree)
+        if found != self._addresses:
+            self._forget_pairs()
+            self._addresses = found
+        here: list[Local] = []
+        now: list[Pair] = []
+        later: list[Pair] = []
+        for buffers, buffer in claimed:
+            if buffer not in buffers.pairs:
+                here = here or [local_part(tensor) for tensor in tree.tensors]
+                places, part = buffers.places[buffer], buffers.part
+                buffers.pairs[buffer] = (
+                    part.pairs(part.now, here, places),
+                    part.pairs(part.later, here, places),
+                )
+            now += buffers.pairs[buffer][0]
+            later += buffers.pairs[buffer][1]
+        return now, later
+
+    def _tell(
+        self,
+        claimed: Sequence[tuple[Buffers, int]],
+        snapshot: Snapshot,
+        epoch: int,
+        skeleton: str,
+        is_good: bool,
+    ) -> None:
+        """Hand the buffers over; in the copying thread where there is one."""
+        fail_point("save.copied")
+        if not is_good:
+            self._choice.broke()
+            self.saved_step = snapshot.step - 1
+        for buffers, buffer in claimed:
+            question: object = ms.Dropped(plan=buffers.id, buffer=buffer)
+            if is_good:
+                question = ms.Taken(
+                    plan=buffers.id,
+                    buffer=buffer,
+                    snapshot=snapshot,
+                    epoch=epoch,
+                    world_size=len(self._nodes),
+                    skeleton=skeleton if buffers.part.share == 0 else "",
+                )
+            # Its answer is not waited for: the keeper has begun to upload, and is slow to say so.
+            self._try(partial(self.client.tell, question, timeout_s=REPLY_LIMIT_S))
+        fail_point("save.told")
+
+    def _plan(self, client: Client, tree: Tree) -> Planned:
+        """Plan anew where the structure is another one: the first step makes optimizers' states."""
+        self._is_ahead = True
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            self._planned = ahead.result()
+        if self._planned is None or not self._planned.parts.fits(tree):
+            self._forget_plans()
+            self._planned = plan(client, self._split(tree)(), len(self._nodes))
+        return self._planned
+
+    def _split(self, tree: Tree) -> Callable[[], Parts]:
+        """What plans for this state, in any thread: the optimizers are looked at now."""
+        is_alike = self._is_alike(tree)
+        return partial(Parts.of, tree, is_alike, rank=self._rank, nodes=self._nodes)
+
+    def _take_memory(self) -> None:
+        """Have the memory ready when the first snapshot of this generation is due."""
+        if self._is_ahead or self._state is None:
+            return
+        self._is_ahead = True
+        tree = self._try(self._state._tree)
+        if tree is None or sum(memory_of(each).nbytes for each in tree.tensors) < AHEAD_BYTES:
+            return
+        client = self._try(lambda: self.client)
+        if client is not None:
+            self._ahead = Ahead(client, self._split(tree), len(self._nodes))
+
+    def _forget_plans(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+        self._planned, self._ahead, self._addresses = None, None, []
+
+    def _forget_pairs(self) -> None:
+        self._addresses = []
+        for buffers in self._planned.buffers if self._planned is not None else ():
+            buffers.pairs.clear()
+
+    def _finish_copy(self) -> None:
+        if self._overlap is not None:
+            self._overlap.finish()
+            self.spent.save_s += self._overlap.waited_s
+            error, self._overlap = self._overlap.error, None
+            if error is not None:
+                self.saved_step -= 1
+                said = f"A snapshot was not taken: {type(error).__name__}: {error}"
+                self._say_once(said, is_important=True)
+
+    # --- what it costs, and words -----------------------------------------------------------------
+
+    def _measure(self) -> None:
+        """Compare the step beside which a copy ran with the ones before it."""
+        now_s = time.monotonic()
+        step_s = now_s - self._stepped_s if self._stepped_s else 0.0
+        self._stepped_s = now_s
+        if not step_s:
+            return
+        if self._is_costly:
+            if self._step_s is not None:
+                self._choice.took(is_overlapped=True, stall_s=step_s - self._step_s)
+            self._is_costly = False
+        else:
+            self._step_s = step_s if self._step_s is None else 0.8 * self._step_s + 0.2 * step_s
+
+    def _try(self, ask: Callable[[], Any]) -> Any:
+        """Return the answer; None if that did not work, which is said once and no harm."""
+        if self._client is None and time.monotonic() < self._retry_s:
+            return None
+        try:
+            return ask()
+        except Unavailable as exc:
+            self._client = None
+            self.saved_step = -1  # What it had in memory has gone with it.
+            self._retry_s = time.monotonic() + RETRY_S
+            self._say_once(f"Nothing is saved at the moment: {exc}", is_important=True)
+        except EnvironmentProblem as exc:
+            self._say_once(f"Nothing is saved at the moment: {exc}", is_important=True)
+        except ElasticdError as exc:
+            self._say_once(f"A snapshot was not taken: {exc}", is_important=True)
+        return None
+
+    def _say_once(self, sentence: str, *, is_important: bool = False) -> None:
+        if (self._is_speaker or is_important) and sentence not in self._said:
+            self._said.add(sentence)
+            self.say(sentence)
+
+
+def _none_alike(tree: Tree) -> Sequence[bool]:
+    return [False] * len(tree.tensors)

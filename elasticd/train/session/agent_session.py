@@ -1,0 +1,409 @@
+"""A worker's session with its agent: which world is wanted, and what became of it.
+
+The hearing thread takes in what the agent says. A change that is due at once aborts the group, so
+that the training thread falls out of whatever it waits in; a planned one waits for its step. The
+training thread itself reads one attribute a step. Whatever it was doing, it leaves `train` by an
+exception at a leave point, and `next_world` says where to go.
+
+Rejected: asking the agent at each commit. It would cost a round trip a step, and a training thread
+that is blocked in a collective asks nobody.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from threading import Condition, Thread
+from types import FrameType
+
+from elasticd.channel.worker import (
+    Attached,
+    Broken,
+    Dump,
+    Enter,
+    Entered,
+    Finished,
+    Formed,
+    Leave,
+    Left,
+    Stacks,
+    Stepped,
+)
+from elasticd.records.ids import Generation, NodeId
+from elasticd.train.group_broken import GroupBroken
+from elasticd.train.interrupt import Interrupted
+from elasticd.train.introspection import stacks, stuck_rank
+from elasticd.train.introspection.collective_wait import step_wait
+from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.session.departure import Departure
+from elasticd.train.session.final_save import Parting
+from elasticd.train.session.heartbeat import Beater
+from elasticd.train.session.interrupt_signal import PATIENCE_S, Alarm
+from elasticd.train.session.ports import Breakable, EpochProgress, Observed, Wire
+
+__all__ = ["AgentSession"]
+
+WAIT_S = 1.0
+"""Waits are cut into pieces of this length, so that a Ctrl-C is seen."""
+
+EXPLANATION_S = 2.0
+"""How long the news of a peer's end may be behind the end of its connection."""
+
+DIRTY_PATIENCE_S = 2.0
+"""How long after a change is due a rank between its optimizer's step and its commit may still use
+the group: to leave before the commit costs the step."""
+
+
+class AgentSession:
+    """One for the whole run. The training thread calls it, but for what begins with an underscore.
+
+    `Pulse`: the attributes are read by the beating thread as they are.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.generation = 0
+        self.step = self.epoch = self.batches = self._batches_applied = 0
+        self.why_paused: str | None = None
+        self.has_returned = self.has_failed = False
+        self.committed_at_s = 0.0
+        self.on_commit: Callable[[int], None] | None = None
+        self.spent = Spent()
+        self._wire = wire
+        self._changed = Condition()
+        self._wanted: Enter | Leave | None = None
+        self._wanted_after: Leave | None = None
+        """What is due in the world that is yet to be entered, as soon as it has formed."""
+        self._parting: Parting | None = None
+        self._heard_at_s = 0.0
+        self._entered, self._abort_s = 0, 0.0
+        self._is_gone = self._is_closing = self._is_training = self._has_raised = False
+        self._group: Breakable | None = None
+        self._is_formed = self._is_urgent = False
+        """Urgent: the group is over, whatever later worlds are planned."""
+        self._departure: Departure | None = None
+        self._observed: Observed | None = None
+        self._first: Stepped | None = None
+        """What the first commit of this generation is told with; its step is the one before."""
+        self._formed_at_s = 0.0
+        self._alarm: Alarm | None = None
+        self._beater = Beater(self, partial(wire.send, is_news=True), self._ring)
+        self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
+
+    # --- Watch: on the way of every step --------------------------------------------------------
+
+    def check(self, step: int) -> None:
+        if self._wanted is None:
+            return
+        with self._changed:
+            if self._departure is not None:  # Mostly all have agreed long before this step.
+                self._departure.wait(step, lambda: not self._holds())
+        if self._is_due(step):
+            raise Interrupted
+
+    def committed(self, position: tuple[int, int]) -> None:
+        self.step, self.epoch = position
+        self.committed_at_s = time.monotonic()
+        step_wait.committed(self.committed_at_s)
+        self._batches_applied = self.batches
+        first = self._first
+        if first is not None and self.step > first.step:
+            self._first = None
+            phases_s = {**first.phases_s, "step": self.committed_at_s - self._formed_at_s}
+            self._wire.send(dataclasses.replace(first, step=self.step, phases_s=phases_s))
+        if self.on_commit is not None:
+            self.on_commit(self.step)
+
+    def settle(self) -> None:
+        if not self._holds():
+            raise Interrupted
+        if self._group is not None:
+            self._group.settle(self._holds)
+            step_wait.settled()
+            if not self._holds():
+                raise Interrupted
+            if self._group.has_ended():
+                self._explain()
+
+    def pause(self, why: str | None) -> None:
+        self.why_paused = why
+
+    def delivered(self) -> None:
+        if self._wanted is not None:
+            is_late = time.monotonic() - self._heard_at_s >= DIRTY_PATIENCE_S
+            if is_late or not self._is_dirty():  # Between two optimizers' steps nobody leaves.
+                self.check(self.step)
+        self.batches += 1
+
+    # --- Session: between the worlds --------------------------------------------------------------
+
+    def attach(self, observed: Observed, pid: int, may_leave: Callable[[FrameType], bool]) -> None:
+        """Say that this worker is prepared, and begin to listen; main thread only."""
+        self._observed = observed
+        self._alarm = Alarm(
+            lambda: self._is_due(self.step),
+            lambda frame: not self._is_dirty() and may_leave(frame),
+        )
+        self._alarm.arm()
+        stacks.arm()
+        self._wire.send(Attached(pid=pid))
+        self._hearing.start()
+        self._beater.start()
+
+    def next_world(self) -> Enter | None:
+        """Wait for the world to be in; None: the agent is gone.
+
+        Nothing of the generation before may go on here any more.
+        """
+        left_at_s, is_new = time.monotonic(), self._entered == 0
+        while True:
+            with self._changed:
+                while self._wanted is None and not self._is_gone:
+                    self._changed.wait(WAIT_S)
+                parting = self.parting
+                wanted, self._wanted = self._wanted, None
+                if self._is_gone or wanted is None:
+                    return None
+                if isinstance(wanted, Enter):
+                    self._wanted, self._wanted_after = self._wanted_after, None
+                    self.generation = self._entered = wanted.generation
+                    self._has_raised = False
+                    break
+            self._wire.send(Left(step=self.step) if parting is None else parting.left(self.step))
+        ago_s = time.monotonic() - self.committed_at_s if self.committed_at_s else 0.0
+        sent_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._wire.send(Entered(generation=wanted.generation, committed_ago_s=ago_s, sent_s=sent_s))
+        # A planned change was known long before it was due, and a worker that waits loses nothing.
+        # One that stood by since it left had nothing to leave.
+        heard_at_s = self._heard_at_s
+        begun_at_s = heard_at_s if wanted.at_step is None else max(left_at_s, heard_at_s)
+        self._abort_s = 0.0 if is_new else time.monotonic() - begun_at_s
+        return wanted
+
+    def use(self, group: Breakable | None) -> None:
+        """Abort this group from now on when its generation is over; None: there is none."""
+        with self._changed:
+            if self._departure is not None:
+                self._departure.end()
+            self._group, self._departure = group, None
+            self._is_formed = self._is_urgent = False
+            is_over = not self._holds()
+        if group is not None and is_over:
+            group.abort()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call what trains; it may be interrupted anywhere but in a commit."""
+        assert self._alarm is not None
+        self._is_training = True
+        try:
+            self._alarm.call(function)
+        except BaseException:
+            self._has_raised = True
+            raise
+        finally:
+            self._is_training = False
+            self.why_paused = None
+
+    def is_stale(self, generation: int) -> bool:
+        """True if the generation is over for this rank as it stands."""
+        return generation != self._entered or self._is_due(self.step)
+
+    def has_newer(self, generation: int) -> bool:
+        """True if another world is wanted, due or not."""
+        return generation != self._entered or self._wanted is not None
+
+    def wait_newer(self, generation: int, timeout_s: float) -> bool:
+        """Wait until another world is wanted; False if none was by then."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.has_newer(generation), timeout_s)
+
+    def formed(self, formed: Formed, note: str = "") -> None:
+        """Tell that `train` is called next, and count what it does again."""
+        begun = self.step + self.is_in_step
+        self._batches_applied = self.batches
+        self.step = formed.step
+        formed = dataclasses.replace(formed, phases_s={"abort": self._abort_s, **formed.phases_s})
+        self._first = Stepped(
+            generation=formed.generation,
+            step=formed.step,
+            phases_s=formed.phases_s,
+            lost_steps=max(0, begun - formed.step),
+            place=formed.place,
+            note=note,
+        )
+        self._formed_at_s = time.monotonic()
+        with self._changed:
+            self._is_formed = True
+            self._plan_departure()
+        self._wire.send(formed)
+
+    def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
+        """Tell that the group does not work and that nobody has said why."""
+        self._wire.send(
+            Broken(generation=Generation(self._entered), why=why, unreachable=unreachable)
+        )
+
+    def finished(self, finished: Finished) -> None:
+        self._is_closing = True
+        self._wire.send(finished)
+
+    def close(self) -> None:
+        """End the threads and the connection."""
+        self._is_closing = True
+        self.has_failed = self._has_raised
+        self._beater.stop()
+        self._wire.close()
+        self._hearing.join(WAIT_S)
+        if self._alarm is not None:
+            self._alarm.disarm()
+
+    @property
+    def parting(self) -> Parting | None:
+        """The end of the job, where that is what this generation is left for."""
+        return self._parting if isinstance(self._wanted, Leave) else None
+
+    @property
+    def has_left_as_agreed(self) -> bool:
+        """All ranks leave this generation after the very step that this one applied last."""
+        departure = self._departure
+        return departure is not None and departure.is_agreed and departure.last == self.step
+
+    # --- Pulse: read by the beating thread ------------------------------------------------------
+
+    @property
+    def training_generation(self) -> int:
+        """0 outside of `train` and of the wait for the other ranks' return."""
+        is_training = self._is_training or self.has_returned or self.has_failed
+        return self.generation if is_training else 0
+
+    @property
+    def is_in_step(self) -> bool:
+        """A batch was delivered that is in no commit yet."""
+        return self.batches != self._batches_applied
+
+    def sequence(self) -> int:
+        return self._group.sequence() if self._group is not None else 0
+
+    def arrived(self) -> int:
+        return group.arrived() if (group := self._group) is not None else 0
+
+    def epoch_progress(self) -> EpochProgress:
+        return self._observed._epoch_progress if self._observed is not None else EpochProgress()
+
+    def scalars(self) -> Mapping[str, float]:
+        return self._observed._scalars() if self._observed is not None else {}
+
+    # --- any thread -----------------------------------------------------------------------------
+
+    def _explain(self) -> None:
+        """A peer is gone: whatever this step's collectives gave is good only if it left as agreed.
+
+        Raises:
+            Interrupted: the world is over.
+            GroupBroken: nobody has said so.
+        """
+        with self._changed:
+            is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)
+        if not self._holds():
+            raise Interrupted
+        if not is_known:
+            raise GroupBroken("a rank is gone, and nobody said why")
+
+    def _is_gone_explained(self) -> bool:
+        """The world is over, or a rank that applied the last step of it may have left before us."""
+        departure = self._departure
+        is_agreed = departure is not None and departure.is_agreed
+        return not self._holds() or (is_agreed and self._is_due(self.step + 1))
+
+    def _holds(self) -> bool:
+        """True unless a change is due whatever step this is."""
+        wanted, parting = self._wanted, self._parting
+        if wanted is None:
+            return True
+        is_late = parting is not None and parting.is_late
+        return wanted.at_step is not None and not self._is_urgent and not is_late
+
+    def _is_due(self, step: int) -> bool:
+        """The world is to be left after this step, or was to be before."""
+        departure = self._departure
+        if not self._holds():
+            return True
+        return self._wanted is not None and departure is not None and departure.is_due(step)
+
+    def _plan_departure(self) -> None:
+        """Ask the other ranks after which step to leave; the lock is held."""
+        wanted, group = self._wanted, self._group
+        if wanted is None or wanted.at_step is None or group is None:
+            return
+        if self._is_formed and not self._is_urgent and self._departure is None:
+            # Whoever trains sees the wish before another step: this one may be under way.
+            least = max(wanted.at_step, self.step + 1)
+            self._departure = Departure(group, self._changed, least=least)
+
+    def _is_dirty(self) -> bool:
+        return self._observed is not None and self._observed._is_dirty
+
+    # --- the hearing and the beating thread -----------------------------------------------------
+
+    def _hear(self) -> None:
+        try:
+            for message in self._wire.messages():
+                if isinstance(message, Dump):
+                    self._wire.send(Stacks(text=stacks.text()))
+                else:
+                    self._want(message)
+        finally:
+            self._lose()
+
+    def _want(self, message: Enter | Leave) -> None:
+        with self._changed:
+            if isinstance(message, Enter) and message.generation <= self._entered:
+                return  # Overtaken by a newer one.
+            within_s = message.save_within_s if isinstance(message, Leave) else None
+            self._parting = Parting(within_s) if within_s is not None else None
+            if isinstance(message, Leave) and within_s and isinstance(self._wanted, Enter):
+                # Others may be on their way there already: so all go, and end there together.
+                self._wanted_after = message
+                return
+            self._wanted, self._wanted_after = message, None
+            self._heard_at_s = time.monotonic()
+            group = self._group
+            self._is_urgent |= message.at_step is None and group is not None
+            self._plan_departure()
+            self._changed.notify_all()
+        if message.at_step is None and group is not None:
+            group.abort()
+        self._beater.hurry()
+
+    def _lose(self) -> None:
+        """Leave everything: without the agent nobody would say when this world is over."""
+        with self._changed:
+            self._is_gone = True
+            self._wanted, self._parting = Leave(), None
+            group = self._group
+            self._changed.notify_all()
+        if group is not None and not self._is_closing:
+            group.abort()
+
+    def _ring(self, now_s: float) -> bool:
+        """Get the training thread out of where it is stuck, by the alarm and by the group."""
+        overdue_s = self._alarm.ring(now_s) if self._alarm is not None else None
+        if overdue_s is None:
+            return False
+        # A planned change has not aborted the group; whoever left it first may be waited for.
+        patience_s = DIRTY_PATIENCE_S if self._is_dirty() else PATIENCE_S
+        group = self._group
+        if overdue_s >= patience_s and group is not None:
+            group.abort()
+            if self._may_end() and self._alarm is not None and self._alarm.is_deaf(now_s):
+                self._end_process()
+        return True
+
+    def _may_end(self) -> bool:
+        """True if others go on with the state that would be lost, and this rank is in their way."""
+        # In a pause it may wait for a disk for as long as that takes; it is in no collective.
+        wanted = self._wanted
+        return self.why_paused is None and isinstance(wanted, Enter) and wanted.size > 1
+
+    def _end_process(self) -> None:
+        self.broken("the training thread is stuck in a call that the end of the group did not wake")
+        stuck_rank.end_process()

@@ -1,0 +1,111 @@
+"""The end of a job before its training is done: the last snapshot, and the wait until it counts.
+
+The ranks leave after a step that all agreed on, as for any planned change, and take a snapshot
+there. Then nobody trains any more, so there is time to wait until it is durable: as much as the
+agent gives, which ends the process afterwards. What came of it is told with the goodbye.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from elasticd.channel.worker import Left
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.errors import ElasticdError
+from elasticd.keeper.client import Client
+from elasticd.keeper.wire import message as ms
+from elasticd.records.member import Saved
+
+__all__ = ["Parting"]
+
+POLL_S = 0.5
+"""The keeper answers at once when it is done; in between we look whether it is still wanted."""
+REPLY_LIMIT_S = 2.0
+"""How long a keeper that is silent is waited for: it has little else to do by now."""
+
+NOT_AGREED = "the ranks did not come to a step that all of them could leave after"
+NOT_TAKEN = "no snapshot could be taken"
+NOT_IN_TIME = "the upload did not end within --shutdown-timeout"
+
+
+class Keeping(Protocol):
+    """What is used of a `Saving`."""
+
+    run: int
+    saved_step: int
+
+    @property
+    def client(self) -> Client: ...
+
+
+class Parting:
+    """Of one process. Made when the agent's word comes, by whatever thread hears it."""
+
+    def __init__(self, within_s: float) -> None:
+        self.until_s = time.monotonic() + within_s
+        self.durable_step = -1
+        """Of the newest checkpoint that is known; -1: none is."""
+        self.why = NOT_AGREED
+        """Why that is not the step that was left after; empty if it is."""
+
+    @property
+    def is_late(self) -> bool:
+        """The time that there was is over."""
+        return time.monotonic() >= self.until_s
+
+    def settle(
+        self,
+        saving: Keeping,
+        *,
+        generation: int,
+        step: int,
+        is_agreed: bool,
+        restored_step: int,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Wait until the snapshot of this step is durable, and note what came of it."""
+        self.durable_step = restored_step
+        if is_agreed:
+            self.why = NOT_TAKEN
+            if saving.saved_step == step:
+                snapshot = Snapshot(run=saving.run, generation=generation, step=step)
+                self.why = self._wait(saving, snapshot, is_wanted)
+        if self.why:
+            self.durable_step = max(restored_step, _durable_step(saving))
+        else:
+            self.durable_step = step
+
+    def left(self, step: int) -> Left:
+        """The goodbye; `step` is the last one that was applied."""
+        return Left(step=step, durable_step=self.durable_step, why=self.why)
+
+    def sentence(self, step: int) -> str:
+        """What came of it, for people."""
+        return Saved(at_step=step, durable_step=self.durable_step, why=self.why).sentence
+
+    def _wait(self, saving: Keeping, snapshot: Snapshot, is_wanted: Callable[[], bool]) -> str:
+        """Why it is not durable, empty if it is."""
+        while is_wanted() and (left_s := self.until_s - time.monotonic()) > 0:
+            question = ms.Await(snapshot=snapshot, timeout_s=min(POLL_S, left_s))
+            try:
+                said = saving.client.ask(question, ms.Awaited, timeout_s=POLL_S + REPLY_LIMIT_S)
+            except ElasticdError as exc:
+                return str(exc).rstrip(".")
+            if said.is_durable:
+                return ""
+            if said.has_failed:
+                return said.why.rstrip(".")
+        return NOT_IN_TIME
+
+
+def _durable_step(saving: Keeping) -> int:
+    try:
+        client = saving.client
+        step = client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S).durable_step
+        if step >= 0:
+            return step
+        # Another node's keeper has committed, or nobody: the log knows.
+        found = client.ask(ms.Find(), ms.Found, timeout_s=REPLY_LIMIT_S).snapshot
+    except ElasticdError:
+        return -1
+    return found.step if found is not None else -1

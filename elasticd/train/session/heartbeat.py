@@ -1,0 +1,157 @@
+"""The worker's pulse: a thread that says five times a second where the training stands.
+
+That the beats come at all says that the process lives and that its threads get the GIL; what
+stands in them says whether it gets on. The thread reads plain attributes and takes no lock that
+the training thread could hold, so a training thread that hangs does not silence it.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import islice
+from threading import Event, Thread
+from typing import Protocol
+
+from elasticd.channel.worker import Beat
+from elasticd.records.ids import Generation
+from elasticd.train.introspection.collective_wait import step_wait
+from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.session.nonfinite_scalar import FiniteCheck
+from elasticd.train.session.ports import EpochProgress
+
+__all__ = ["Beater", "Pulse", "Tempo"]
+
+BEAT_S = 0.2
+RING_S = 0.05
+"""How often it looks while a change waits for the training thread."""
+
+NAMES_LIMIT, NAME_LIMIT = 64, 200
+"""Numbers of a commit that a beat carries, the first ones, and the letters of their names: where a
+line is of a megabyte the agent hangs up, and gives the worker up."""
+TEMPO_SMOOTHING = 0.3
+"""Weight of the newest beat's steps: a change of speed is seen within about a second."""
+
+
+class Pulse(Protocol):
+    """What the beats tell; each attribute is read for itself, none waits."""
+
+    step: int
+    epoch: int
+    batches: int
+    why_paused: str | None
+    has_returned: bool
+    has_failed: bool
+    committed_at_s: float
+    spent: Spent
+
+    @property
+    def training_generation(self) -> int: ...
+    @property
+    def is_in_step(self) -> bool: ...
+    def arrived(self) -> int: ...
+    def epoch_progress(self) -> EpochProgress: ...
+    def scalars(self) -> Mapping[str, float]: ...
+
+
+class Tempo:
+    """Smoothed seconds of a step, from when the newest was committed."""
+
+    def __init__(self) -> None:
+        self.step_s = 0.0
+        self._generation = 0
+        self._step = 0
+        self._at_s = 0.0
+
+    def take(self, generation: int, step: int, at_s: float) -> float:
+        """Return the duration as of this commit; a new generation measures from its first one."""
+        steps = step - self._step
+        if generation == self._generation and self._at_s and steps > 0:
+            newest_s = (at_s - self._at_s) / steps
+            share = TEMPO_SMOOTHING if self.step_s else 1.0
+            self.step_s += share * (newest_s - self.step_s)
+        if generation != self._generation:
+            self._generation, self._step, self._at_s = generation, step, 0.0
+        elif steps:
+            self._step, self._at_s = step, at_s
+        return self.step_s
+
+
+class Beater:
+    """Sends the beats and, while a change of world is due, rings the alarm."""
+
+    def __init__(
+        self, pulse: Pulse, send: Callable[[Beat], None], ring: Callable[[float], bool]
+    ) -> None:
+        self._pulse = pulse
+        self._send = send
+        self._ring = ring
+        self._tempo = Tempo()
+        self._finite = FiniteCheck()
+        self._wake = Event()
+        self._is_over = False
+        self._thread = Thread(target=self._run, name="elasticd-beating", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Look at the alarm now; any thread."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread; where the training has failed it tells of the last steps before."""
+        self._is_over = True
+        self._wake.set()
+        self._thread.join(BEAT_S * 5)
+
+    def _run(self) -> None:
+        beat_at_s = 0.0
+        while not self._is_over:
+            now_s = time.monotonic()
+            if now_s >= beat_at_s:
+                self._send(self._beat())
+                beat_at_s = now_s + BEAT_S
+            is_due = self._ring(now_s)
+            self._wake.wait(RING_S if is_due else max(0.0, beat_at_s - time.monotonic()))
+            self._wake.clear()
+        if self._pulse.has_failed:
+            self._send(self._beat())
+
+    def _beat(self) -> Beat:
+        pulse = self._pulse
+        generation, step = pulse.training_generation, pulse.step
+        scalars: Mapping[str, float] = {}
+        with suppress(Exception):  # A number that cannot be read must not make the worker silent.
+            scalars = _few(pulse.scalars())
+        self._finite.look(scalars, step)
+        far, committed_at_s = pulse.epoch_progress(), pulse.committed_at_s
+        return Beat(
+            generation=Generation(generation),
+            step=step,
+            step_s=self._tempo.take(generation, step, committed_at_s),
+            batches=pulse.batches,
+            sequence=pulse.arrived(),
+            is_in_step=pulse.is_in_step,
+            has_returned=pulse.has_returned,
+            is_paused=pulse.why_paused is not None,
+            why_paused=pulse.why_paused or "",
+            epoch=pulse.epoch,
+            consumed=far.consumed,
+            epochs=far.epochs,
+            epoch_samples=far.epoch_samples,
+            scalars=scalars,
+            committed_ago_s=time.monotonic() - committed_at_s if committed_at_s else 0.0,
+            sent_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+            samples=far.samples,
+            data_s=pulse.spent.data_s,
+            save_s=pulse.spent.save_s,
+            step_wait_s=step_wait.total_s,
+            waits=step_wait.summary(),
+        )
+
+
+def _few(scalars: Mapping[str, float]) -> Mapping[str, float]:
+    if len(scalars) <= NAMES_LIMIT and all(len(name) <= NAME_LIMIT for name in scalars):
+        return scalars
+    short = (name for name in scalars if len(name) <= NAME_LIMIT)
+    return {name: scalars[name] for name in islice(short, NAMES_LIMIT)}

@@ -1,0 +1,105 @@
+"""A script that calls `elasticd.run` under plain `python`: a world of one, and nobody to ask.
+
+It has a process group all the same, so that DistributedDataParallel works unchanged.
+"""
+
+import os
+from collections.abc import Callable
+from types import FrameType
+
+from elasticd.channel.worker import Enter, Finished, Formed
+from elasticd.records.ids import Generation, NodeId, Rank
+from elasticd.records.member import StoreAddress
+from elasticd.train.introspection.time_spent import Spent
+from elasticd.train.session.ports import Breakable, Observed
+
+__all__ = ["Solo"]
+
+_HOST = "127.0.0.1"
+"""Named, and never connected to: the group of a world of one needs nobody."""
+
+
+class Solo:
+    """A session whose one world lasts; `Session` says what its methods are for."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.has_returned = False
+        self.on_commit: Callable[[int], None] | None = None
+        self.spent = Spent()
+        self._group: Breakable | None = None
+
+    @property
+    def has_left_as_agreed(self) -> bool:
+        return False
+
+    @property
+    def parting(self) -> None:
+        return None
+
+    def check(self, step: int) -> None:
+        pass
+
+    def committed(self, position: tuple[int, int]) -> None:
+        pass
+
+    def settle(self) -> None:
+        if self._group is not None:
+            self._group.settle(lambda: True)
+
+    def sequence(self) -> int:
+        return self._group.sequence() if self._group is not None else 0
+
+    def pause(self, why: str | None) -> None:
+        pass
+
+    def delivered(self) -> None:
+        pass
+
+    def attach(self, observed: Observed, pid: int, may_leave: Callable[[FrameType], bool]) -> None:
+        pass
+
+    def next_world(self) -> Enter | None:
+        """The one world; a second is never wanted."""
+        if self.generation:
+            return None
+        self.generation = 1
+        return Enter(
+            generation=Generation(1),
+            rank=Rank(0),
+            size=1,
+            local_rank=0,
+            local_size=1,
+            node_rank=0,
+            nodes=1,
+            node=os.uname().nodename,
+            store=StoreAddress(host=_HOST, port=0),
+            reason="start",
+        )
+
+    def use(self, group: Breakable | None) -> None:
+        self._group = group
+
+    def call(self, function: Callable[[], object]) -> None:
+        function()
+
+    def is_stale(self, generation: int) -> bool:
+        return False
+
+    def has_newer(self, generation: int) -> bool:
+        return False
+
+    def wait_newer(self, generation: int, timeout_s: float) -> bool:
+        return False
+
+    def formed(self, formed: Formed, note: str = "") -> None:
+        pass
+
+    def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
+        pass
+
+    def finished(self, finished: Finished) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

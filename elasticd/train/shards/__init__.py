@@ -1,0 +1,1 @@
+"""What the ranks that live still have of a sharded state, and how each gets its own part again."""

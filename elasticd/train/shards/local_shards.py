@@ -1,0 +1,149 @@
+"""What this process still has of a sharded state whose generation has ended.
+
+Its boxes of the tensors, with which others may make the state whole (`surviving`). They are kept
+while the next generation builds its model and is filled, and until that has committed a step: who
+is interrupted before gives the same parts once more. Parameters of the old mesh are kept as they
+are, since nothing trains them any more; what may live on in the next generation is copied, and so
+is what a GPU holds, whose memory the next model needs.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.share_layout import Slab, laid_out
+from elasticd.errors import CallError, NotSupported
+from elasticd.tensors.local_shard import Local, local_part, within
+from elasticd.tensors.tensor_spec import described, views
+from elasticd.tensors.tree import Tree
+from elasticd.train.shards.shard_cover import Inventory, Label
+from elasticd.train.shards.share_broadcast import Load
+
+__all__ = ["Remnant", "Remnants"]
+
+Position = tuple[int, int]
+
+
+class Spread(Protocol):
+    """What is used of a state."""
+
+    @property
+    def _position(self) -> Position: ...
+    @property
+    def _is_clean(self) -> bool: ...
+    @property
+    def _is_sharded(self) -> bool: ...
+    def _tree(self) -> Tree: ...
+
+
+class Remnant:
+    """One state's; `label` says which it is."""
+
+    def __init__(self, label: Label, tree: Tree, is_alike: Sequence[bool]) -> None:
+        """Take the tree's tensors as they are.
+
+        Raises:
+            NotSupported: one is spread in a way that is no box.
+            CallError: one is of a type that has no place in a checkpoint.
+        """
+        self.label, self.skeleton = label, tree.skeleton
+        self._parts = [local_part(tensor) for tensor in tree.tensors]
+        self.inventory = Inventory(
+            described(tree),
+            tuple((each.origin, tuple(each.tensor.shape)) for each in self._parts),
+            tuple(
+                each.is_whole and not is_equal
+                for each, is_equal in zip(self._parts, is_alike, strict=True)
+            ),
+        )
+        self.text = self.inventory.to_json()
+        self.name = hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+        self._is_secure = False
+
+    def secure(self) -> None:
+        """Copy what the next generation would change, or whose memory it needs."""
+        if not self._is_secure:
+            self._parts = [_secured(each) for each in self._parts]
+            self._is_secure = True
+
+    def pack(self, which: Iterable[int]) -> Load:
+        """The boxes of these tensors, one behind the other."""
+        tensors = self.inventory.tensors
+        slabs = [Slab(i, self._parts[i].origin, tuple(self._parts[i].tensor.shape)) for i in which]
+        layout = laid_out(tensors, slabs)
+        memory, starts = memoryview(bytearray(layout.size)), tuple(layout.starts())
+        places = views(memory, tensors, layout.pieces, starts)
+        for piece, place in zip(layout.pieces, places, strict=True):
+            place.copy_(within(self._parts[piece.tensor], piece))
+        return memory, layout.pieces, starts
+
+
+class Remnants:
+    """All that one process has; for a whole run."""
+
+    def __init__(self) -> None:
+        self._kept: list[Remnant] = []
+        self._entered: tuple[int, Position] | None = None
+        """The generation for which the live state was built, and where it began; None: it is not
+        known which state it is."""
+        self._origin: Snapshot | None = None
+        """Which state it began with; None: none that anybody had before."""
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._kept)
+
+    def enter(self, generation: int, position: Position, origin: Snapshot | None) -> None:
+        """The live state is `origin`, at this position, and this generation trains it."""
+        self._entered, self._origin = (generation, position), origin
+
+    def lose(self) -> None:
+        """The live state is going to be another one."""
+        self._entered = None
+
+    def collect(self, state: Spread, is_alike: Callable[[Tree], Sequence[bool]], run: int) -> None:
+        """Keep what a generation that has ended left of its state, if anything can be used of it.
+
+        `state` is settled back, `is_alike` is as in `Parts.of`, `run` that of the checkpoints or 0.
+        """
+        label = self._label_of(state, run)
+        if label is None or any(each.label == label for each in self._kept):
+            return
+        tree = state._tree()
+        try:
+            self._kept.append(Remnant(label, tree, is_alike(tree)))
+        except (NotSupported, CallError):
+            # No snapshot can be taken of it either, and whoever tries says so.
+            return
+
+    def named(self) -> Mapping[Label, Remnant]:
+        """What there is, by its label."""
+        return {each.label: each for each in self._kept}
+
+    def keep(self, label: Label | None) -> Remnant | None:
+        """Forget all but this one, which is safe from now on, and return it."""
+        self._kept = [each for each in self._kept if each.label == label]
+        for each in self._kept:
+            each.secure()
+        return self._kept[0] if self._kept else None
+
+    def _label_of(self, state: Spread, run: int) -> Label | None:
+        if self._entered is None or not state._is_clean or not state._is_sharded:
+            return None
+        generation, position = self._entered
+        snapshot = self._origin
+        if state._position != position:
+            snapshot = Snapshot(run=run, generation=generation, step=state._position[0])
+        if snapshot is None:
+            return None  # Nothing was committed: a new beginning is as good.
+        return Label(
+            snapshot.run, snapshot.generation, snapshot.step, state._position[1], generation
+        )
+
+
+def _secured(part: Local) -> Local:
+    tensor = part.tensor
+    if tensor.device.type != "cpu":
+        return part._replace(tensor=tensor.cpu())
+    return part._replace(tensor=tensor.clone()) if part.is_whole else part

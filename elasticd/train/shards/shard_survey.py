@@ -1,0 +1,39 @@
+"""The ranks of a new generation find out whether they have a whole state together.
+
+Before anything is built: where they do, they keep their parts beside the new model; where they do
+not, the old model makes room for it. Labels are exchanged by all, inventories only as often as they
+differ: replicas have the same one.
+"""
+
+import json
+from collections.abc import Callable
+
+from elasticd.train.shards.local_shards import Remnants
+from elasticd.train.shards.shard_cover import Inventory, Label, Survivors, shown, survivors
+from elasticd.train.tcp_store.exchange import Meeting, Talk
+
+__all__ = ["survey"]
+
+
+def survey(group: Meeting, remnants: Remnants, is_stale: Callable[[], bool]) -> Survivors | None:
+    """Return the newest state that is whole, the same on all ranks; None: there is none.
+
+    Raises:
+        Interrupted: the generation ended meanwhile.
+    """
+    talk = Talk(group, "elasticd/survey", is_stale)
+    own = remnants.named()
+    words = talk.exchange("labels", json.dumps([[label, own[label].name] for label in own]))
+    labels = [{Label(*label): name for label, name in json.loads(word)} for word in words]
+    if not any(labels):
+        return None
+    names = shown(labels)
+    for each in own.values():
+        if names[each.name] == group.rank:
+            talk.say(f"inventory/{each.name}", each.text)
+    if group.rank == 0:
+        inventories = {name: Inventory.from_json(talk.hear(f"inventory/{name}")) for name in names}
+        found = survivors(labels, inventories)
+        talk.say("found", found.to_json() if found is not None else "none")
+    said = talk.hear("found")
+    return Survivors.from_json(said) if said != "none" else None

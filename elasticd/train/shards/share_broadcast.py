@@ -1,0 +1,146 @@
+"""Passes what single ranks have on to all: one load of each rank in turn, until none has more.
+
+In turns, so that while one rank's bytes travel the others' keepers read on. Whoever has a load
+tells its checksum after it, and takes it while the next bytes travel, as all others do: TCP's own
+misses one damaged packet in 65,536.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from elasticd.checkpoint.format.checksum import block_sum, number_sum
+from elasticd.checkpoint.format.json_read import Damaged
+from elasticd.checkpoint.format.manifest import Piece
+from elasticd.errors import ElasticdError, Unavailable
+
+__all__ = ["Load", "Meeting", "NotPassed", "broadcast_text", "check_all", "pass_on"]
+
+CHUNK_BYTES = 32 << 20
+"""Of one broadcast: a group that is aborted gets out of it soon."""
+END, FAILED = 0, -1
+"""In place of the length of the words of a rank's next load."""
+
+Load = tuple[memoryview, Sequence[Piece], Sequence[int]]
+"""Bytes, the pieces in them, and where each of these begins."""
+
+
+class NotPassed(Unavailable):
+    """Another rank could not bring what it has, or did not get what it was sent; it says why."""
+
+
+class _Garbled(Damaged):
+    """What came is not what was sent."""
+
+
+class Meeting(Protocol):
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+def pass_on(group: Meeting, mine: Iterable[Load]) -> Iterator[Load]:
+    """Yield the loads of all ranks, in the same order on each of them; collective.
+
+    A load is good until the next is asked for. Each `mine` is asked for its next load only then.
+
+    Raises:
+        ElasticdError: what `mine` raised, and Damaged where a load came as another than was sent,
+            which is not yielded; NotPassed on the other ranks then.
+    """
+    if group.size == 1:
+        yield from mine
+        return
+    own = iter(mine)
+    left = list(range(group.size))
+    why = ""
+    with ThreadPoolExecutor(1, thread_name_prefix="passed") as pool:
+        while left:
+            for rank in list(left):
+                try:
+                    load = _broadcast(own if rank == group.rank else None, rank, pool)
+                except _Garbled as exc:
+                    why = str(exc)  # The others know nothing yet, and wait for what is here.
+                    continue
+                if load is None:
+                    left.remove(rank)
+                else:
+                    yield load
+    check_all(why)
+
+
+def check_all(why: str) -> None:
+    """Go on if all ranks say that nothing is wrong; collective.
+
+    Raises:
+        Damaged: `why`, which this rank says itself; NotPassed where only others do.
+    """
+    is_bad = torch.tensor(int(bool(why)), dtype=torch.int64)
+    dist.all_reduce(is_bad, op=dist.ReduceOp.MAX)
+    if why:
+        raise Damaged(why)
+    if int(is_bad):
+        raise NotPassed("Another rank did not get what it was sent.")
+
+
+def broadcast_text(text: bytes, source: int) -> bytes:
+    """Return on all ranks what `source` has; collective."""
+    words = bytearray(_number(len(text), source))
+    words[:] = text or words
+    deque(_travelled(memoryview(words), source), maxlen=0)
+    return bytes(words)
+
+
+def _broadcast(own: Iterator[Load] | None, source: int, pool: Executor) -> Load | None:
+    load, error = None, None
+    if own is not None:
+        try:
+            load = next(own, None)
+        except ElasticdError as exc:
+            error = exc
+    text = b""
+    if load is not None:
+        rows = [[p.tensor, p.offsets, p.shape, s] for p, s in zip(*load[1:], strict=True)]
+        text = json.dumps(rows).encode()
+    length = _number(FAILED if error is not None else len(text), source)
+    if error is not None:
+        raise error
+    if length == FAILED:
+        raise NotPassed(f"Rank {source} could not bring its part.")
+    if length == END:
+        return None
+    words = bytearray(length)
+    words[:] = text or words
+    deque(_travelled(memoryview(words), source), maxlen=0)
+    size = _number(len(load[0]) if load is not None else 0, source)
+    memory = load[0] if load is not None else memoryview(bytearray(size))
+    sums = [pool.submit(block_sum, part) for part in _travelled(memory, source)]
+    whole = words + "".join(each.result() for each in sums).encode()
+    found = number_sum(memoryview(whole))
+    if _number(found, source) != found:
+        raise _Garbled(f"What rank {source} passed on came as something else: a checksum differs.")
+    if load is not None:
+        return load
+    rows = json.loads(bytes(words))
+    pieces = tuple(Piece(t, tuple(offsets), tuple(shape), 0, 0) for t, offsets, shape, _ in rows)
+    return memory, pieces, tuple(row[3] for row in rows)
+
+
+def _number(value: int, source: int) -> int:
+    one = torch.tensor([value], dtype=torch.int64)
+    dist.broadcast(one, source)
+    return int(one.item())
+
+
+def _travelled(memory: memoryview, source: int) -> Iterator[memoryview]:
+    """Broadcast it, and yield each part that has come or gone."""
+    for start in range(0, len(memory), CHUNK_BYTES):
+        part = memory[start : start + CHUNK_BYTES]
+        dist.broadcast(torch.frombuffer(part, dtype=torch.uint8), source)
+        yield part

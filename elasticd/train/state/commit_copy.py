@@ -1,0 +1,329 @@
+"""Copies, made at each commit, of what no optimizer owns; put back when a step is done again.
+
+Buffers change in every forward pass, schedulers and plain values when the script likes: a rank that
+is interrupted in the middle of a step has them half changed while its parameters are untouched.
+
+Small tensors are copied at every commit, in one call for each kind; torch's version counters
+cannot be trusted for them (BatchNorm's running statistics change without being counted). Large ones
+(frozen parameters, an averaged model, a queue) are copied once they change: by the counter, or,
+because `tensor.data` passes the counter by, by a checksum at the commits 1, 2, 4, 8, ...
+Rejected: a copy of all from the start, which would double the memory of a frozen backbone.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from operator import attrgetter, is_not, methodcaller
+from typing import Any, NamedTuple
+
+import torch
+
+from elasticd.errors import InvariantBroken
+from elasticd.tensors.local_shard import memory_of
+from elasticd.tensors.value_copy import Copies, Snapshot, check_keys, restored, snapshot
+from elasticd.train.optimizer.grad_scaler import ScalerState
+from elasticd.train.optimizer.param_groups import GroupValues
+from elasticd.train.state.flat_copy import Bundle, bundled
+from elasticd.train.state.module_mode import Modes
+from elasticd.train.state.optimizer_load import own_types
+
+__all__ = ["Keep", "Kept"]
+
+SMALL_BYTES = 1 << 16
+"""Where copying begins to cost more than looking whether it is needed."""
+
+_get = dict.get
+_copy = methodcaller("copy")
+_version = attrgetter("_version")
+
+
+class Slot(NamedTuple):
+    """Where a tensor is found: under a key of a module's own dict of buffers or parameters."""
+
+    home: Any
+    key: str
+
+
+class Kept(NamedTuple):
+    """What was collected of a state and not yet put in the place of the copies before."""
+
+    values: Snapshot
+    objects: dict[str, Snapshot]
+    extras: list[Snapshot]
+    groups: list[GroupValues]
+
+
+class Keep:
+    """The copies of one state; empty until the first `copy`."""
+
+    def __init__(self) -> None:
+        self._kept: Kept | None = None
+        self._commits = 0
+        self._large: _Large | None = None
+        self._copies = Copies()
+        self._copy_of = self._copies.of
+        self.bind({}, {}, (), ())
+
+    def bind(
+        self,
+        values: dict[str, Any],
+        objects: Mapping[str, Any],
+        modules: Iterable[torch.nn.Module],
+        optimizers: Sequence[torch.optim.Optimizer],
+        wrappers: Container[str] = (),
+    ) -> None:
+        """Find what is to be copied; the copies so far are forgotten.
+
+        `values` is the dict in which plain values stand, `objects` have state_dict and
+        load_state_dict; `wrappers` are those of them whose state covers an optimizer's. What
+        `optimizers` own is left out.
+        """
+        self.forget()
+        self._values = values
+        self._objects = objects
+        self._optimizers = optimizers
+        self._wrappers = wrappers
+        self._owned = {
+            id(tensor) for each in optimizers for group in each.param_groups
+            for tensor in group["params"]
+        }  # fmt: skip
+        every = list({id(part): part for module in modules for part in module.modules()}.values())
+        self._extras = [
+            part for part in every
+            if type(part).get_extra_state is not torch.nn.Module.get_extra_state
+        ]  # fmt: skip
+        self._modes = Modes(every)
+        slots = _slots(every, self._owned)
+        small = [slot for slot in slots if _is_small(slot.home[slot.key])]
+        self._small = _Small(small)
+        large = [slot for slot in slots if not _is_small(slot.home[slot.key])]
+        self._large = _Large(large, self._large.restless() if self._large is not None else {})
+
+    def forget(self) -> None:
+        """Drop the copies: what is there now counts."""
+        self._kept = None
+
+    def has_updated_scaler(self) -> bool:
+        """True if a GradScaler ended a step since the last commit, by making or by skipping it."""
+        return any(
+            isinstance(each, ScalerState) and each.has_updated() for each in self._objects.values()
+        )
+
+    def collect(self) -> Kept:
+        """Ask everything for its state; may raise what the user's code raises, changes nothing."""
+        if self._values:
+            check_keys(self._values)
+        keep, objects = self._copy_of, {}
+        for name, each in self._objects.items():
+            live = self._live() if name in self._wrappers else self._owned
+            objects[name] = snapshot(each.state_dict(), live, keep)
+        extras = [snapshot(part.get_extra_state(), (), keep) for part in self._extras]
+        return Kept(snapshot(self._values, self._owned, keep), objects, extras, self._groups())
+
+    def copy(self, kept: Kept) -> None:
+        """Make the copies; `kept` is what `collect` returned just now."""
+        self._commits += 1
+        assert self._large is not None
+        # What torch.no_grad() does, which takes as long as to copy the buffers of two BatchNorms.
+        has_grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            self._small.copy()
+            # A sum over all of a large tensor is cheap if it is done ever more seldom.
+            self._large.copy(is_probe=self._commits & (self._commits - 1) == 0)
+            if self._copies.is_used:
+                self._copies.commit()
+        finally:
+            torch._C._set_grad_enabled(has_grad)
+        self._modes.copy()
+        self._kept = kept
+
+    @torch.no_grad()
+    def put_back(self) -> bool:
+        """Make everything what it was at the last `copy`; may be done again.
+
+        False: something changed of which there was no copy yet.
+        """
+        if self._kept is None:
+            return True
+        assert self._large is not None
+        values, objects, extras, groups = self._kept
+        self._small.put_back()
+        is_whole = self._large.put_back()
+        for each in groups:
+            each.put_back()
+        with own_types(self._optimizers):
+            for name, state in objects.items():
+                self._objects[name].load_state_dict(restored(state))
+        for part, state in zip(self._extras, extras, strict=True):
+            part.set_extra_state(restored(state))
+        self._values.update(restored(values))
+        self._modes.put_back()
+        return is_whole
+
+    def _groups(self) -> list[GroupValues]:
+        if self._kept is None:
+            return [GroupValues(each) for each in self._optimizers]
+        return [
+            each if each.is_current() else GroupValues(each.optimizer) for each in self._kept.groups
+        ]
+
+    def _live(self) -> set[int]:
+        """What optimizers own and a wrapper's state shows a second time."""
+        return self._owned | {
+            id(tensor)
+            for each in self._optimizers
+            for entry in each.state.values()
+            for tensor in entry.values()
+            if isinstance(tensor, torch.Tensor)
+        }
+
+
+class _Small:
+    """Tensors that are copied at every commit, whether they changed or not."""
+
+    def __init__(self, slots: list[Slot]) -> None:
+        self._homes = [slot.home for slot in slots]
+        self._keys = [slot.key for slot in slots]
+        self._tensors: list[torch.Tensor | None] = []
+        self._bundles: list[Bundle] = []
+
+    def copy(self) -> None:
+        tensors = list(map(_get, self._homes, self._keys))
+        if len(tensors) != len(self._tensors) or any(map(is_not, tensors, self._tensors)):
+            self._take_memory(tensors)
+        if not all(map(_copy, self._bundles)):
+            self._take_memory(tensors)  # One of them was made another shape.
+            if not all(map(_copy, self._bundles)):
+                raise InvariantBroken("small tensors could not be copied to memory of their shapes")
+
+    def put_back(self) -> None:
+        for home, key, tensor in zip(self._homes, self._keys, self._tensors, strict=True):
+            home[key] = tensor
+        for bundle in self._bundles:
+            for original, copied in bundle.pairs():
+                _put_tensor_back(original, copied)
+
+    def _take_memory(self, tensors: list[torch.Tensor | None]) -> None:
+        self._tensors = tensors
+        self._bundles = bundled([tensor for tensor in tensors if tensor is not None])
+
+
+class _Large:
+    """Tensors that are copied if they changed since the last commit."""
+
+    def __init__(self, slots: list[Slot], restless: dict[int, torch.Tensor]) -> None:
+        """`restless` is what another one said that stood for the same tensors before."""
+        self._slots = slots
+        self._restless = restless
+        self._tensors: list[torch.Tensor | None] = [None] * len(slots)
+        self._versions: list[int] = [-1] * len(slots)
+        self._copies: list[torch.Tensor | None] = [None] * len(slots)
+        self._sums: list[int | None] = [None] * len(slots)
+        self._secret: set[int] = set()
+        """Those that change without being counted."""
+        self._is_probed = False
+        self._is_new = True
+
+    def restless(self) -> dict[int, torch.Tensor]:
+        """Tensors, by their id, that have changed and will again."""
+        now = {
+            id(tensor): tensor
+            for tensor, copied in zip(self._tensors, self._copies, strict=True)
+            if tensor is not None and copied is not None
+        }
+        return self._restless | now
+
+    def copy(self, *, is_probe: bool) -> None:
+        if not self._slots:
+            return
+        tensors = [home.get(key) for home, key in self._slots]
+        versions = [-1 if tensor is None else _version_of(tensor) for tensor in tensors]
+        changed = {
+            index
+            for index, tensor in enumerate(tensors)
+            if versions[index] != self._versions[index] or tensor is not self._tensors[index]
+        }
+        if is_probe:
+            self._probe(tensors, changed)
+        self._is_probed = is_probe
+        if self._is_new:
+            changed = {index for index in changed if id(tensors[index]) in self._restless}
+            self._is_new = False
+        for index in changed | self._secret:
+            self._copies[index] = _copy_of(tensors[index], self._copies[index])
+        self._tensors, self._versions = tensors, versions
+
+    def put_back(self) -> bool:
+        is_whole = True
+        for index, (home, key) in enumerate(self._slots):
+            tensor, copied = self._tensors[index], self._copies[index]
+            home[key] = tensor
+            if tensor is None:
+                continue
+            if copied is not None:
+                _put_tensor_back(tensor, copied)
+                self._versions[index] = _version_of(tensor)
+            elif _version_of(tensor) != self._versions[index] or (
+                self._is_probed and _sum_of(tensor) != self._sums[index]
+            ):
+                is_whole = False
+        return is_whole
+
+    def _probe(self, tensors: list[torch.Tensor | None], changed: set[int]) -> None:
+        for index, tensor in enumerate(tensors):
+            if tensor is None or index in self._secret:
+                continue
+            before, self._sums[index] = self._sums[index], _sum_of(tensor)
+            if index not in changed and before is not None and before != self._sums[index]:
+                self._secret.add(index)
+
+
+def _slots(parts: Iterable[torch.nn.Module], owned: set[int]) -> list[Slot]:
+    empty: list[Slot] = []
+    slots: dict[int, Slot] = {}
+    for part in parts:
+        for home in (part._buffers, part._parameters):
+            for key, tensor in home.items():
+                if tensor is None:
+                    empty.append(Slot(home, key))
+                elif id(tensor) in owned:
+                    continue
+                elif (here := memory_of(tensor)) is not tensor:
+                    # Of a sharded one what is here; the module itself exchanges it with the whole.
+                    slots.setdefault(id(tensor), Slot({key: here}, key))
+                else:
+                    slots.setdefault(id(tensor), Slot(home, key))
+    return empty + list(slots.values())
+
+
+def _is_small(tensor: torch.Tensor | None) -> bool:
+    return tensor is None or tensor.nbytes <= SMALL_BYTES
+
+
+def _copy_of(tensor: torch.Tensor | None, memory: torch.Tensor | None) -> torch.Tensor | None:
+    if tensor is None:
+        return None
+    if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
+        return tensor.detach().clone()
+    return memory.copy_(tensor)
+
+
+def _put_tensor_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
+    try:
+        if tensor.shape == copied.shape:
+            tensor.copy_(copied)
+            return
+    except RuntimeError:  # Expanded memory, which cannot be written to.
+        pass
+    tensor.data = copied.clone()
+
+
+def _version_of(tensor: torch.Tensor) -> int:
+    # A tensor made in inference mode has no counter, and nobody can change it outside of that.
+    return 0 if tensor.is_inference() else _version(tensor)
+
+
+def _sum_of(tensor: torch.Tensor) -> int:
+    """A checksum that a change of the values changes, but for rare chance; waits for the device."""
+    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
+    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
+    return int(words.sum()) + int(flat[words.nbytes :].sum())

@@ -1,0 +1,137 @@
+"""Numbers given to `commit`: kept as they come, read when somebody asks, never waited for."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+
+from elasticd.errors import CallError
+from elasticd.tensors import cuda
+from elasticd.train.tensorboard.histogram import check_histograms
+
+__all__ = ["Feed", "Scalars", "Tensors"]
+
+COPY_EVERY_S = 0.2
+"""How often a number is fetched from a GPU: as often as a heartbeat carries it."""
+
+
+class Feed(Protocol):
+    """What takes in each commit's numbers, and not only the newest; `train.tensorboard.feed`."""
+
+    def commit(
+        self,
+        step: int,
+        given: Mapping[str, float | torch.Tensor],
+        histograms: "Tensors",
+    ) -> None: ...
+
+    def poll(self) -> None:
+        """Do what is due without waiting; five times a second, from another thread."""
+
+
+_Given = dict[str, float | torch.Tensor]
+Tensors = Mapping[str, torch.Tensor]
+
+
+class Scalars:
+    """The last ones; `known` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._given: _Given = {}
+        self._fetched: tuple[list[Any], _Given] = [], {}
+        """Pinned copies of those on a GPU; on their way until these events, one for each device."""
+        self._last: dict[str, float] = {}
+        self._next_copy_s = 0.0
+        self.feed: Feed | None = None
+
+    def checked(
+        self, scalars: Mapping[str, float | torch.Tensor], hist: Tensors | None = None
+    ) -> _Given:
+        """Return them without their graphs; refuse what is not a number, or no histogram."""
+        if hist is not None:
+            check_histograms(hist)
+        given: _Given = {}
+        for name, value in scalars.items():
+            if type(value) is float:
+                given[name] = value
+                continue
+            if isinstance(value, torch.Tensor):
+                if value.numel() != 1:
+                    raise CallError(
+                        f"commit({name}=...) got a tensor of shape {list(value.shape)}: give one "
+                        "number, for example its mean()."
+                    )
+                if value.is_complex() or value.is_meta:
+                    raise CallError(
+                        f"commit({name}=...) got a tensor that is no real number: give its abs(), "
+                        "or one that has a value."
+                    )
+                given[name] = _local(name, value.detach())
+                continue
+            try:
+                given[name] = float(value)
+            except OverflowError:
+                raise CallError(f"commit({name}=...) got a number that no float holds.") from None
+            except (TypeError, ValueError):
+                raise CallError(
+                    f"commit({name}=...) got a {type(value).__name__}: give a number or a tensor "
+                    "of one element."
+                ) from None
+        return given
+
+    def set(self, given: _Given, step: int, histograms: Tensors | None) -> None:
+        """Take note of what the commit of this step was given."""
+        self._given = given
+        if self.feed is not None and (given or histograms):
+            self.feed.commit(step, given, histograms or {})
+        if time.monotonic() >= self._next_copy_s:
+            on_gpu = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.is_cuda}
+            if on_gpu:
+                self._fetch(on_gpu)
+            else:
+                self._next_copy_s = time.monotonic() + COPY_EVERY_S
+
+    def known(self) -> dict[str, float]:
+        """Return those whose values are here; one on a GPU may be of an earlier commit."""
+        if self.feed is not None:
+            self.feed.poll()
+        arrivals, fetched = self._fetched
+        if fetched and all(each.query() for each in arrivals):
+            self._last = {name: float(value) for name, value in fetched.items()}
+        given = self._given
+        here = {
+            name: float(value)
+            for name, value in given.items()
+            if not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+        }
+        return {name: number for name, number in self._last.items() if name in given} | here
+
+    def _fetch(self, on_gpu: dict[str, torch.Tensor]) -> None:
+        if not all(each.query() for each in self._fetched[0]):
+            return
+        copies: _Given = {
+            name: torch.empty((), dtype=value.dtype, pin_memory=True).copy_(
+                value.reshape(()), non_blocking=True
+            )
+            for name, value in on_gpu.items()
+        }
+        arrivals = [cuda.mark(each) for each in {value.device for value in on_gpu.values()}]
+        self._fetched = arrivals, copies  # At once: another thread looks.
+        self._next_copy_s = time.monotonic() + COPY_EVERY_S
+
+
+def _local(name: str, value: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a DTensor, which must be the whole of it.
+
+    To read another one is a collective, which the thread that reads must never begin.
+    """
+    placements = getattr(value, "placements", None)
+    if placements is None:
+        return value
+    if not all(placement.is_replicate() for placement in placements):
+        raise CallError(
+            f"commit({name}=...) got a DTensor that is not replicated: give its full_tensor()."
+        )
+    local: torch.Tensor = value.to_local()  # type: ignore[attr-defined]
+    return local

@@ -1,0 +1,180 @@
+"""What may stand in a `State`, and which of it is treated in which way."""
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from elasticd.errors import CallError
+from elasticd.tensors.tree import flatten
+from elasticd.train.data.loader import Loader
+from elasticd.train.optimizer.unsupported import check_entry
+
+__all__ = [
+    "Kind",
+    "checked_name",
+    "inner_optimizers",
+    "kind_of",
+    "not_assignable",
+    "plain",
+    "unwrapped",
+]
+
+RESERVED = frozenset({"step", "epoch", "epochs", "commit", "pause", "seed", "summary"})
+_SCALARS = (bool, int, float, str)
+_PLAIN = (*_SCALARS, torch.Tensor)
+_SEARCH_DEPTH = 3
+
+
+class Kind(enum.StrEnum):
+    MODULE = "module"
+    OPTIMIZER = "optimizer"
+    SCALER = "scaler"
+    LOADER = "loader"
+    OBJECT = "object"
+    """Any other with state_dict and load_state_dict: schedulers, the user's own."""
+    VALUE = "value"
+    BUILDER = "builder"
+    """A callable of `world`: what it builds is of one of the other kinds."""
+
+
+def checked_name(name: str) -> str:
+    """Refuse a name that `State` needs for itself."""
+    if name in RESERVED or name.startswith("_"):
+        raise CallError(
+            f"State cannot hold an entry called {name!r}, which it uses itself: choose another "
+            f"name than {', '.join(sorted(RESERVED))} and none that starts with an underscore."
+        )
+    return name
+
+
+def kind_of(name: str, value: object, *, is_built: bool = False) -> Kind:
+    """Say how an entry is treated; `is_built`: a callable of `world` returned it.
+
+    Raises:
+        CallError: it cannot survive; says what to give instead.
+    """
+    if isinstance(value, type):
+        raise CallError(
+            f"State({name}=...) is the class {value.__name__}: give an object of it, or a function "
+            "of `world` that returns one."
+        )
+    if not is_built and isinstance(value, DistributedDataParallel | DataParallel):
+        raise CallError(
+            f"State({name}=...) is wrapped in {type(value).__name__}, which belongs to one process "
+            "group: give State the model itself and wrap it inside train."
+        )
+    check_entry(name, value)
+    if isinstance(value, torch.nn.Module):
+        return Kind.MODULE
+    if isinstance(value, torch.optim.Optimizer):
+        return Kind.OPTIMIZER
+    if isinstance(value, torch.amp.GradScaler):
+        return Kind.SCALER
+    if isinstance(value, Loader):
+        return Kind.LOADER
+    has = [callable(getattr(value, method, None)) for method in ("state_dict", "load_state_dict")]
+    if all(has):
+        return Kind.OBJECT
+    if any(has):
+        there, missing = ("state_dict", "load_state_dict")[:: 1 if has[0] else -1]
+        raise CallError(
+            f"State({name}=...) is a {type(value).__name__} that has {there} but no {missing}: "
+            f"give its class a {missing} too."
+        )
+    if value is None or isinstance(value, (*_PLAIN, list, tuple, dict, np.generic)):
+        return Kind.VALUE
+    if callable(value):
+        return Kind.BUILDER
+    raise CallError(
+        f"State({name}=...) is a {type(value).__name__}, which cannot be copied to another rank: "
+        "give its class state_dict and load_state_dict, or give a function of `world` that builds "
+        "it, or plain values (numbers, text, tensors, lists and dicts of them)."
+    )
+
+
+def plain(path: str, value: Any) -> Any:
+    """Return a plain value as it is, a number of numpy as Python's.
+
+    Raises:
+        CallError: it is not plain, or cannot travel to another rank; names the place in it.
+    """
+    if value is None or type(value) in _SCALARS:
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, torch.Tensor | list | tuple | dict):
+        flatten(path, value)
+        return value
+    raise CallError(
+        f"{path} would be a {type(value).__name__}, which is not a plain value: keep numbers, "
+        "text, None, tensors, and lists, tuples and dicts of them in the state."
+    )
+
+
+def not_assignable(name: str, kind: Kind | None, *, is_own: bool) -> CallError:
+    """Say why `state.NAME = ...` is refused, where NAME is no plain value of the state."""
+    if kind is not None:
+        return CallError(
+            f"state.{name} is a {kind} and cannot be replaced: only plain values can. Change the "
+            "object itself."
+        )
+    if is_own:
+        return CallError(f"state.{name} is elasticd's own and cannot be assigned.")
+    return CallError(
+        f"state.{name} is not declared: give it a first value in State({name}=...), so that it is "
+        "copied to every rank."
+    )
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The user's own module inside torch.compile's and DistributedDataParallel's.
+
+    So its state has the same names whether a rank compiled it or not.
+    """
+    while True:
+        if isinstance(module, DistributedDataParallel | DataParallel):
+            module = module.module
+        elif isinstance(
+            inner := vars(module).get("_modules", {}).get("_orig_mod"), torch.nn.Module
+        ):
+            module = inner
+        else:
+            return module
+
+
+def inner_optimizers(value: object) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers that an entry wraps and whose state it saves.
+
+    A scheduler holds its optimizer too, but does not save it; nor does an optimizer save another
+    one's state, unless the two share it.
+    """
+    found = dict.fromkeys(_search(getattr(value, "__dict__", {}), _SEARCH_DEPTH))
+    if isinstance(value, torch.optim.Optimizer):
+        return tuple(inner for inner in found if inner is not value and inner.state is value.state)
+    is_saved = found and _saves_optimizer(value.state_dict(), _SEARCH_DEPTH)  # type: ignore[attr-defined]
+    return tuple(found) if is_saved else ()
+
+
+def _search(value: object, depth: int) -> Iterator[torch.optim.Optimizer]:
+    if isinstance(value, torch.optim.Optimizer):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for item in value.values():
+            yield from _search(item, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for item in value:
+            yield from _search(item, depth - 1)
+
+
+def _saves_optimizer(value: object, depth: int) -> bool:
+    if isinstance(value, Mapping):
+        return {"state", "param_groups"} <= value.keys() or (
+            depth > 0 and any(_saves_optimizer(item, depth - 1) for item in value.values())
+        )
+    if depth and isinstance(value, list | tuple):
+        return any(_saves_optimizer(item, depth - 1) for item in value)
+    return False

@@ -1,0 +1,107 @@
+"""Loads the state of an optimizer: in place, and each tensor in the type in which it was saved.
+
+torch's `load_state_dict` casts the floating point tensors of the state to the type of their
+parameter. So moments in float32 of parameters in bfloat16 would become bfloat16, and 8-bit states
+floating point numbers, but only on the rank that loads: from then on it would take other steps than
+those that it got its state from.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import Any
+
+import torch
+
+from elasticd.errors import CallError
+from elasticd.train.state.entry import inner_optimizers
+
+__all__ = ["fits", "load_optimizer", "own_types"]
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    """Load in place: a compiled or captured step holds on to the tensors of the state.
+
+    What has no place is not copied, but becomes part of the optimizer's state.
+
+    Raises:
+        CallError: the parameter groups are others than those of the optimizer that was saved.
+    """
+    before = {key: dict(entry) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
+    try:
+        with own_types((optimizer, *inner_optimizers(optimizer))):
+            optimizer.load_state_dict(state)
+    except ValueError as exc:
+        raise CallError(
+            f"{type(optimizer).__name__} has other parameter groups than on the rank that has the "
+            f"state ({exc}): build the optimizer in the same way on each rank."
+        ) from exc
+    with torch.no_grad():
+        for key, entry in optimizer.state.items():
+            if not isinstance(entry, dict):
+                continue
+            for name, value in entry.items():
+                old = before.get(key, {}).get(name)
+                if isinstance(old, torch.Tensor) and fits(old, value):
+                    entry[name] = old.copy_(value)
+
+
+@contextmanager
+def own_types(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
+    """Have these optimizers keep the types of what is loaded into them, whoever calls for it."""
+    with ExitStack() as hooks:
+        for optimizer in optimizers:
+            for hook in _hooks(optimizer):
+                hooks.callback(hook.remove)
+        yield
+
+
+def fits(old: torch.Tensor, new: Any) -> bool:
+    """True if the values of `new` can be written to the memory of `old`."""
+    return (
+        isinstance(new, torch.Tensor)
+        and old.shape == new.shape
+        and old.dtype == new.dtype
+        and old.device == new.device
+    )
+
+
+def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+    """Register what torch calls before and after it loads; a class of its own may call neither."""
+    given: list[dict[str, Any]] = []
+
+    def before(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        given.append(state)
+
+    def after(_: torch.optim.Optimizer) -> None:
+        if given:
+            _put_types_back(optimizer, given.pop())
+
+    # Some that wrap another optimizer leave out what the base class makes for the hooks.
+    if hasattr(optimizer, "_optimizer_load_state_dict_pre_hooks"):
+        yield optimizer.register_load_state_dict_pre_hook(before)
+        yield optimizer.register_load_state_dict_post_hook(after)
+
+
+def _put_types_back(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> None:
+    numbers = chain.from_iterable(group["params"] for group in given["param_groups"])
+    parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    by_number = dict(zip(numbers, parameters, strict=True))
+    for number, entry in given["state"].items():
+        key = by_number.get(number)
+        if key is not None and isinstance(entry, dict):
+            optimizer.state[key] = _typed(optimizer.state[key], entry)
+
+
+def _typed(loaded: Any, saved: Any) -> Any:
+    """Return what was loaded, with the tensors that were saved where their type has changed."""
+    if isinstance(saved, torch.Tensor) and isinstance(loaded, torch.Tensor):
+        return loaded if loaded.dtype == saved.dtype else saved.to(loaded.device)
+    if isinstance(saved, dict) and isinstance(loaded, dict):
+        for name, each in saved.items():
+            if name in loaded:
+                loaded[name] = _typed(loaded[name], each)
+        return loaded
+    if isinstance(saved, list | tuple) and isinstance(loaded, list | tuple):
+        return type(loaded)(map(_typed, loaded, saved))
+    return loaded

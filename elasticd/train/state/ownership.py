@@ -1,0 +1,62 @@
+"""Who brings which part of a state back: an optimizer's undo, or the copies made at a commit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from elasticd.train.optimizer.grad_scaler import ScalerState
+from elasticd.train.state.entry import inner_optimizers, unwrapped
+
+__all__ = ["Ownership"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Ownership:
+    """The objects of a state, sorted; plain values and loaders stand apart."""
+
+    modules: list[torch.nn.Module] = field(default_factory=list)
+    optimizers: dict[torch.optim.Optimizer, tuple[torch.optim.Optimizer, ...]] = field(
+        default_factory=dict
+    )
+    """Each with others through which the script may step the same one."""
+    others: dict[str, Any] = field(default_factory=dict)
+    """Saved and loaded with their state_dict."""
+    wrappers: set[str] = field(default_factory=set)
+    """Those of the others whose state covers that of an optimizer."""
+    names: dict[int, str] = field(default_factory=dict)
+    """Parameters' names by their ids."""
+
+    @classmethod
+    def of(cls, objects: Mapping[str, Any]) -> "Ownership":
+        """Sort objects by what they are."""
+        sorted_ = cls()
+        for name, value in objects.items():
+            if isinstance(value, torch.nn.Module):
+                sorted_._add_module(name, unwrapped(value))
+            elif isinstance(value, torch.optim.Optimizer):
+                sorted_._add_optimizer(value)
+            elif isinstance(value, torch.amp.GradScaler):
+                sorted_.others[name] = ScalerState(value)
+            else:
+                sorted_._add_other(name, value)
+        return sorted_
+
+    def _add_module(self, name: str, module: torch.nn.Module) -> None:
+        self.modules.append(module)
+        for path, parameter in module.named_parameters():
+            self.names.setdefault(id(parameter), f"{name}.{path}")
+
+    def _add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        inner = inner_optimizers(optimizer)
+        if inner:
+            self.optimizers[inner[0]] = (optimizer, *inner[1:])
+        else:
+            self.optimizers.setdefault(optimizer, ())
+
+    def _add_other(self, name: str, value: Any) -> None:
+        self.others[name] = value
+        for inner in inner_optimizers(value):
+            self.optimizers.setdefault(inner, ())
+            self.wrappers.add(name)

@@ -1,0 +1,119 @@
+"""How an entry's state is saved for another rank, loaded from one, and described in lines."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from elasticd.tensors.local_shard import memory_of
+from elasticd.train.data.loader import Loader
+from elasticd.train.optimizer.optimizer_undo import parameters_of
+from elasticd.train.state.entry import Kind, inner_optimizers, unwrapped
+from elasticd.train.state.optimizer_load import fits, load_optimizer, own_types
+
+__all__ = ["described", "load", "saved"]
+
+
+def saved(value: Any) -> Any:
+    """Return an entry's state; its tensors are the live ones."""
+    return (unwrapped(value) if isinstance(value, torch.nn.Module) else value).state_dict()
+
+
+def load(value: Any, state: Any) -> Any:
+    """Load what `saved` returned, in place where there is a place; return the plain value.
+
+    Tensors of an optimizer's state that have no place become part of it: they are not to be
+    changed by anybody else afterwards.
+    """
+    if isinstance(value, torch.nn.Module):
+        module = unwrapped(value)
+        module.load_state_dict(_with_own(module, state))
+    elif isinstance(value, torch.optim.Optimizer):
+        load_optimizer(value, state)
+    elif hasattr(value, "load_state_dict"):
+        with own_types(inner_optimizers(value)):
+            value.load_state_dict(_own(state))
+    else:
+        return _filled(value, state)
+    return value
+
+
+def described(name: str, kind: Kind, value: Any) -> Iterator[str]:
+    """Say of what shape an entry is, and nothing that changes in training."""
+    if isinstance(value, torch.nn.Module) and kind is Kind.MODULE:
+        for path, tensor in unwrapped(value).state_dict().items():
+            if isinstance(tensor, torch.Tensor):
+                yield f"{name}.{path} {_type_of(tensor)}"
+            else:
+                yield f"{name}.{path} {type(tensor).__name__}"
+    elif isinstance(value, torch.optim.Optimizer) and kind is Kind.OPTIMIZER:
+        # Its state comes into being with its first step.
+        yield f"{name} {type(value).__name__} of {len(value.param_groups)} groups"
+        for index, tensor in enumerate(parameters_of(value)):
+            yield f"{name} parameter {index} {_type_of(tensor)}"
+    elif isinstance(value, Loader) and kind is Kind.LOADER:
+        state = value.state_dict()
+        # Of a Subset ranks that have drawn other samples have another one.
+        selection = f", of the selection {state['selection']}" if state["selection"] else ""
+        yield f"{name} of {state['length']} samples in batches of {state['batch_size']}{selection}"
+    elif kind in (Kind.SCALER, Kind.OBJECT):
+        yield f"{name} {type(value).__name__}"
+    else:
+        yield f"{name} {kind}"
+
+
+def _with_own(module: torch.nn.Module, state: Any) -> Any:
+    """Name the module's own tensors where what is to be loaded is already in their memory.
+
+    torch sees that a tensor is copied to itself, but not that a view of it is: a state that was
+    received in place would be written once more.
+    """
+    if not isinstance(state, dict):
+        return state  # As the module's own load_state_dict will have it.
+    own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    own.update(module.named_buffers(remove_duplicate=False))
+    for name, each in state.items():
+        if _is_same(own.get(name), each):
+            state[name] = own[name]
+    return state
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not fits(one, other):
+        return False
+    here, there = memory_of(one), memory_of(other)
+    return here.data_ptr() == there.data_ptr() and here.stride() == there.stride()
+
+
+def _filled(value: Any, state: Any) -> Any:
+    """Return a plain value that is what was saved, with the tensors of `value` where they fit.
+
+    An optimizer may train them, and others may hold them too.
+    """
+    if isinstance(value, torch.Tensor) and fits(value, state):
+        with torch.no_grad():
+            return value.copy_(state)
+    if isinstance(value, dict) and isinstance(state, dict):
+        for key in state:
+            state[key] = _filled(value.get(key), state[key])
+        return state
+    if isinstance(value, list | tuple) and type(value) is type(state) and len(value) == len(state):
+        return type(value)(map(_filled, value, state))
+    return _own(state)
+
+
+def _own(value: Any) -> Any:
+    """Copy the tensors of nested state, which may be another's or a receiver's memory."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        for key in value:
+            value[key] = _own(value[key])
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(_own(item) for item in value)
+    return value
+
+
+def _type_of(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

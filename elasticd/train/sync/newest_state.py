@@ -1,0 +1,283 @@
+"""Which rank has the newest clean state, and who lacks it.
+
+`choose` is pure: reports in, decision out. The exchange costs each rank one write and one read of
+the generation's store, and rank 0 one read of all reports: nothing here is a collective, because a
+rank whose model differs would break one. In the ordinary recovery all ranks are clean at one
+position; then the decision names no targets, and nothing is hashed or copied.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from elasticd.errors import CallError, ElasticdError
+from elasticd.tensors.tree import first_difference
+from elasticd.train.process_group.group import GroupBroken
+
+__all__ = ["Decision", "Report", "StateLost", "StructureDiffers", "agree", "choose"]
+
+Position = tuple[int, int]
+
+_DECISION = "elasticd/agree/decision"
+_NAMES_LIMIT = 20
+
+
+class StateLost(ElasticdError):
+    """No rank has the state of the last commit, nor one that could stand in for it."""
+
+
+class ScriptDiffers(CallError):
+    """The script builds another state on each rank: no world of it can train."""
+
+    ends_job = True
+
+
+class StructureDiffers(ElasticdError):
+    """These ranks were built otherwise than the rank whose structure counts."""
+
+    def __init__(self, reference: int, odd: tuple[int, ...], *, is_first: bool) -> None:
+        super().__init__(
+            f"The state of {_named(odd)} differs in structure from rank {reference}'s."
+        )
+        self.reference = reference
+        self.odd = odd
+        self.is_first = is_first
+        """Nobody has trained yet."""
+
+
+class Reporting(Protocol):
+    """What a rank's report is made of; `State` has it."""
+
+    @property
+    def _position(self) -> Position: ...
+    @property
+    def _is_clean(self) -> bool: ...
+    @property
+    def _is_new(self) -> bool: ...
+    @property
+    def _has_stepped(self) -> bool: ...
+    def _structure(self) -> tuple[str, ...]: ...
+
+
+class Meeting(Protocol):
+    """What is used of a group."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def store(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one rank has."""
+
+    rank: int
+    position: Position
+    is_clean: bool
+    is_new: bool
+    """A process that never had the job's state, or has parts of it at most, which it cannot give
+    to another rank; its other fields do not count."""
+    has_stepped: bool
+    structure_hash: str
+    node: int = 0
+    """Number of the rank's node in this world."""
+    run: int = 0
+    """Of the checkpoints (`layout.Snapshot.run`); 0: not known to this process."""
+    can_restore: bool = False
+    """There are checkpoints to go back to."""
+    lineage: int = 0
+    """The newest generation that was formed with it. Who was away has perhaps applied a step that
+    the others did not, and they another one in its place: at one position, theirs counts."""
+
+    @classmethod
+    def of(
+        cls,
+        rank: int,
+        state: Reporting,
+        *,
+        lineage: int = 0,
+        node: int = 0,
+        run: int = 0,
+        can_restore: bool = False,
+        is_sharded: bool = False,
+    ) -> Self:
+        return cls(
+            rank=rank,
+            lineage=lineage,
+            node=node,
+            run=run,
+            can_restore=can_restore,
+            position=state._position,
+            is_clean=state._is_clean,
+            is_new=state._is_new or is_sharded,
+            has_stepped=state._has_stepped,
+            structure_hash=hashlib.blake2b(
+                "\n".join(state._structure()).encode(), digest_size=16
+            ).hexdigest(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Where all ranks will stand, who gives and who takes."""
+
+    position: Position
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    is_fresh: bool = False
+    """Nobody has a state: it is to be restored, or the training begins."""
+    nodes: tuple[int, ...] = ()
+    """Of each rank, the number of its node."""
+    run: int = 0
+    """Of the checkpoints; 0: nobody knows it yet."""
+    note: str = ""
+    """A sentence for people; empty when nothing is remarkable."""
+
+
+def choose(reports: Sequence[Report]) -> Decision:
+    """Decide from the reports of all ranks.
+
+    Raises:
+        StructureDiffers: ranks were built differently.
+        StateLost: nobody has a state to go on from.
+    """
+    ranks = tuple(sorted(report.rank for report in reports))
+    old = [report for report in reports if not report.is_new]
+    clean = [report for report in old if report.is_clean]
+    stepped = [report for report in old if report.has_stepped and not report.is_clean]
+    note = ""
+    # Who has stepped beyond a commit is behind nobody who is clean at that commit. A rank that was
+    # away for longer is clean too, and must not take all others back to where it stood.
+    ahead = max((each.position for each in stepped), default=None)
+    if clean and (ahead is None or max(each.position for each in clean) >= ahead):
+        position, lineage = max((report.position, report.lineage) for report in clean)
+        newest = [each for each in clean if each.position == position]
+        sources = tuple(sorted(each.rank for each in newest if each.lineage == lineage))
+    elif stepped:
+        position = max(report.position for report in stepped)
+        sources = (min(each.rank for each in stepped if each.position == position),)
+        note = (
+            f"No rank had the state of a commit; all go on from rank {sources[0]}, whose optimizer "
+            f"had finished the step after {position[0]}. The samples of that step count once, but "
+            "the model may have seen them twice."
+        )
+    elif old and not all(each.can_restore for each in reports):
+        raise StateLost(
+            f"No rank has a state to go on from: {_named(tuple(each.rank for each in old))} lost "
+            "theirs inside of an optimizer's step, or while the script had other parameters in "
+            "their place. Start the job again from its newest snapshot."
+        )
+    else:
+        position, sources = min(reports, key=lambda each: each.rank).position, (ranks[0],)
+    _check_structure(reports, sources[0], is_first=not old)
+    return Decision(
+        position=position,
+        sources=sources,
+        targets=tuple(rank for rank in ranks if rank not in sources),
+        is_fresh=not clean and not stepped,
+        nodes=tuple(report.node for report in sorted(reports, key=lambda each: each.rank)),
+        run=max(report.run for report in reports),
+        note=note,
+    )
+
+
+def agree(group: Meeting, report: Report, structure: Sequence[str]) -> Decision:
+    """Exchange reports over the group's store; every rank returns the same decision.
+
+    Raises:
+        CallError: this rank's state is built otherwise than others'; names what differs.
+        GroupBroken: another rank's is, so this world cannot train.
+        StateLost: as `choose`.
+    """
+    store = group.store
+    if group.size == 1:
+        return choose([report])
+    store.set(_report_key(report.rank), json.dumps(_plain(report)))
+    if group.rank == 0:
+        texts = store.multi_get([_report_key(rank) for rank in range(group.size)])
+        store.set(_DECISION, json.dumps(_decided([_report(text) for text in texts])))
+    said = json.loads(store.get(_DECISION))
+    if "lost" in said:
+        raise StateLost(said["lost"])
+    if "odd" in said:
+        found = StructureDiffers(
+            said["reference"], tuple(said["odd"]), is_first=bool(said["is_first"])
+        )
+        raise _difference(group, found, structure)
+    return Decision(
+        position=(said["position"][0], said["position"][1]),
+        sources=tuple(said["sources"]),
+        targets=tuple(said["targets"]),
+        is_fresh=bool(said["is_fresh"]),
+        nodes=tuple(said["nodes"]),
+        run=said["run"],
+        note=said["note"],
+    )
+
+
+def _check_structure(reports: Sequence[Report], source: int, *, is_first: bool) -> None:
+    """Compare with the source's structure or, before anybody has state, with the most common."""
+    hashes = {report.rank: report.structure_hash for report in reports}
+    if len(set(hashes.values())) == 1:
+        return
+    rule = hashes[source]
+    if is_first:
+        counts = Counter(hashes.values())
+        # In a tie the one that the lowest rank has.
+        rule = max((hashes[rank] for rank in sorted(hashes)), key=lambda one: counts[one])
+    reference = min(rank for rank, one in hashes.items() if one == rule)
+    odd = tuple(sorted(rank for rank, one in hashes.items() if one != rule))
+    raise StructureDiffers(reference, odd, is_first=is_first)
+
+
+def _decided(reports: Sequence[Report]) -> dict[str, Any]:
+    try:
+        return _plain(choose(reports))
+    except StructureDiffers as exc:
+        return {"reference": exc.reference, "odd": exc.odd, "is_first": exc.is_first}
+    except StateLost as exc:
+        return {"lost": str(exc)}
+
+
+def _difference(group: Meeting, found: StructureDiffers, structure: Sequence[str]) -> ElasticdError:
+    """Lines travel only now that they are known to differ."""
+    key = f"elasticd/agree/structure/{found.reference}"
+    if group.rank == found.reference:
+        group.store.set(key, json.dumps(list(structure)))
+    if group.rank not in found.odd:
+        return GroupBroken(str(found))
+    theirs = json.loads(group.store.get(key))
+    names = (f"rank {group.rank}", f"rank {found.reference}")
+    # Before anybody has trained it is a bug of the script; later, this node has something old, and
+    # the others go on without it.
+    kind = ScriptDiffers if found.is_first else CallError
+    return kind(
+        f"The state of {names[0]} differs from that of {names[1]}: "
+        f"{first_difference(structure, theirs, names=names)} Build the same model and optimizers "
+        "on each rank, and give each the same data."
+    )
+
+
+def _plain(record: Report | Decision) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in type(record).__slots__}
+
+
+def _report(text: bytes) -> Report:
+    said = json.loads(text)
+    return Report(**{**said, "position": (said["position"][0], said["position"][1])})
+
+
+def _report_key(rank: int) -> str:
+    return f"elasticd/agree/report/{rank}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    shown = ", ".join(str(rank) for rank in sorted(ranks)[:_NAMES_LIMIT])
+    more = f" and {len(ranks) - _NAMES_LIMIT} more" if len(ranks) > _NAMES_LIMIT else ""
+    return f"{'ranks' if len(ranks) > 1 else 'rank'} {shown}{more}"

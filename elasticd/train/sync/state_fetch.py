@@ -1,0 +1,318 @@
+"""Copies the newest state to the ranks that lack it: only what differs, over several connections.
+
+Sources serve, targets fetch. A target first compares the beginning of each tensor: where that
+differs so does, in practice, the rest (an optimizer's step changes all of a tensor), and it is
+fetched without another hash; where it is equal (a frozen layer, a first formation from one seed)
+the other pieces are compared too. Bytes go straight into the memory of the tensors that fit.
+Rejected: a broadcast over the process group, which costs every rank of the world the time of the
+slowest, and cannot be resumed from another source. What lies on a GPU is read and written a piece
+at a time: no rank holds more of it on the host than its connections have under way.
+"""
+
+import json
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from elasticd.errors import ElasticdError
+from elasticd.tensors import cuda
+from elasticd.tensors.chunk_digest import (
+    DIGEST_BYTES,
+    PIECE_BYTES,
+    digest,
+)
+from elasticd.tensors.tensor_bytes import TensorBytes
+from elasticd.tensors.tree import Tree, paths
+from elasticd.train.device.device import CPU, device
+from elasticd.train.group_broken import GroupBroken
+from elasticd.train.state.module_mode import adopt_modes, modes_of
+from elasticd.train.sync import transfer_protocol
+from elasticd.train.sync.newest_state import Decision
+from elasticd.train.sync.state_server import SILENCE_LIMIT_S, Source
+from elasticd.train.sync.transfer_protocol import (
+    ASK_LIMIT_BYTES,
+    BYTES,
+    DIGESTS,
+    MANIFEST,
+    Ask,
+    Manifest,
+)
+
+__all__ = ["Healed", "LoadFailed", "heal"]
+
+STREAMS = 3
+"""Connections of one target, shared out over the sources."""
+
+_CONNECT_LIMIT_S = 10.0
+
+
+class LoadFailed(ElasticdError):
+    """Another rank's state came, and the objects of this one would not take it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Healed:
+    """What a heal cost this rank."""
+
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    compare_s: float = 0.0
+    copy_s: float = 0.0
+
+
+class Healable(Protocol):
+    """What is used of a state."""
+
+    _is_broken: bool
+
+    def _tree(self) -> Tree: ...
+    def _load(self, source: Tree, position: tuple[int, int], /) -> None: ...
+    def _modules(self) -> dict[str, torch.nn.Module]: ...
+
+
+class Meeting(Protocol):
+    """What is used of a group."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def store(self) -> Any: ...
+    def guarding(self, one: socket.socket, /) -> AbstractContextManager[None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Where a tensor of the source's goes."""
+
+    tensor: torch.Tensor
+    data: TensorBytes
+    has_content: bool
+    """There was something before that may be equal."""
+
+
+def heal(group: Meeting, decision: Decision, state: Healable) -> Healed:
+    """Bring all ranks to the decision's position; returns when all of them are.
+
+    Raises:
+        GroupBroken: a source or target was lost meanwhile. This rank's state is then as before, or
+            marked as broken.
+    """
+    if not decision.targets:
+        return Healed()
+    if group.rank not in decision.sources:
+        healed = _fetch(group, decision, state)
+        _wait_for_all(group, len(decision.targets), has_finished=True)
+        return healed
+    started_s = time.monotonic()
+    with Source(state._tree(), address=group.address, generation=group.generation) as source:
+        # Apart from the place, and before it: a version without modes reads the place alone.
+        group.store.set(_modes_key(group.rank), json.dumps(modes_of(state._modules())))
+        place = [group.address, source.port, source.token]
+        group.store.set(_key(group.rank), json.dumps(place))
+        _wait_for_all(group, len(decision.targets), has_finished=False)
+    return Healed(sent_bytes=source.sent_bytes, copy_s=time.monotonic() - started_s)
+
+
+def _wait_for_all(group: Meeting, targets: int, *, has_finished: bool) -> None:
+    if has_finished and group.store.add("elasticd/heal/count", 1) == targets:
+        group.store.set("elasticd/heal/over", b"")
+    group.store.get("elasticd/heal/over")
+
+
+def _fetch(group: Meeting, decision: Decision, state: Healable) -> Healed:
+    started_s = time.monotonic()
+    turn = decision.targets.index(group.rank)
+    order = [decision.sources[(turn + index) % len(decision.sources)] for index in range(STREAMS)]
+    with ExitStack() as open_lines:
+        lines = [_connect(group, rank, open_lines) for rank in order]
+        modes = _told_modes(group, order[0])
+        with _explained(order[0]):
+            Ask(MANIFEST).send(lines[0])
+            manifest = Manifest.from_json(transfer_protocol.read_text(lines[0]))
+        slots = _slots(manifest, state._tree())
+        # The threads below have streams of their own, which wait for nobody's.
+        cuda.synchronize(slot.tensor for slot in slots)
+        ranges: deque[tuple[int, int, int]] = deque()
+        todo = deque(range(len(slots)))
+        _in_parallel(lines, order, lambda line: _compare(line, slots, todo, ranges))
+        compared_s = time.monotonic()
+        received = sum(length for _, _, length in ranges)
+        if ranges:
+            # From here on the memory is neither the old state nor the new one.
+            state._is_broken = True
+        _in_parallel(lines, order, lambda line: _copy(line, slots, ranges))
+    tree = Tree(manifest.skeleton, tuple(slot.tensor for slot in slots))
+    try:
+        state._load(tree, decision.position)
+        if modes is not None:
+            adopt_modes(state._modules(), modes)
+    except (RuntimeError, OSError) as exc:
+        # Not to be taken for an error of the network: no other world would do better.
+        raise LoadFailed(f"The state of another rank does not load here: {exc}") from exc
+    done_s = time.monotonic()
+    return Healed(
+        received_bytes=received, compare_s=compared_s - started_s, copy_s=done_s - compared_s
+    )
+
+
+def _connect(group: Meeting, rank: int, open_lines: ExitStack) -> socket.socket:
+    with _explained(rank):
+        address, port, token = json.loads(group.store.get(_key(rank)))
+        line = open_lines.enter_context(
+            socket.create_connection((address, port), timeout=_CONNECT_LIMIT_S)
+        )
+        open_lines.enter_context(group.guarding(line))
+        line.settimeout(SILENCE_LIMIT_S)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transfer_protocol.say_hello(line, token, group.generation, group.rank)
+    return line
+
+
+def _slots(manifest: Manifest, own: Tree) -> list[_Slot]:
+    """Find a place for each tensor: the one of the same path, type and shape, else a new one."""
+    skeleton = Tree(manifest.skeleton, tuple(torch.empty(0) for _ in manifest.tensors))
+    places = dict(zip(paths(own), own.tensors, strict=True))
+    slots = []
+    for path, (dtype, shape, kind) in zip(paths(skeleton), manifest.tensors, strict=True):
+        here = places.get(path)
+        fits = here is not None and here.dtype == dtype and tuple(here.shape) == shape
+        if here is not None and fits and _has_room(here):
+            slots.append(_Slot(here.detach(), TensorBytes(here), has_content=True))
+        else:
+            fresh = torch.empty(shape, dtype=dtype, device=device() if kind == "cuda" else CPU)
+            slots.append(_Slot(fresh, TensorBytes(fresh), has_content=False))
+    return slots
+
+
+def _has_room(tensor: torch.Tensor) -> bool:
+    """False if several elements share one place, as in an expanded tensor."""
+    return all(step or size == 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _compare(
+    line: socket.socket,
+    slots: Sequence[_Slot],
+    todo: deque[int],
+    ranges: deque[tuple[int, int, int]],
+) -> None:
+    """Thread: find what differs, a tensor at a time."""
+    while True:
+        try:
+            index = todo.popleft()
+        except IndexError:
+            return
+        slot = slots[index]
+        size = len(slot.data)
+        start = 0
+        pieces = -(-size // PIECE_BYTES)
+        if slot.has_content and pieces and _differing(line, index, slot.data, 0, 1) == []:
+            start = PIECE_BYTES
+            for piece in _differing(line, index, slot.data, 1, pieces - 1):
+                first = piece * PIECE_BYTES
+                ranges.append((index, first, min(PIECE_BYTES, size - first)))
+            start = size
+        for first in range(start, size, ASK_LIMIT_BYTES):
+            ranges.append((index, first, min(ASK_LIMIT_BYTES, size - first)))
+
+
+def _differing(
+    line: socket.socket, index: int, data: TensorBytes, first: int, count: int
+) -> list[int]:
+    """Numbers of the pieces whose digests differ; both sides compute at the same time."""
+    if count <= 0:
+        return []
+    Ask(DIGESTS, index, first, count).send(line)
+    numbers = range(first, first + count)
+    starts = [each * PIECE_BYTES for each in numbers]
+    own = [digest(data.read(at, min(PIECE_BYTES, len(data) - at))) for at in starts]
+    theirs = bytes(transfer_protocol.read_exactly(line, count * DIGEST_BYTES))
+    return [
+        each
+        for each, mine in zip(numbers, own, strict=True)
+        if theirs[(each - first) * DIGEST_BYTES : (each - first + 1) * DIGEST_BYTES] != mine
+    ]
+
+
+def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: deque[tuple[int, int, int]]) -> None:
+    """Thread: fetch ranges; one question is always under way while an answer is read."""
+    asked: deque[tuple[int, int, int]] = deque()
+    while True:
+        while len(asked) < 2:
+            try:
+                one = ranges.popleft()
+            except IndexError:
+                break
+            Ask(BYTES, *one).send(line)
+            asked.append(one)
+        if not asked:
+            return
+        index, start, length = asked.popleft()
+        slots[index].data.fill(
+            start, length, lambda place: transfer_protocol.read_summed(line, place)
+        )
+
+
+@contextmanager
+def _explained(rank: int) -> Iterator[None]:
+    """Turn what a broken connection raises into a word about the source."""
+    try:
+        yield
+    except (OSError, EOFError) as exc:
+        raise GroupBroken(
+            f"The connection to rank {rank}, which had the newest state, was closed before all of "
+            f"it was here ({exc})."
+        ) from exc
+
+
+def _in_parallel(
+    lines: Sequence[socket.socket], ranks: Sequence[int], work: Callable[[socket.socket], None]
+) -> None:
+    """Run `work` for each connection; the first failure ends them all, and is raised."""
+    failures: list[tuple[int, BaseException]] = []
+
+    def run(line: socket.socket, rank: int) -> None:
+        try:
+            work(line)
+        except BaseException as exc:
+            failures.append((rank, exc))
+            for each in lines:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    threads = [
+        threading.Thread(target=run, args=pair, name="elasticd-heal", daemon=True)
+        for pair in zip(lines, ranks, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        rank, error = failures[0]
+        with _explained(rank):
+            raise error
+
+
+def _told_modes(group: Meeting, rank: int) -> Any:
+    """Return the modes of a source's modules; None if its version does not tell them."""
+    key = _modes_key(rank)
+    return json.loads(group.store.get(key)) if group.store.check([key]) else None
+
+
+def _key(rank: int) -> str:
+    return f"elasticd/heal/source/{rank}"
+
+
+def _modes_key(rank: int) -> str:
+    return f"elasticd/heal/modes/{rank}"

@@ -1,0 +1,1 @@
+"""What the ranks of one generation tell each other through its TCPStore."""

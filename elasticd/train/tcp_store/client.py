@@ -1,0 +1,85 @@
+"""Connects to a generation's store without ever being stuck in it.
+
+The constructor of TCPStore tries until its timeout, and reads without one: a store host that is
+stopped takes the connection and never answers. So a plain connection is tried first, which finds a
+host that is gone without a word on stderr, and the constructor gets slices of time: when its socket
+is shut down from another thread it gives up at the end of a slice, not of the whole time.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from elasticd.errors import ElasticdError
+from elasticd.train.tcp_store.open_sockets import Address, plain_host
+
+__all__ = ["StoreLost", "connect"]
+
+_SLICE_S = 0.3
+_LOOK_S = 0.02
+"""How often a connection that is under way asks whether it is still wanted."""
+
+_REFUSED_PAUSE_S = 0.05
+
+
+class StoreLost(ElasticdError):
+    """Nothing listens where the store should be, or it does not answer."""
+
+
+def connect(
+    host: str,
+    port: int,
+    *,
+    deadline_s: float,
+    is_over: Callable[[], bool],
+    found: Callable[[str, Address], None],
+) -> Any:
+    """Return a client.
+
+    Before it is made, `found` is told our own address on the way to the store and the store's, so
+    that another thread can shut the socket of a client that is stuck.
+
+    Raises:
+        StoreLost: the deadline passed, or it is over.
+    """
+    why = "the time was over"
+    while not is_over() and (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            found(*_probe(host, port, deadline_s, is_over))
+            # This one reads without a timeout; the guard shuts its socket when it is over.
+            return dist.TCPStore(  # type: ignore[attr-defined]
+                host,
+                port,
+                is_master=False,
+                timeout=timedelta(seconds=min(_SLICE_S, left_s)),
+                wait_for_workers=False,
+            )
+        except (OSError, RuntimeError) as exc:
+            why = str(exc).splitlines()[0] if str(exc) else repr(exc)
+            time.sleep(max(0.0, min(_REFUSED_PAUSE_S, deadline_s - time.monotonic())))
+    raise StoreLost(f"its store at {host}:{port} cannot be reached ({why}).")
+
+
+def _probe(
+    host: str, port: int, deadline_s: float, is_over: Callable[[], bool]
+) -> tuple[str, Address]:
+    """Connect and hang up."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as one, selectors.DefaultSelector() as ready:
+        one.setblocking(False)
+        ready.register(one, selectors.EVENT_WRITE)
+        # In progress is an answer as well; how it went says SO_ERROR.
+        one.connect_ex(address)
+        while not ready.select(_LOOK_S):
+            if is_over() or time.monotonic() >= deadline_s:
+                raise TimeoutError("no answer to the connection")
+        if error := one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise ConnectionError(error, "the connection failed")
+        own, peer = one.getsockname(), one.getpeername()
+    return plain_host(own[0]), (plain_host(peer[0]), int(peer[1]))

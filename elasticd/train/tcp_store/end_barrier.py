@@ -1,0 +1,52 @@
+"""The end barrier: nobody goes home before every rank of the world has finished.
+
+A rank that has finished still serves as a source for one that was lost, so it waits, and is called
+into another generation if that happens. Two keys do it, whatever the size of the world: a counter,
+and one for what came of it, which all wait for.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from elasticd.train.tcp_store.key_wait import await_keys
+
+__all__ = ["wait_for_all"]
+
+PAUSE_S = 0.05
+
+_COUNT = "elasticd/finished"
+_END = "elasticd/end"
+_ALL_FINISHED, _LEFT = "finished", "left"
+
+
+class Counting(Protocol):
+    """What is used of a generation's store."""
+
+    def add(self, key: str, amount: int, /) -> int: ...
+    def check(self, keys: list[str], /) -> bool: ...
+    def get(self, key: str, /) -> bytes: ...
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
+
+
+def wait_for_all(store: Counting, size: int, is_stale: Callable[[], bool]) -> bool:
+    """Wait until all ranks have called this; False if the generation ended first.
+
+    All ranks are answered alike: who leaves writes so where the last one to come would write that
+    all have finished, and what was written first holds. Else some would go home, and others wait
+    in the next world for them. Raises what the store raises when it cannot be reached or was
+    aborted.
+    """
+    if store.add(_COUNT, 1) == size and _decided(store, _ALL_FINISHED):
+        return True
+    if await_keys(store, [_END], is_stale) and store.get(_END) == _ALL_FINISHED.encode():
+        return True
+    # Somebody has left, as this rank must in a moment; or it leaves first.
+    while not is_stale():
+        time.sleep(PAUSE_S)
+    return not _decided(store, _LEFT)
+
+
+def _decided(store: Counting, word: str) -> bool:
+    """Write this unless the other word stands; True if this one stands then."""
+    return store.compare_set(_END, "", word) == word.encode()

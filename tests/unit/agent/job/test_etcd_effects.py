@@ -1,0 +1,262 @@
+"""What the effects on etcd write, and what of it stays."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from elasticd.errors import ElasticdError, Refused
+from elasticd.records.account.incident import Incident
+from elasticd.records.codec import decode, encode
+from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.keys import Keys
+from elasticd.records.member import Result
+from elasticd.records.world import World
+from elasticd.rendezvous import effect as fx
+from elasticd.rendezvous import event as ev
+from elasticd.rendezvous import history
+from elasticd.rendezvous.next_world import exclusion
+from elasticd.rendezvous.next_world.propose import propose
+from elasticd.rendezvous.state import SeenMember, replace
+from elasticd.rendezvous.table import Table
+from elasticd.store.api import Put, Txn, TxnResult
+from elasticd.store.memory import MemoryStore
+from elasticd_agent.job import etcd_effects as perform
+from elasticd_agent.job.etcd_effects import Performer
+from elasticd_agent.loop.courier import Courier
+from elasticd_agent.loop.failed_writes import FailedWrites
+from tests.unit.rendezvous.cases import (
+    Told,
+    failure,
+    incarnation,
+    member,
+    name,
+    proposer,
+    running,
+    store,
+    world,
+)
+
+T = TypeVar("T")
+JOB = JobName("train")
+KEYS = Keys()
+EARLY = 100
+"""By then all that is kept has been there: generations and exclusions."""
+
+
+class PromptCourier(Courier):
+    """Carries an errand out in the call, on the caller's thread."""
+
+    def __init__(self) -> None:
+        self.failed_writes = FailedWrites()
+
+    def send(
+        self,
+        errand: Callable[[], T],
+        answer: Callable[[T], None],
+        failed: Callable[[ElasticdError], None],
+    ) -> None:
+        try:
+            result = errand()
+        except ElasticdError as exc:
+            failed(exc)
+        else:
+            answer(result)
+
+
+class Etcd:
+    """One job's records, and the effects that write them."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.answers: list[ev.Event] = []
+        lease = self.store.grant(5.0, lambda: None)
+        self.performer = Performer(
+            store=self.store,
+            keys=KEYS,
+            job=JOB,
+            courier=PromptCourier(),
+            lease=lambda: lease,
+            feed=self.answers.append,
+        )
+
+    def perform(self, effect: perform.EtcdEffect) -> ev.Event:
+        self.performer.perform(effect)
+        return self.answers.pop()
+
+    def revision(self, key: str) -> int:
+        item = self.store.get(key)
+        assert item is not None
+        return item.mod_revision
+
+    def weight_bytes(self) -> int:
+        return sum(len(i.key) + len(i.value) for i in self.store.list(KEYS.job(JOB)).items)
+
+
+def _next_world(told: Told, etcd: Etcd, spot: int) -> None:
+    """node-0 goes on with another spot machine; everybody writes what it writes at a change."""
+    results = (decode(Result, i.value) for i in etcd.store.list(KEYS.results(JOB)).items)
+    here = (member(0), member(spot))
+    seen = (SeenMember(member=each, create_revision=1, mod_revision=1, seen_s=0.0) for each in here)
+    told.state, effects = propose(
+        replace(
+            told.state,
+            members=Table((s.member.node, s) for s in seen),
+            results=Table((r.node, r) for r in results),
+            members_revision=etcd.revision(KEYS.world(JOB)),
+            world_revision=etcd.revision(KEYS.world(JOB)),
+            status_revision=etcd.revision(KEYS.status(JOB)),
+            stores=(store(0, 10 + spot),),
+            plan_at_s=told.now_s,
+            is_member_in_flight=False,
+            proposal="",
+        ),
+        now_s=told.now_s,
+    )
+    (effect,) = effects
+    assert isinstance(effect, fx.ProposeWorld)
+    answer = etcd.perform(dataclasses.replace(effect, members_revision=None))
+    assert isinstance(answer, ev.ProposalAnswered) and answer.accepted
+    told.state = replace(told.state, world=effect.world, status=effect.status, formed_s=told.now_s)
+    for node in (name(0), name(spot)):
+        etcd.perform(fx.WriteIncident(incident=_incident(effect.world, node)))
+    left = Result(
+        node=name(spot),
+        incarnation=incarnation(spot),
+        generation=effect.world.generation,
+        has_left=True,
+    )
+    etcd.perform(fx.Withdraw(result=left))
+
+
+def _incident(world: World, node: NodeId) -> Incident:
+    return Incident(
+        generation=world.generation,
+        node=node,
+        host=node,
+        reason=world.reason,
+        culprit=world.culprit,
+        lost=world.lost,
+    )
+
+
+@pytest.mark.parametrize("changes", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.timeout(300)
+def test_what_a_running_job_leaves_in_etcd_is_bounded(
+    changes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many machines come and go, each under a new name and with a goodbye."""
+    monkeypatch.setattr(history, "GENERATIONS_KEPT", 50)
+    monkeypatch.setattr(exclusion, "_EXCLUSIONS_KEPT", 10)
+    told, etcd = proposer(), Etcd()
+    assert told.state.world is not None and told.state.status is not None
+    puts = (
+        Put(key=KEYS.world(JOB), value=encode(told.state.world)),
+        Put(key=KEYS.status(JOB), value=encode(told.state.status)),
+    )
+    etcd.store.commit(Txn(then=puts))
+    early_bytes = 0
+    for spot in range(1, changes + 1):
+        _next_world(told, etcd, spot)
+        if spot == EARLY:
+            early_bytes = etcd.weight_bytes()
+    assert told.state.world.generation == changes + 1
+    assert etcd.weight_bytes() <= 1.1 * early_bytes
+
+
+def test_incidents_tell_the_culprit_a_few_times_only() -> None:
+    """A thousand copies of one traceback would fill etcd within weeks."""
+    culprit = dataclasses.replace(failure(), traceback="x" * TRACEBACK_LIMIT_BYTES)
+    last = world(2, *range(9), culprit=culprit, lost=(name(9),))
+    sizes = []
+    for index in range(9):
+        told = Told(index, max_nodes=9)
+        told.standby()
+        told.status(running(2))
+        told.world(last)
+        told.up(nonce=2)
+        effect = told.one(fx.WriteIncident)
+        assert isinstance(effect, fx.WriteIncident)
+        assert (effect.incident.culprit is None) == (not effect.incident.lost)
+        sizes.append(len(encode(effect.incident)))
+    assert sum(size > TRACEBACK_LIMIT_BYTES for size in sizes) == 3
+    assert max(sizes[3:]) < 400
+
+
+def test_world_is_announced_until_its_proposer_tells_more() -> None:
+    """No generation is missing from `why`, also where nobody arrives before the next one."""
+    told, etcd = proposer(1), Etcd()
+    told.member(member(1, arrived=1, nonce=2, failed=failure(1, rank=1, signal="SIGKILL")))
+    effect = told.one(fx.ProposeWorld)
+    assert isinstance(effect, fx.ProposeWorld)
+    first = dataclasses.replace(effect, world_revision=0, status_revision=0, members_revision=None)
+    etcd.perform(first)
+    (item,) = etcd.store.list(KEYS.incidents(JOB)).items
+    found = decode(Incident, item.value)
+    assert found.is_announced and found.at_unix_s > 0
+    assert (found.generation, found.culprit) == (2, failure(1, rank=1, signal="SIGKILL"))
+    etcd.perform(fx.WriteIncident(incident=_incident(effect.world, name(0))))
+    (item,) = etcd.store.list(KEYS.incidents(JOB)).items
+    assert not decode(Incident, item.value).is_announced
+
+
+class RefusingStore(MemoryStore):
+    why = ""
+
+    def commit(self, txn: Txn) -> TxnResult:
+        if self.why:
+            raise Refused(self.why)
+        return super().commit(txn)
+
+
+def test_what_etcd_refuses_is_logged_once_and_tried_ever_more_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten times a second and without a word, as it was, it helped nobody."""
+    store = RefusingStore()
+    etcd = Etcd(store)
+    failed_writes = etcd.performer.courier.failed_writes
+    pauses: list[float] = []
+
+    def later(pause_s: float, call: Callable[[], object]) -> None:
+        pauses.append(pause_s)
+        call()
+
+    monkeypatch.setattr(perform, "later", later)
+    write = fx.WriteMember(member=member(0))
+    with capture_logs() as logs:
+        for why in (*["full"] * 7, "not permitted", "full"):
+            store.why = why
+            assert etcd.perform(write) == ev.MemberWritten(member=member(0), ok=False)
+            assert failed_writes.sentence == why
+        store.why = ""
+        assert etcd.perform(write) == ev.MemberWritten(member=member(0), ok=True)
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]
+    failed = [(line["event"], line["what"], line.get("why")) for line in logs]
+    assert failed == [
+        ("etcd.write_failed", "WriteMember", "full"),
+        ("etcd.write_failed", "WriteMember", "not permitted"),
+        ("etcd.write_succeeded", "WriteMember", None),
+    ]
+    assert failed_writes.sentence == ""
+
+
+def test_an_etcd_that_is_away_is_tried_again_at_once() -> None:
+    """The store itself has waited for seconds by then, and the lease says that it is away."""
+    store = MemoryStore()
+    etcd = Etcd(store)
+    store.go_away()
+    answer = etcd.perform(fx.WriteMember(member=member(0)))
+    assert answer == ev.MemberWritten(member=member(0), ok=False)
+    assert etcd.performer.courier.failed_writes.sentence == ""
+
+
+def test_what_a_job_failed_to_write_is_forgotten_with_it() -> None:
+    """Another job of this node may be well."""
+    failed_writes = FailedWrites()
+    failed_writes.failed(JOB, "WriteMember", Refused("full"))
+    failed_writes.forget(JOB)
+    assert failed_writes.sentence == ""

@@ -1,0 +1,44 @@
+"""An owner that hangs is not kept alive by the thread of its keepalives."""
+
+from threading import Event, Thread
+
+from elasticd_agent.loop.inbox import Inbox
+from elasticd_agent.loop.owner_watchdog import LIMIT_S, Standstill
+
+WAIT_S = 30.0
+
+
+def test_lease_is_let_go_only_while_the_owner_stands_still() -> None:
+    """It may go on in time: then nothing has happened."""
+    busy_s = [0.0]
+    standstill = Standstill(lambda: busy_s[0])
+    answers = []
+    for busy_s[0] in (0.0, LIMIT_S - 1.0, LIMIT_S + 1.0, LIMIT_S + 9.0, 0.1):
+        answers.append(standstill.may_renew())
+    assert answers == [True, True, False, False, True]
+
+
+def test_owner_is_busy_from_one_item_to_the_next() -> None:
+    """While it waits for more it is not, however long that takes."""
+    inbox, is_taken, may_go_on = Inbox(), Event(), Event()
+
+    def serve() -> None:
+        assert inbox.take(WAIT_S) is not None
+        is_taken.set()
+        assert may_go_on.wait(WAIT_S)
+        assert inbox.take(WAIT_S) is not None
+        inbox.take(WAIT_S)
+
+    owner = Thread(target=serve)
+    assert inbox.busy_s == 0.0
+    owner.start()
+    inbox.put(lambda: None)
+    assert is_taken.wait(WAIT_S)
+    first_s = inbox.busy_s
+    while inbox.busy_s <= first_s:
+        pass
+    may_go_on.set()
+    inbox.put(lambda: None)
+    inbox.put(lambda: None)
+    owner.join(WAIT_S)
+    assert not owner.is_alive()

@@ -1,0 +1,71 @@
+"""What a node answers before it is one."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from elasticd.errors import EnvironmentProblem
+from elasticd.net.listener import listen
+from elasticd.records.ids import NodeId
+from elasticd.store.api import StoreSettings
+from elasticd.store.memory import MemoryStore
+from elasticd_agent.node import presence as module
+from elasticd_agent.node.presence import Presence
+from elasticd_agent.settings import AgentSettings
+from tests.fixtures.http_server import ask
+from tests.fixtures.patience import patience_s
+
+
+def settings(folder: Path, *, port: int = 0, probe_port: int = 0) -> AgentSettings:
+    return AgentSettings(
+        node=NodeId("a"),
+        host="h",
+        address="127.0.0.1",
+        store=StoreSettings(endpoints=()),
+        slots=1,
+        run_folder=folder,
+        http_port=port,
+        probe_port=probe_port,
+    )
+
+
+def test_probes_are_answered_while_the_node_waits_to_be_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the lease of the agent before it: whoever probes it must not end it meanwhile."""
+    monkeypatch.setattr(module, "SLOW_S", 0.05)
+    presence = Presence(settings(tmp_path), MemoryStore())
+    may_register, told = threading.Event(), []
+    real = presence.registration.open
+
+    def waits(peer_port: int, http_port: int) -> None:
+        told.append(http_port)
+        assert may_register.wait(patience_s(30.0))
+        real(peer_port, http_port)
+
+    monkeypatch.setattr(presence.registration, "open", waits)
+    opening = threading.Thread(target=presence.open)
+    opening.start()
+    try:
+        while not told:
+            opening.join(0.01)
+        assert ask(told[0], "/healthz")[:2] == (200, b"ok\n")
+        assert ask(told[0], "/readyz")[0] == 503
+        may_register.set()
+        opening.join(patience_s(30.0))
+        assert ask(told[0], "/readyz")[0] == 200
+    finally:
+        may_register.set()
+        presence.close()
+
+
+def test_node_whose_probe_port_is_taken_leaves_its_other_port(tmp_path: Path) -> None:
+    """It is refused with the flag that chose it, and nothing is held."""
+    taken, free = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+    port, probe_port = free.getsockname()[1], taken.getsockname()[1]
+    free.close()
+    with pytest.raises(EnvironmentProblem, match="choose another --probe-port"):
+        Presence(settings(tmp_path, port=port, probe_port=probe_port), MemoryStore())
+    listen("127.0.0.1", port).close()
+    taken.close()

@@ -1,0 +1,42 @@
+"""When a node comes back to a job that it has left."""
+
+from queue import Queue
+
+from elasticd.records.ids import JobName, NodeId
+from elasticd.records.keys import Keys
+from elasticd.store.api import Put, Txn
+from elasticd.store.memory import MemoryStore
+from elasticd_agent.loop.inbox import Item
+from elasticd_agent.node.rejoin import JOINS_AT_ONCE, Comebacks
+
+A, B = JobName("A"), JobName("B")
+
+
+def test_node_that_joins_again_and_again_pauses() -> None:
+    """Whatever the reason is: it is no loop, and another job has a count of its own."""
+    comebacks = Comebacks(lambda item: item(), MemoryStore(), Keys())
+    assert all(comebacks.may_join(A) for _ in range(JOINS_AT_ONCE))
+    assert comebacks.wake_s is None
+    assert not comebacks.may_join(A)
+    assert A in comebacks and comebacks.wake_s is not None
+    assert comebacks.may_join(B) and B not in comebacks
+
+
+def test_job_that_went_away_is_forgotten() -> None:
+    """One of the same name begins with a clean record."""
+    comebacks = Comebacks(lambda item: item(), MemoryStore(), Keys())
+    for _ in range(JOINS_AT_ONCE + 1):
+        comebacks.may_join(A)
+    comebacks.drop(A)
+    assert A not in comebacks and comebacks.may_join(A)
+
+
+def test_member_that_cannot_be_read_keeps_nobody_out() -> None:
+    """Whoever was cut off knocks at every door that is known, and would knock for ever."""
+    store, posted = MemoryStore(), Queue[Item]()
+    store.commit(Txn(then=(Put(key=Keys().member(A, NodeId("newer")), value=b"{"),)))
+    comebacks = Comebacks(posted.put, store, Keys())
+    comebacks.add(A, 0.0, has_to_reach=True)
+    assert not comebacks.take_due()
+    posted.get(timeout=30.0)()
+    assert comebacks.take_due() and A not in comebacks

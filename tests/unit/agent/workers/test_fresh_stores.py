@@ -1,0 +1,19 @@
+"""Which stores a pool is to keep open."""
+
+from elasticd.channel.pool import KeepStores, ToPool
+from elasticd.records.member import StoreAddress
+from elasticd_agent.workers.fresh_stores import FreshStores
+
+
+def test_store_of_the_world_before_stays_open() -> None:
+    """Its ranks may still be there, and agree by it on the step after which they leave."""
+    told: list[ToPool] = []
+    stores = FreshStores("10.0.0.1", told.append)
+    first, second, third = (StoreAddress(host="10.0.0.1", port=port) for port in (1, 2, 3))
+    closed = []
+    for store in (first, second, third):
+        stores.use(store)
+        (message,) = told[-1:]
+        assert isinstance(message, KeepStores) and store in message.used
+        closed.append(message.close)
+    assert closed == [(), (), (first,)]

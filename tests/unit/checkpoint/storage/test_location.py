@@ -1,0 +1,120 @@
+"""URLs and options as users give them; a secret is named, never given."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.location import checked_options, checked_url, open_bucket, resolved
+from elasticd.errors import CallError, EnvironmentProblem
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ("run/1", "file:///here/run/1"), ("/a/../b", "file:///b"), ("file:///a//b/", "file:///a/b"),
+        ("local:///a", "file:///a"), ("s3://bucket/run/", "s3://bucket/run"),
+        ("s3://bucket", "s3://bucket"), ("gs://b/r", "gs://b/r"),
+        ("abfs://container@account.dfs/r", "abfs://container@account.dfs/r"),
+        ("memory://x", "memory://x"),
+    ],
+)  # fmt: skip
+def test_url_is_made_full(given: str, full: str) -> None:
+    """Each node sees the same place, whatever its current folder."""
+    assert checked_url(given, "/here") == full
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "floppy://a/b", "://x", "file://a/b", "s3://", "s3:///", "s3://key:secret@bucket/run",
+        "s3://key@bucket/run", "s3://bucket/run?token=x", "gs://user:pw@b/r", "s3://[bucket/run",
+        "abfs://container:pw@account/r", "simplecache::s3://bucket/run",
+    ],
+)  # fmt: skip
+def test_url_that_is_none_or_holds_credentials_is_refused(given: str) -> None:
+    """In one sentence that does not repeat the secret."""
+    with pytest.raises(CallError) as caught:
+        checked_url(given, "/here")
+    said = str(caught.value)
+    assert "--checkpoint" in said and said.endswith(".")
+    assert "secret" not in said and "pw@" not in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"secret": "hunter2"}, {"key": "hunter2"}, {"client_kwargs": {"aws_secret_access_key":
+        "hunter2"}}, {"PassWord": "hunter2"}, {"password": 12345}, {"auth": ["hunter2"]},
+        {"all": [{"token": "hunter2"}]}, {"a": {"b": {"sas_token": "hunter2"}}},
+        {"endpoint_url": "http://user:hunter2@host:9000"}, {"proxies": ["http://u:hunter2@h"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_secret_that_is_given_is_refused(options: dict[str, Any]) -> None:
+    """However deep, and not repeated in the error."""
+    with pytest.raises(CallError, match="secret") as caught:
+        checked_options(json.dumps(options))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_options_without_a_secret_are_taken_as_they_are() -> None:
+    """Also where a secret is named, or is none."""
+    for options in (
+        {"endpoint_url": "http://host:9000", "anon": True, "use_ssl": False},
+        {"key": "env:KEY", "secret": "file:/run/secret", "token": None},
+        {"client_kwargs": {"region_name": "eu-central-1"}, "config_kwargs": {"max": [1, 2]}},
+    ):
+        assert checked_options(json.dumps(options)) == options
+    assert checked_options("") == {}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "5", "null", '"a"', "[" * 100_000, "{'a': 1}"])
+def test_options_that_are_no_json_object_are_refused(text: str) -> None:
+    """Python's notation is a common mistake."""
+    with pytest.raises(CallError, match="--storage-options"):
+        checked_options(text)
+
+
+def test_names_of_secrets_are_resolved_here(tmp_path: Path) -> None:
+    """At any depth; whitespace around a file's secret is none of it."""
+    (tmp_path / "secret").write_text("  two\n")
+    options = {"a": "env:A", "b": {"c": f"file:{tmp_path}/secret", "d": ["env:A", 1]}, "e": 5}
+    found = resolved(options, {"A": "one"})
+    assert found == {"a": "one", "b": {"c": "two", "d": ["one", 1]}, "e": 5}
+
+
+def test_name_that_stands_for_nothing_here_is_said(tmp_path: Path) -> None:
+    """A variable that is not set, a file that is not there or is no text."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for value in ("env:MISSING", f"file:{tmp_path}/missing", f"file:{tmp_path}/binary"):
+        with pytest.raises(CallError, match="secret") as caught:
+            resolved({"secret": value}, {})
+        assert str(caught.value).endswith(".")
+
+
+def test_url_opens_as_a_bucket(tmp_path: Path) -> None:
+    """That writes and reads."""
+    for url in (f"file://{tmp_path}/run", "memory://test-location"):
+        bucket: Bucket = open_bucket(url, {}, {})
+        assert bucket.url == url
+        bucket.replace("a", b"1")
+        assert bucket.read("a", 1) == b"1"
+
+
+def test_folder_takes_no_options() -> None:
+    """They would lead past the one way of writing to it that is safe."""
+    with pytest.raises(CallError, match="auto_mkdir"):
+        open_bucket("file:///tmp/run", {"auto_mkdir": True})
+
+
+def test_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to install."""
+    for name in ("gcsfs", "gcsfs.core"):
+        monkeypatch.setitem(sys.modules, name, None)  # As where it is not installed.
+    monkeypatch.delitem(sys.modules, "elasticd.checkpoint.storage.gcs", raising=False)
+    with pytest.raises(EnvironmentProblem, match="pip install gcsfs"):
+        open_bucket("gs://bucket/run", {})

@@ -1,0 +1,53 @@
+"""The records of a run that is over, as they are read at its very end."""
+
+from elasticd.control.local_run.archive import last_records
+from elasticd.errors import EnvironmentProblem, Unavailable
+from elasticd.records.ids import JobName
+from elasticd.records.keys import Keys
+from elasticd.store.api import KeyValue, Put, Snapshot, Txn
+from elasticd.store.memory import MemoryStore
+
+JOB, KEYS = JobName("job"), Keys()
+WORLD = KEYS.world(JOB)
+
+
+class Ending(MemoryStore):
+    """Ends as often as it is told to while it is read."""
+
+    def __init__(self, ends: int) -> None:
+        super().__init__()
+        self.is_gone, self._ends = False, ends
+        self.commit(Txn(then=(Put(key=WORLD, value=b"{}"),)))
+
+    def list(self, prefix: str) -> Snapshot:
+        if self._ends:
+            self._ends, self.is_gone = self._ends - 1, True
+        if self.is_gone:
+            raise Unavailable("etcd has ended")
+        return super().list(prefix)
+
+    def revive(self) -> None:
+        self.is_gone = False
+
+
+def found_by(store: Ending) -> dict[str, KeyValue] | None:
+    return last_records(store, KEYS, JOB, store.revive)
+
+
+def test_records_are_read_from_an_etcd_that_has_just_ended() -> None:
+    """A disk that was full as the workers ended their output took its history with it."""
+    gone = Ending(0)
+    gone.is_gone = True
+    for store in (Ending(0), gone, Ending(1)):
+        found = found_by(store)
+        assert found is not None and list(found) == [WORLD]
+
+
+def test_etcd_that_cannot_be_read_is_given_up() -> None:
+    """So that it can be said: also one that the guard is tired of."""
+    assert found_by(Ending(2)) is None
+
+    def tired() -> None:
+        raise EnvironmentProblem("again and again")
+
+    assert last_records(MemoryStore(), KEYS, JOB, tired) is None

@@ -1,0 +1,254 @@
+"""A job in the foreground: its end, Ctrl-C, agents that die. Agents are scripted."""
+
+import signal
+
+import pytest
+
+from elasticd.control.local_run.launch import Agents
+from elasticd.control.local_run.session import (
+    AgentEnded,
+    Interrupt,
+    Session,
+    Stopping,
+    Told,
+    exit_code,
+)
+from elasticd.errors import EnvironmentProblem, Unavailable
+from elasticd.records.codec import decode
+from elasticd.records.failure import Failure
+from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
+from elasticd.records.job import JobStatus, Want
+from elasticd.records.member import Member
+from elasticd.records.reason import Phase
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, put, world
+
+
+class ScriptedAgents(Agents):
+    """Agents without processes: they end when told to, or as scripted."""
+
+    def __init__(self, *names: str, ends_at_signal: bool = True) -> None:
+        super().__init__()
+        self.names = frozenset(map(NodeId, names))
+        self.over: dict[NodeId, int] = {}
+        self.signals: list[int] = []
+        self.waited_s: list[float] = []
+        self.ends_at_signal = ends_at_signal
+
+    @property
+    def nodes(self) -> frozenset[NodeId]:
+        return self.names
+
+    def running(self) -> list[NodeId]:
+        return [name for name in self.names if name not in self.over]
+
+    def ended(self) -> dict[NodeId, int]:
+        return self.over
+
+    def last_words(self, node: NodeId) -> str:
+        return "There is no torch."
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+        if self.ends_at_signal:
+            self.over = dict.fromkeys(self.names, -number)
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waited_s.append(timeout_s)
+        return not self.running()
+
+
+class Case:
+    def __init__(self, agents: ScriptedAgents | None, *, is_private: bool = True) -> None:
+        self.store = MemoryStore()
+        put(self.store, KEYS.spec(JOB), SPEC)
+        put(self.store, KEYS.status(JOB), JobStatus())
+        put(self.store, KEYS.active_job(JOB), JobStatus())
+        self.told: list[Told] = []
+        self.now_s = 0.0
+        self.interrupt = Interrupt()
+        self.session = Session(
+            self.store,
+            KEYS,
+            SPEC,
+            agents=agents,
+            is_private=is_private,
+            tail=None,
+            interrupt=self.interrupt,
+            tell=self.hear,
+            now_s=lambda: self.now_s,
+        )
+
+    def hear(self, news: Told) -> None:
+        self.told.append(news)
+
+    def status(self) -> JobStatus:
+        item = self.store.get(KEYS.status(JOB))
+        assert item is not None
+        return decode(JobStatus, item.value)
+
+    def has_stop(self) -> bool:
+        item = self.store.get(KEYS.want(JOB, "user"))
+        return item is not None and decode(Want, item.value).is_stop
+
+
+def test_the_final_status_is_the_result() -> None:
+    """Worlds are told on the way."""
+    case = Case(None)
+    put(case.store, KEYS.world(JOB), world(1, "a"))
+    end(case.store)
+    assert case.session.run().phase is Phase.SUCCEEDED
+
+
+def test_the_first_signal_wishes_for_a_stop_and_waits_for_it() -> None:
+    """The job ends as the agents say, not as we would like."""
+    case = Case(ScriptedAgents("a"))
+
+    def hear(news: Told) -> None:
+        case.told.append(news)
+        if isinstance(news, Stopping):
+            case.interrupt.wake = lambda: None
+
+    case.session._tell = hear
+    case.interrupt.take(signal.SIGINT, None)
+    original = case.store.commit
+
+    def commit(txn):  # type: ignore[no-untyped-def]
+        result = original(txn)
+        if case.has_stop() and not case.status().phase.is_final:
+            case.store.commit = original  # type: ignore[method-assign]
+            end(case.store, Phase.STOPPED)
+        return result
+
+    case.store.commit = commit  # type: ignore[method-assign]
+    status = case.session.run()
+    assert status.phase is Phase.STOPPED and case.has_stop()
+    assert exit_code(status, case.interrupt.number) == 130
+
+
+def test_the_second_signal_kills_from_the_handler() -> None:
+    """No call that hangs stands in between; a private job is then over in its records too."""
+    agents = ScriptedAgents("a")
+    case = Case(agents)
+    case.interrupt.kill = lambda: agents.signal(signal.SIGKILL)
+    case.interrupt.take(signal.SIGINT, None)
+    assert agents.signals == []
+    case.interrupt.take(signal.SIGINT, None)
+    assert agents.signals == [signal.SIGKILL]
+    assert case.session.run().phase is Phase.STOPPED
+    assert case.status().phase is Phase.STOPPED
+    assert case.store.get(KEYS.active_job(JOB)) is None
+
+
+def test_a_job_that_does_not_stop_in_time_is_an_error() -> None:
+    """The shutdown timeout and some slack, not for ever."""
+    case = Case(None)
+    case.interrupt.take(signal.SIGTERM, None)
+
+    def hear(news: Told) -> None:
+        case.now_s += 100.0
+
+    case.session._tell = hear
+    with pytest.raises(Unavailable, match="did not within"):
+        case.session.run()
+
+
+def test_a_private_job_without_enough_agents_fails_with_their_last_words() -> None:
+    """It could never form a world again."""
+    agents = ScriptedAgents("a")
+    agents.over = {NodeId("a"): 1}
+    case = Case(agents)
+    status = case.session.run()
+    assert (status.phase, case.status().phase) == (Phase.FAILED, Phase.FAILED)
+    assert "There is no torch." in status.message
+    assert [type(news) for news in case.told] == [AgentEnded]
+
+
+def test_a_joined_job_outlives_the_agent_of_this_host() -> None:
+    """Other hosts may go on: nothing is written, only this call fails."""
+    agents = ScriptedAgents("a")
+    agents.over = {NodeId("a"): -9}
+    case = Case(agents, is_private=False)
+    with pytest.raises(EnvironmentProblem, match="SIGKILL"):
+        case.session.run()
+    assert case.status().phase is Phase.PENDING
+
+
+def test_a_joined_host_leaves_alone_while_others_serve_the_job() -> None:
+    """As with torchrun, where Ctrl-C on one host ends that host's part."""
+    agents = ScriptedAgents("a")
+    case = Case(agents, is_private=False)
+    serve(case, "a", "b")
+    put(case.store, KEYS.status(JOB), JobStatus(phase=Phase.RUNNING, generation=Generation(7)))
+    case.interrupt.take(signal.SIGINT, None)
+    status = case.session.run()
+    assert (status.phase, status.generation) == (Phase.STOPPED, 7)
+    assert "goes on on the others" in status.message
+    assert agents.signals == [signal.SIGTERM]
+    assert not case.has_stop()
+    assert case.status().phase is Phase.RUNNING
+
+
+def test_a_private_job_that_was_interrupted_says_by_what() -> None:
+    """Also where its agents had to be ended, with a rank that hung: nobody has left anything."""
+    agents = ScriptedAgents("a")
+    agents.over = {NodeId("a"): -15}
+    case = Case(agents)
+    serve(case, "a")
+    case.interrupt.take(signal.SIGTERM, None)
+    status = case.session.run()
+    assert (status.phase, status.message) == (Phase.STOPPED, "SIGTERM to elasticd run")
+
+
+def serve(case: Case, *names: str) -> None:
+    for name in names:
+        member = Member(
+            node=NodeId(name), incarnation=Incarnation("i"), host="h", address="x", port=1, slots=()
+        )
+        put(case.store, KEYS.member(JOB, NodeId(name)), member)
+
+
+def failed(code: int | None = None, name: str = "") -> JobStatus:
+    failure = Failure(
+        node=NodeId("a"),
+        incarnation=Incarnation("i"),
+        host="h",
+        generation=Generation(1),
+        rank=Rank(0),
+        local_rank=0,
+        slot=Slot(0),
+        nonce=Nonce(1),
+        exit_code=code,
+        signal=name,
+    )
+    return JobStatus(phase=Phase.FAILED, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("status", "number", "code"),
+    [
+        (JobStatus(phase=Phase.SUCCEEDED), 0, 0),
+        (JobStatus(phase=Phase.SUCCEEDED), signal.SIGINT, 0),
+        (failed(code=7), 0, 7),
+        (failed(name="SIGSEGV"), 0, 139),
+        (JobStatus(phase=Phase.FAILED), 0, 1),
+        (failed(code=1), signal.SIGINT, 130),
+        (JobStatus(phase=Phase.STOPPED), signal.SIGTERM, 143),
+        (JobStatus(phase=Phase.STOPPED), 0, 143),
+    ],
+)
+def test_the_exit_code_is_the_jobs(status: JobStatus, number: int, code: int) -> None:
+    """As a shell would give it: the first failing rank's, 128 + n for a signal, 130 for Ctrl-C."""
+    assert exit_code(status, number) == code
+
+
+def test_stopped_workers_have_their_grace_before_the_agents_are_ended() -> None:
+    """They may be saving their state; of a job that came to its end none is left."""
+    waited = {}
+    for phase in (Phase.STOPPED, Phase.SUCCEEDED):
+        agents = ScriptedAgents("a")
+        case = Case(agents)
+        end(case.store, phase)
+        assert case.session.run().phase is phase
+        (waited[phase],) = agents.waited_s
+    assert waited[Phase.STOPPED] == waited[Phase.SUCCEEDED] + SPEC.shutdown_timeout_s

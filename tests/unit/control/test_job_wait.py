@@ -1,0 +1,57 @@
+"""Waiting for a node to be free, over an etcd that is away for a while."""
+
+import pytest
+
+from elasticd.control import jobs
+from elasticd.control.job_wait import wait_node_free
+from elasticd.errors import Unavailable
+from elasticd.records.ids import NodeId
+from elasticd.store.api import Delete, Txn
+from elasticd.store.memory import MemoryStore
+from tests.unit.control.world_case import JOB, KEYS, SPEC, member, put
+
+A = NodeId("a")
+
+
+class Scene:
+    """Node `a` holds a job, and something happens at each look; a second goes by between two."""
+
+    def __init__(self, *events: str) -> None:
+        self.store, self.now_s = MemoryStore(), 0.0
+        jobs.submit(self.store, KEYS, SPEC)
+        put(self.store, KEYS.member(JOB, A), member("a"))
+        self._events = list(events)
+
+    def pause(self, seconds: float) -> None:
+        self.now_s += 1.0
+        event = self._events.pop(0) if self._events else ""
+        if event == "away":
+            self.store.go_away()
+        elif event:
+            self.store.come_back()
+        if event == "left":
+            self.store.commit(Txn(then=(Delete(key=KEYS.member(JOB, A)),)))
+
+    def wait(self, until_s: float = 100.0) -> tuple[str, ...]:
+        return wait_node_free(
+            self.store, KEYS, A, until_s=until_s, now_s=lambda: self.now_s, pause=self.pause
+        )
+
+
+def test_etcd_that_is_away_for_a_while_is_waited_for() -> None:
+    """Whoever drains a machine of a job of days does not begin again for that."""
+    assert Scene("away", "", "", "back", "left").wait() == ()
+
+
+def test_who_still_holds_it_at_the_end_is_named() -> None:
+    assert Scene("away", "back").wait(until_s=5.0) == (JOB,)
+
+
+def test_etcd_that_does_not_answer_at_first_or_at_the_end_is_told() -> None:
+    """Its address may be wrong; and nobody knows whether the node is free."""
+    scene = Scene()
+    scene.store.go_away()
+    with pytest.raises(Unavailable):
+        scene.wait()
+    with pytest.raises(Unavailable):
+        Scene("away").wait(until_s=5.0)

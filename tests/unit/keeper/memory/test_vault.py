@@ -1,0 +1,338 @@
+"""What is in memory: which buffer may be overwritten, and what dead workers leave."""
+
+from pathlib import Path
+from weakref import WeakSet
+
+import pytest
+from structlog.testing import capture_logs
+
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.errors import EnvironmentProblem, InvariantBroken
+from elasticd.keeper.memory import vault as vault_module
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.share_record import BUFFERS, Record, held_of
+from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.wire.message import Plan
+from elasticd.telemetry.cgroup import MemoryLimit
+from tests.unit.keeper.site import (
+    Gate,
+    Node,
+    a_plan,
+    a_snapshot,
+    memfds,
+    record_of,
+)
+
+PLAN = a_plan()
+HALF = a_plan(0, 2)
+"""Of a state whose other half another node holds."""
+
+
+def kept(vault: Vault, step: int, *, worker: int = 1, plan: Plan = PLAN, gen: int = 1) -> Record:
+    buffer, _ = vault.claim(worker, plan.id)
+    record = record_of(vault, worker, plan, buffer, a_snapshot(step, gen))
+    vault.keep(worker, plan.id, buffer, record)
+    return record
+
+
+def steps(vault: Vault) -> list[int]:
+    return sorted(each.share.snapshot.step for each in vault.records())
+
+
+def planned() -> Vault:
+    vault = Vault()
+    vault.plan(1, [PLAN])
+    return vault
+
+
+def test_newest_whole_one_is_never_given_away() -> None:
+    """Whatever is claimed, dropped or filled: each claim leaves it as it is."""
+    vault = planned()
+    for step in range(10, 20):
+        newest = kept(vault, step)
+        for _ in range(3):
+            buffer, _ = vault.claim(1, PLAN.id)
+            assert vault.memory(1, PLAN.id, buffer) is not newest.memory
+            assert newest.is_wanted and newest in vault.records()
+            vault.drop(1, PLAN.id)
+
+
+def test_part_of_the_containers_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and keepers share one limit, and two buffers of a large state are much of it."""
+    size = PLAN.layout.size
+    limit = MemoryLimit(size_bytes=8 * size, path=Path("memory.max"))
+    monkeypatch.setattr(vault_module, "memory_limit", lambda: limit)
+    vault = planned()
+    with capture_logs() as logs:
+        for step in range(4):
+            kept(vault, step)
+    told = [(e["held_bytes"], e["share"]) for e in logs if e["event"] == "memory.taken"]
+    assert told == [(size, 0.125), (2 * size, 0.25)] and BUFFERS == 2
+
+
+def test_newest_is_told_by_generation_before_step() -> None:
+    """A later generation may have gone back to an earlier step."""
+    vault = planned()
+    kept(vault, 50, gen=1)
+    newest = kept(vault, 40, gen=2)
+    vault.claim(1, PLAN.id)
+    assert newest.is_wanted
+    assert steps(vault) == [40]
+
+
+def test_older_one_is_told_that_its_memory_is_given_away() -> None:
+    """Whoever reads it must stop; the record is not found any more."""
+    vault = planned()
+    older, newer = kept(vault, 1), kept(vault, 2)
+    assert older.is_wanted
+    vault.claim(1, PLAN.id)
+    assert (older.is_wanted, newer.is_wanted) == (False, True)
+    assert vault.find(held_of(older)) is None
+    assert vault.find(held_of(newer)) is newer
+
+
+def test_memory_is_taken_when_it_is_needed_and_told_once() -> None:
+    """Two for each plan, and the worker that has mapped it needs no second file."""
+    before = memfds()
+    vault = planned()
+    assert memfds() <= before
+    given = []
+    for step in range(6):
+        buffer, memory = vault.claim(1, PLAN.id)
+        given.append(memory is not None)
+        vault.keep(1, PLAN.id, buffer, record_of(vault, 1, PLAN, buffer, a_snapshot(step)))
+    assert given == [True] * BUFFERS + [False] * 4
+
+
+def test_buffer_that_was_not_claimed_cannot_be_filled() -> None:
+    """Not before a claim, not twice, not another one, not after a drop or in another's name."""
+    vault = planned()
+    record = kept(vault, 1)
+    buffer, _ = vault.claim(1, PLAN.id)
+    for wrong in (1 - buffer, -1):
+        with pytest.raises(InvariantBroken):
+            vault.keep(1, PLAN.id, wrong, record)
+    vault.drop(1, PLAN.id)
+    with pytest.raises(InvariantBroken):
+        vault.keep(1, PLAN.id, buffer, record)
+    for worker, plan in ((2, PLAN.id), (1, 77)):
+        with pytest.raises(InvariantBroken):
+            vault.claim(worker, plan)
+
+
+def test_what_a_worker_finished_outlives_it_and_what_it_did_not_does_not() -> None:
+    """Both stay where nobody here knows which is whole; a claim that nothing came of leaves
+    nothing."""
+    vault = Vault()
+    vault.plan(1, [HALF])
+    kept(vault, 1, plan=HALF)
+    kept(vault, 2, plan=HALF)
+    vault.leave(1)
+    assert steps(vault) == [1, 2]
+    vault.plan(2, [PLAN])
+    vault.claim(2, PLAN.id)
+    vault.leave(2)
+    vault.leave(2)
+    assert steps(vault) == [1, 2]
+
+
+def test_plans_that_are_over_leave_what_is_whole() -> None:
+    """The worker lives on in another generation, with other memory."""
+    vault = planned()
+    first = kept(vault, 1)
+    vault.plan(1, [PLAN])
+    second = kept(vault, 2, gen=2)
+    assert steps(vault) == [1, 2]
+    assert second.memory is not first.memory
+    for _ in range(3):
+        kept(vault, 3, gen=2)
+    assert first.is_wanted and first in vault.records()
+
+
+def test_orphans_stay_until_a_newer_snapshot_is_durable() -> None:
+    """Uploaded or not, second copies too; one of the same age can still be restored from here."""
+    vault = Vault()
+    plans = [a_plan(0, 3), a_plan(1, 3, holder=1)]
+    vault.plan(1, plans)
+    for plan in plans:
+        kept(vault, 10, plan=plan).is_uploaded = True
+        kept(vault, 20, plan=plan)
+    old = vault.records()
+    vault.leave(1)
+    vault.plan(2, plans)
+    kept(vault, 30, worker=2, plan=plans[0])
+    vault.forget_before(a_snapshot(10))
+    assert steps(vault) == [10, 10, 20, 20, 30]
+    vault.forget_before(a_snapshot(20))
+    assert steps(vault) == [20, 20, 30]
+    assert [each.is_wanted for each in old] == [each.share.snapshot.step == 20 for each in old]
+    vault.forget_before(a_snapshot(5, generation=2))
+    assert steps(vault) == [30], "what a worker that lives may still write to is not an orphan"
+
+
+def test_orphans_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the world changes while nothing becomes durable."""
+    monkeypatch.setattr(vault_module, "_ORPHANS_LIMIT", 6)
+    before = memfds()
+    vault = Vault()
+    for step in range(0, 40, 2):
+        vault.plan(1, [HALF])
+        kept(vault, step, plan=HALF)
+        kept(vault, step + 1, plan=HALF)
+    vault.leave(1)
+    assert steps(vault) == list(range(34, 40))
+    assert (memfds() - before).total() == 2 * 6, "each memory has its file and its mapping's"
+
+
+def test_what_is_older_than_a_whole_one_is_no_use_to_a_restore() -> None:
+    """Whole with what other workers of this node have, living or not; what is newer stays too."""
+    vault = Vault()
+    plans = [a_plan(0, 2), a_plan(1, 2)]
+    for worker, plan in enumerate(plans):
+        vault.plan(worker, [plan])
+        for step in (10, 20):
+            kept(vault, step, worker=worker, plan=plan)
+    vault.leave(0)
+    assert steps(vault) == [10, 20, 20], "only what nobody writes to any more is given up"
+    vault.leave(1)
+    assert steps(vault) == [20, 20]
+    vault.plan(2, plans[:1])
+    kept(vault, 30, worker=2, plan=plans[0])
+    vault.leave(2)
+    assert steps(vault) == [20, 20, 30], "of 30 a share is missing"
+
+
+class Room:
+    """Memory for so many buffers in all, as a container's limit would have it."""
+
+    def __init__(self, environ: pytest.MonkeyPatch, buffers: int) -> None:
+        self._live: WeakSet[Memory] = WeakSet()
+        self._buffers = buffers
+        real = Memory.new
+
+        def new(size: int) -> Memory:
+            if len(self._live) >= self._buffers:
+                raise EnvironmentProblem("there is no memory")
+            memory = real(size)
+            self._live.add(memory)
+            return memory
+
+        environ.setattr(Memory, "new", new)
+
+
+@pytest.mark.parametrize("plan", [PLAN, HALF], ids=["whole here", "a part"])
+@pytest.mark.parametrize("room", [2, 3])
+def test_world_that_changes_in_an_outage_never_ends_saving(
+    monkeypatch: pytest.MonkeyPatch, plan: Plan, room: int
+) -> None:
+    """Nothing becomes durable, and there is memory for what the guide says: two buffers of each
+    share. Each snapshot finds its place, and until it is whole the one before stays."""
+    Room(monkeypatch, room)
+    vault = Vault()
+    step = 0
+    for gen in range(1, 10):
+        vault.plan(1, [plan])
+        for _ in range(3):
+            buffer, _ = vault.claim(1, plan.id)
+            assert not step or step in steps(vault), f"{steps(vault)} in generation {gen}"
+            step += 10
+            record = record_of(vault, 1, plan, buffer, a_snapshot(step, gen))
+            vault.keep(1, plan.id, buffer, record)
+            del record
+    assert step == 270
+
+
+def test_oldest_orphans_make_room_and_the_newest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all shares at once: without one of them the others are of no use."""
+    Room(monkeypatch, 4)
+    vault = Vault()
+    plans = [a_plan(0, 4), a_plan(1, 4)]
+    vault.plan(1, plans)
+    for plan in plans:
+        kept(vault, 10, plan=plan)
+        kept(vault, 20, plan=plan)
+    vault.leave(1)
+    vault.plan(2, plans)
+    vault.claim(2, plans[0].id)
+    assert steps(vault) == [20, 20]
+    vault.claim(2, plans[1].id)
+    for plan in plans:
+        assert vault.claim(2, plan.id)[0] == 0, "the first buffer, which holds nothing yet"
+    assert steps(vault) == [20, 20]
+
+
+def test_orphan_that_is_being_uploaded_is_stopped_for_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who reads it must let go; until then there is no memory, and the next claim finds it."""
+    Room(monkeypatch, 2)
+    vault = Vault()
+    vault.plan(1, [HALF])
+    older = kept(vault, 10, plan=HALF)
+    kept(vault, 20, plan=HALF)
+    vault.plan(1, [HALF])
+    with pytest.raises(EnvironmentProblem):
+        vault.claim(1, HALF.id)
+    assert not older.is_wanted
+    del older
+    assert vault.claim(1, HALF.id)[1] is not None
+    assert steps(vault) == [20]
+
+
+def test_claim_that_finds_no_memory_leaves_what_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is saved at the moment, which the worker is told."""
+    Room(monkeypatch, 1)
+    vault = planned()
+    only = kept(vault, 1)
+    with pytest.raises(EnvironmentProblem, match="there is no memory"):
+        vault.claim(1, PLAN.id)
+    assert only.is_wanted and steps(vault) == [1]
+
+
+def test_memory_is_freed_with_the_last_record() -> None:
+    """Of workers that left, of plans that are over, of claims that came to nothing."""
+    before = memfds()
+    vault = planned()
+    for step in range(5):
+        kept(vault, step)
+    vault.plan(1, [PLAN])
+    kept(vault, 9)
+    vault.claim(1, PLAN.id)
+    assert memfds() - before
+    vault.leave(1)
+    vault.forget_before(a_snapshot(10))
+    assert vault.records() == []
+    assert memfds() <= before
+
+
+def test_commits_free_what_dead_workers_left(tmp_path: Path) -> None:
+    """A world that changes at each snapshot costs no more memory at its end than at its start."""
+    node = Node(Folder(str(tmp_path)))
+    node.committer.open(1, 0)
+    counts = []
+    for step in range(1, 6):
+        # The second holder's copy is never uploaded: the first has done it.
+        node.take(a_snapshot(step), a_plan(0, 2), a_plan(1, 2), a_plan(1, 2, holder=1))
+        job = node.saver.wait(a_snapshot(step), 20.0)
+        assert job is not None and not job.why
+        counts.append(len(node.vault.records()))
+    assert counts == [3] * 5
+
+
+def test_part_that_was_read_too_late_gets_no_name(tmp_path: Path) -> None:
+    """The buffer is given away while its part is on the way: it may hold anything, so no fragment
+    names it, and what took its place is saved."""
+    gate = Gate("create", ".bin")
+    node = Node(gate.over(tmp_path))
+    node.committer.open(1, 0)
+    node.take(a_snapshot(1), PLAN)
+    gate.wait_reached()
+    node.take(a_snapshot(2), PLAN, is_new=False)
+    buffer, _ = node.vault.claim(1, PLAN.id)
+    node.vault.memory(1, PLAN.id, buffer).view[:] = b"x" * 100
+    gate.opened.set()
+    job = node.saver.wait(a_snapshot(1), 20.0)
+    assert job is not None and "newer snapshot took its place" in job.why
+    assert not list(tmp_path.glob(f"{a_snapshot(1).folder}/*.json"))
+    node.saver.wait(a_snapshot(2), 20.0)
+    assert node.saver.durable_step == 2

@@ -1,0 +1,141 @@
+"""Two keepers over loopback: what one holds alone it sends to the other."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
+from typing import ClassVar
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.metrics import Metrics
+from elasticd.keeper.mirror.connection import Passage, greeted
+from elasticd.keeper.mirror.receiver import Receiver
+from elasticd.keeper.mirror.sender import Sender
+from elasticd.keeper.wire.message import Door, Plan
+from tests.fixtures.cluster import until
+from tests.unit.keeper.site import PATIENCE_S, Node, record_of
+
+__all__ = ["HOST", "WORKER", "Counts", "Far", "Near", "Proxy", "seconds"]
+
+HOST = "127.0.0.1"
+WORKER = 1
+
+
+class Counts(Metrics):
+    """What was counted, to be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__("job", "")
+        self.steps: list[int] = []
+        self.sent_bytes = self.failures = 0
+
+    def mirrored(self, step: int, nbytes: int) -> None:
+        super().mirrored(step, nbytes)
+        self.steps.append(step)
+        self.sent_bytes += nbytes
+
+    def not_mirrored(self) -> None:
+        super().not_mirrored()
+        self.failures += 1
+
+
+class Far(Node):
+    """The next node's keeper."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(Folder(str(folder)))
+        self.receiver = Receiver(self.vault, self.saver.add, host=HOST, job="job", uid="uid")
+
+    @property
+    def door(self) -> Door:
+        door = self.receiver.door()
+        assert door is not None
+        return door
+
+    def visit(self, token: str = "") -> Passage:
+        """Come in as a keeper does."""
+        sock = socket.create_connection((self.door.host, self.door.port), timeout=PATIENCE_S)
+        return greeted(sock, token or self.door.token)
+
+
+class Near(Node):
+    """The keeper whose workers take snapshots; they have told it of a plan."""
+
+    made: ClassVar[list["Near"]] = []
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        super().__init__(Folder(str(folder)))
+        self.counts, self.notes = Counts(), list[str]()
+        self.sender = Sender(job="job", uid="uid", metrics=self.counts, note=self.notes.append)
+        self.plan = plan
+        self.vault.plan(WORKER, [plan])
+        Near.made.append(self)
+
+    def snapshot(self, made: Snapshot) -> Record:
+        """Copy one, and hand it over."""
+        buffer, _ = self.vault.claim(WORKER, self.plan.id)
+        memory = self.vault.memory(WORKER, self.plan.id, buffer)
+        memory.view[:] = content(made, memory.size)
+        record = record_of(self.vault, WORKER, self.plan, buffer, made)
+        self.vault.keep(WORKER, self.plan.id, buffer, record)
+        self.sender.add(WORKER, record)
+        return record
+
+
+def content(made: Snapshot, size: int) -> bytes:
+    """Other bytes for each step, and at each place."""
+    return bytes((made.step + index) % 251 for index in range(size))
+
+
+def seconds(node: Node) -> list[Record]:
+    """What a node holds for others, each bit for bit; oldest first."""
+    found = sorted(node.vault.received.records(), key=lambda each: each.share.snapshot)
+    for each in found:
+        assert each.share.holder == 1
+        assert bytes(each.memory.view) == content(each.share.snapshot, each.memory.size)
+    return found
+
+
+def steps(node: Node) -> list[int]:
+    return [each.share.snapshot.step for each in seconds(node)]
+
+
+def wait_steps(node: Node, *wanted: int) -> None:
+    until(lambda: steps(node) == list(wanted), lambda: steps(node))
+
+
+class Proxy:
+    """Stands before a keeper's door, for one visitor: passes so many bytes on, does what it is told
+    then (it may wait), and hangs up on both."""
+
+    def __init__(self, door: Door, limit_bytes: int, then: Callable[[], object]) -> None:
+        self._to, self._limit, self._then = door, limit_bytes, then
+        self._listener = socket.create_server((HOST, 0))
+        port = self._listener.getsockname()[1]
+        self.door = Door(host=HOST, port=port, token=door.token)
+        self.reached = Event()
+        Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with self._listener:
+            near, _ = self._listener.accept()
+        with near, socket.create_connection((self._to.host, self._to.port)) as far:
+            Thread(target=self._back, args=(far, near), daemon=True).start()
+            while data := near.recv(4096):
+                data = data[: self._limit]
+                self._limit -= len(data)
+                far.sendall(data)
+                if not self._limit:
+                    self.reached.set()
+                    self._then()
+                    far.shutdown(socket.SHUT_RDWR)  # The other thread waits in it.
+                    return
+
+    def _back(self, far: socket.socket, near: socket.socket) -> None:
+        try:
+            while data := far.recv(4096):
+                near.sendall(data)
+        except OSError:
+            return

@@ -1,0 +1,128 @@
+"""Which share is sent next: the newest of each, to where its worker said, again if it failed."""
+
+from typing import cast
+
+from elasticd.checkpoint.commit.upload import Share
+from elasticd.keeper.memory.memfd import Memory
+from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.mirror.queue import FIRST_PAUSE_S, LAST_PAUSE_S, TRIES_LIMIT, Mirror
+from elasticd.keeper.wire.message import Door
+from tests.unit.keeper.site import a_plan, a_snapshot
+
+HERE = Door(host="here", port=1, token="t")
+THERE = Door(host="there", port=2, token="t")
+
+
+def a_record(step: int, share: int = 0, generation: int = 1) -> Record:
+    whole = Share(
+        snapshot=a_snapshot(step, generation), share=share, shares=4, holder=0,
+        layout=a_plan().layout, header=None,
+    )  # fmt: skip
+    return Record(share=whole, memory=cast(Memory, None), epoch=0)
+
+
+def step_of(mirror: Mirror, now_s: float = 0.0) -> int:
+    """Of what is next; -1: nothing."""
+    errand = mirror.next(now_s)
+    return errand.record.share.snapshot.step if errand is not None else -1
+
+
+def test_nothing_is_sent_before_it_is_known_where_to() -> None:
+    """Another worker's door does not count."""
+    mirror = Mirror()
+    mirror.add(1, a_record(2))
+    mirror.use(2, THERE)
+    assert mirror.next(0.0) is None and mirror.pause_s(0.0) is None
+    mirror.use(1, HERE)
+    errand = mirror.next(0.0)
+    assert errand is not None and errand.door == HERE
+
+
+def test_door_of_an_older_plan_is_not_used() -> None:
+    """The world may be another one; what was to go there before still does."""
+    mirror = Mirror()
+    mirror.use(1, HERE)
+    mirror.add(1, a_record(2))
+    mirror.plan(1)
+    mirror.add(1, a_record(4, share=1))
+    assert [step_of(mirror), step_of(mirror)] == [2, -1]
+    mirror.use(1, THERE)
+    errand = mirror.next(0.0)
+    assert errand is not None and errand.door == THERE
+
+
+def test_newest_of_each_share_is_sent_once() -> None:
+    """An older one that comes late takes nobody's place."""
+    mirror = Mirror()
+    mirror.use(1, HERE)
+    for record in (a_record(2), a_record(4), a_record(2), a_record(4, share=1)):
+        mirror.add(1, record)
+    assert [step_of(mirror), step_of(mirror), step_of(mirror)] == [4, 4, -1]
+
+
+def test_newer_generation_is_newer_whatever_its_step() -> None:
+    """It began where an older snapshot stood."""
+    mirror = Mirror()
+    mirror.use(1, HERE)
+    mirror.add(1, a_record(9, generation=1))
+    mirror.add(1, a_record(3, generation=2))
+    assert step_of(mirror) == 3
+
+
+def test_what_nobody_wants_is_let_go_of() -> None:
+    """Its memory was given away."""
+    mirror = Mirror()
+    mirror.use(1, HERE)
+    record = a_record(2)
+    mirror.add(1, record)
+    record.is_wanted = False
+    assert mirror.next(0.0) is None and not mirror._waiting
+
+
+def test_worker_that_left_without_a_word_leaves_nothing() -> None:
+    """What it had said where to is sent."""
+    mirror = Mirror()
+    mirror.use(1, HERE)
+    mirror.add(1, a_record(2))
+    mirror.add(2, a_record(4, share=1))
+    mirror.leave(1)
+    mirror.leave(2)
+    assert [step_of(mirror), step_of(mirror)] == [2, -1] and not mirror._waiting
+
+
+def test_failure_is_tried_again_later_and_not_for_ever() -> None:
+    """With pauses that grow to a limit."""
+    mirror = Mirror()
+    mirror.use(1, HERE)
+    mirror.add(1, a_record(2))
+    now_s, pauses = 0.0, []
+    for _ in range(TRIES_LIMIT):
+        errand = mirror.next(now_s)
+        assert errand is not None
+        mirror.failed(errand, now_s)
+        pause_s = mirror.pause_s(now_s)
+        if pause_s is None:
+            break
+        assert mirror.next(now_s + 0.9 * pause_s) is None
+        pauses.append(pause_s)
+        now_s += pause_s
+    assert len(pauses) == TRIES_LIMIT - 1
+    assert pauses[0] == FIRST_PAUSE_S and pauses[-1] == LAST_PAUSE_S
+    assert pauses == sorted(pauses)
+
+
+def test_failure_makes_way_for_a_newer_snapshot() -> None:
+    """Only the newest is worth another try; it goes to the newest door."""
+    mirror = Mirror()
+    mirror.use(1, HERE)
+    mirror.add(1, a_record(2))
+    errand = mirror.next(0.0)
+    assert errand is not None
+    mirror.add(1, a_record(4))
+    mirror.failed(errand, 0.0)
+    errand = mirror.next(0.0)
+    assert errand is not None and errand.record.share.snapshot.step == 4
+    mirror.use(1, THERE)
+    mirror.failed(errand, 0.0)
+    errand = mirror.next(LAST_PAUSE_S)
+    assert errand is not None and errand.door == THERE

@@ -1,0 +1,132 @@
+"""Keepers over one bucket, snapshots of a few bytes for them, and buckets that wait for a test."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+from elasticd.checkpoint.commit.committer import Committer, read_manifest
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.commit.upload import Share
+from elasticd.checkpoint.format.entry import Entry, Kind
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.checkpoint.format.manifest import Piece, Tensor
+from elasticd.checkpoint.format.share_layout import Layout, Slab, laid_out
+from elasticd.checkpoint.storage.bucket import Bucket
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.keeper.memory.share_record import Record
+from elasticd.keeper.memory.vault import Vault
+from elasticd.keeper.saver import Saver
+from elasticd.keeper.wire.message import Plan
+from tests.fixtures.open_files import open_files
+from tests.fixtures.patience import patience_s
+from tests.unit.checkpoint.meddling import Meddling
+from tests.unit.checkpoint.records import header
+
+__all__ = ["PATIENCE_S", "Gate", "Node", "a_plan", "a_snapshot", "committed", "memfds"]
+
+PATIENCE_S = patience_s(20.0)
+"""Only a bound for a hang."""
+SHARE_BYTES = 100
+
+
+def a_snapshot(step: int = 10, generation: int = 1, run: int = 1) -> Snapshot:
+    return Snapshot(run=run, generation=generation, step=step)
+
+
+def tensors(shares: int) -> tuple[Tensor, ...]:
+    """One for each share."""
+    return tuple(Tensor(f"w{index}", "uint8", (SHARE_BYTES,)) for index in range(shares))
+
+
+def a_plan(share: int = 0, shares: int = 1, holder: int = 0, *, parts: int = 1) -> Plan:
+    """The ids of a worker's plans are of its shares and holders."""
+    layout = laid_out(tensors(shares), [Slab(share, (0,), (SHARE_BYTES,))])
+    if parts > 1:
+        size = SHARE_BYTES // parts
+        layout = Layout(
+            SHARE_BYTES,
+            tuple((size * index, size) for index in range(parts)),
+            tuple(Piece(share, (size * index,), (size,), index, 0) for index in range(parts)),
+        )
+    return Plan(
+        id=2 * share + holder, share=share, shares=shares, holder=holder, layout=layout,
+        tensors=tensors(shares) if share == 0 else (),
+    )  # fmt: skip
+
+
+def record_of(vault: Vault, worker: int, plan: Plan, buffer: int, made: Snapshot) -> Record:
+    head = None
+    if plan.share == 0:
+        head = replace(header(plan.shares), snapshot=made, tensors=plan.tensors)
+    share = Share(
+        snapshot=made, share=plan.share, shares=plan.shares, holder=plan.holder,
+        layout=plan.layout, header=head,
+    )  # fmt: skip
+    return Record(share=share, memory=vault.memory(worker, plan.id, buffer), epoch=0)
+
+
+class Node:
+    """A keeper's vault and saver, and workers that copy into it."""
+
+    def __init__(self, bucket: Bucket, *, uid: str = "uid", parallel: int = 2) -> None:
+        self.bucket, self.vault = bucket, Vault()
+        self.committer = Committer(bucket=bucket, log=Log(bucket), uid=uid, job="job")
+        self.commits = 0
+        self.saver = Saver(
+            bucket, self.committer, self.vault, parallel=parallel, committed=self._count
+        )
+
+    def take(self, made: Snapshot, *plans: Plan, worker: int = 1, is_new: bool = True) -> None:
+        """Copy a snapshot; `is_new`: with plans that are told now, instead of those before."""
+        if is_new:
+            self.vault.plan(worker, plans)
+        for plan in plans:
+            buffer, _ = self.vault.claim(worker, plan.id)
+            memory = self.vault.memory(worker, plan.id, buffer)
+            memory.view[:] = bytes([made.step % 256]) * memory.size
+            record = record_of(self.vault, worker, plan, buffer, made)
+            self.vault.keep(worker, plan.id, buffer, record)
+            self.saver.add(record)
+
+    def _count(self) -> None:
+        self.commits += 1
+
+
+class Gate:
+    """`before` of a `Meddling`: requests of one kind wait here until it is opened."""
+
+    def __init__(self, verb: str, end: str) -> None:
+        self._verb, self._end = verb, end
+        self.names: list[str] = []
+        self.reached, self.opened = Event(), Event()
+
+    def __call__(self, verb: str, name: str) -> None:
+        if verb == self._verb and name.endswith(self._end):
+            self.names.append(name)
+            self.reached.set()
+            assert self.opened.wait(PATIENCE_S)
+
+    def over(self, folder: Path) -> Meddling:
+        return Meddling(Folder(str(folder)), self)
+
+    def wait_reached(self) -> None:
+        assert self.reached.wait(PATIENCE_S)
+
+
+def committed(bucket: Bucket) -> list[Entry]:
+    """All entries of the log that are checkpoints, oldest first; each can be read."""
+    log = Log(bucket)
+    numbers = range(1, log.newest_number() + 1)
+    found = [each for each in map(log.entry, numbers) if each.kind is Kind.COMMITTED]
+    for entry in found:
+        manifest = read_manifest(bucket, entry)
+        for part in manifest.parts:
+            data = bucket.read(f"{entry.snapshot.folder}/{part.name}", part.size)
+            assert data == bytes([entry.snapshot.step % 256]) * part.size
+    return found
+
+
+def memfds() -> Counter[tuple[int, int]]:
+    """Descriptors of keepers' memory."""
+    return open_files(lambda target: target.startswith("/memfd:elasticd-checkpoint"))

@@ -1,0 +1,215 @@
+"""Several keepers over one bucket: all shares or none, stand-ins, and generations that are over."""
+
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from elasticd.checkpoint.commit.committer import Outcome
+from elasticd.checkpoint.commit.log import Log
+from elasticd.checkpoint.format.layout import fragment_name
+from elasticd.checkpoint.storage.folder import Folder
+from elasticd.keeper import saver as saver_module
+from tests.fixtures.cluster import until
+from tests.unit.checkpoint.meddling import Meddling
+from tests.unit.keeper.site import (
+    PATIENCE_S,
+    Gate,
+    Node,
+    a_plan,
+    a_snapshot,
+    committed,
+)
+
+MADE = a_snapshot()
+FIRST, SECOND = a_plan(0, 2), a_plan(1, 2)
+SPARE = a_plan(1, 2, holder=1)
+GOOD = (Outcome.COMMITTED, Outcome.ALREADY)
+
+
+def outcome(node: Node, step: int = 10, generation: int = 1) -> Outcome | None:
+    job = node.saver.wait(a_snapshot(step, generation), PATIENCE_S)
+    assert job is not None
+    node.saver.wait_idle(PATIENCE_S)
+    return job.outcome
+
+
+def two_nodes(folder: Path) -> tuple[Node, Node]:
+    one, other = Node(Folder(str(folder))), Node(Folder(str(folder)))
+    one.committer.open(1, 0)
+    return one, other
+
+
+@pytest.fixture
+def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saver_module, "TURN_S", 0.05)
+
+
+@pytest.mark.parametrize("is_first_earlier", [True, False])
+def test_checkpoint_counts_only_with_all_shares(tmp_path: Path, is_first_earlier: bool) -> None:
+    """Whichever node is later; until then the log has nothing, and both are busy."""
+    gate = Gate("create", ".bin")
+    early = Node(Folder(str(tmp_path)))
+    late = Node(gate.over(tmp_path))
+    early.committer.open(1, 0)
+    plans = (FIRST, SECOND) if is_first_earlier else (SECOND, FIRST)
+    early.take(MADE, plans[0])
+    late.take(MADE, plans[1])
+    gate.wait_reached()
+    name = fragment_name(MADE, plans[0].share, 0)
+    until(lambda: (tmp_path / name).exists(), lambda: "no fragment")
+    assert committed(early.bucket) == []
+    assert early.saver.is_busy and late.saver.is_busy
+    gate.opened.set()
+    assert {outcome(early), outcome(late)} == set(GOOD)
+    assert [each.snapshot for each in committed(early.bucket)] == [MADE]
+    until(lambda: early.commits + late.commits == 1, lambda: "nobody is told")
+    assert early.saver.durable_step == late.saver.durable_step == 10
+
+
+@pytest.mark.usefixtures("_prompt")
+def test_second_holder_brings_what_the_first_never_uploads(tmp_path: Path) -> None:
+    """Its node is gone; the copy that another has makes the checkpoint whole."""
+    node, _ = two_nodes(tmp_path)
+    node.take(MADE, FIRST, SPARE)
+    assert outcome(node) is Outcome.COMMITTED
+    (entry,) = committed(node.bucket)
+    assert (tmp_path / fragment_name(entry.snapshot, 1, 1)).exists()
+    assert not (tmp_path / fragment_name(entry.snapshot, 1, 0)).exists()
+
+
+@pytest.mark.usefixtures("_prompt")
+def test_first_share_is_stood_in_for_too(tmp_path: Path) -> None:
+    """The node that would commit is gone: the next in line does."""
+    node, _ = two_nodes(tmp_path)
+    node.take(MADE, SECOND, a_plan(0, 2, holder=1))
+    assert outcome(node) is Outcome.COMMITTED
+    assert len(committed(node.bucket)) == 1
+
+
+@pytest.mark.usefixtures("_prompt")
+def test_second_copy_is_left_where_the_first_was_uploaded(tmp_path: Path) -> None:
+    """Bytes are not sent twice, though nobody has committed yet."""
+    three = [a_plan(index, 3) for index in range(3)]
+    one, other = two_nodes(tmp_path)
+    other.take(MADE, three[1])
+    name = fragment_name(MADE, 1, 0)
+    until(lambda: (tmp_path / name).exists(), lambda: "no fragment")
+    gate = Gate("read", "00002-1.json")
+    one.bucket = gate.over(tmp_path)
+    one = Node(one.bucket)
+    one.take(MADE, three[0], a_plan(1, 3, holder=1))
+    gate.opened.set()
+    until(lambda: len(gate.names) > 3, lambda: gate.names)
+    other.take(MADE, three[2], worker=2)
+    assert {outcome(one), outcome(other)} <= set(GOOD)
+    assert not (tmp_path / fragment_name(MADE, 1, 1)).exists()
+
+
+def test_second_holder_gives_the_first_as_long_as_it_took_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow storage does not make every share be sent twice."""
+    monkeypatch.setattr(saver_module, "TURN_S", 0.0)
+    gate = Gate("create", ".bin")
+    one, other = Node(gate.over(tmp_path)), Node(Folder(str(tmp_path)))
+    other.committer.open(1, 0)
+    one.take(MADE, FIRST, SPARE)
+    gate.wait_reached()
+    assert not gate.opened.wait(0.5), "so long its upload takes"
+    gate.opened.set()
+    until(lambda: (tmp_path / fragment_name(MADE, 0, 0)).exists(), lambda: "no fragment")
+    other.take(MADE, SECOND)
+    assert {outcome(one), outcome(other)} <= set(GOOD)
+    assert not (tmp_path / fragment_name(MADE, 1, 1)).exists()
+
+
+def test_several_who_commit_at_once_make_one_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have gathered every share before one of them writes the manifest."""
+    monkeypatch.setattr(saver_module, "TURN_S", 0.0)
+    count = 4
+    barrier = Barrier(count)
+
+    def before(verb: str, name: str) -> None:
+        if (verb, name) == ("create", MADE.manifest):
+            barrier.wait(PATIENCE_S)
+
+    nodes = [Node(Meddling(Folder(str(tmp_path)), before)) for _ in range(count)]
+    nodes[0].committer.open(1, 0)
+    for index, node in enumerate(nodes):
+        node.take(MADE, a_plan(index, count))
+    found = sorted(str(outcome(node)) for node in nodes)
+    assert found == ["already"] * (count - 1) + ["committed"]
+    assert len(committed(nodes[0].bucket)) == 1
+    until(lambda: sum(node.commits for node in nodes) == 1, lambda: "nobody is told")
+
+
+# --- generations that are over ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start_step", "is_durable"), [(9, False), (10, True), (11, True)])
+def test_old_generations_snapshot_is_durable_only_if_the_newest_went_on_from_it(
+    tmp_path: Path, start_step: int, is_durable: bool
+) -> None:
+    """The world changes again and again while the upload is under way, and workers plan anew."""
+    gate = Gate("create", ".bin")
+    node, other = Node(gate.over(tmp_path)), Node(Folder(str(tmp_path)))
+    other.committer.open(1, 0)
+    node.take(MADE, a_plan())
+    gate.wait_reached()
+    for generation in range(2, 12):
+        other.committer.open(generation, start_step)
+        node.vault.plan(1, [a_plan()])
+        node.vault.claim(1, a_plan().id)
+    node.vault.leave(1)
+    gate.opened.set()
+    found = outcome(node)
+    assert found is (Outcome.COMMITTED if is_durable else Outcome.TOO_LATE)
+    assert [each.snapshot for each in committed(other.bucket)] == [MADE] * is_durable
+    assert node.saver.take_notes() == ()
+
+
+def test_zombie_that_waits_for_a_share_is_over_as_soon_as_it_is_fenced(tmp_path: Path) -> None:
+    """It holds up no snapshot of the generation that rules; the reason is told to who waits."""
+    node, other = two_nodes(tmp_path)
+    node.take(MADE, FIRST)
+    until(lambda: (tmp_path / fragment_name(MADE, 0, 0)).exists(), lambda: "no fragment")
+    assert node.saver.is_busy
+    other.committer.open(2, 5)
+    assert outcome(node) is Outcome.TOO_LATE
+    assert not node.saver.is_busy
+    job = node.saver.wait(MADE, 0.0)
+    assert job is not None and job.why
+
+
+@pytest.mark.parametrize("start_step", [0, 10, 99])
+def test_zombie_of_another_run_commits_nothing(tmp_path: Path, start_step: int) -> None:
+    """Whatever step the later run began at: the same steps of two runs are different states."""
+    gate = Gate("create", ".bin")
+    node = Node(gate.over(tmp_path))
+    node.committer.open(1, 0)
+    node.take(MADE, a_plan())
+    gate.wait_reached()
+    later = Node(Folder(str(tmp_path)), uid="later")
+    assert later.committer.open(1, start_step) == 2
+    gate.opened.set()
+    assert outcome(node) is Outcome.TOO_LATE
+    assert committed(later.bucket) == []
+    assert Log(later.bucket).ruling().run == 2
+
+
+def test_slower_older_snapshot_of_the_same_generation_is_too_late(tmp_path: Path) -> None:
+    """The newest checkpoint stays the newest."""
+    gate = Gate("create", ".bin")
+    slow, fast = Node(gate.over(tmp_path)), Node(Folder(str(tmp_path)))
+    fast.committer.open(1, 0)
+    slow.take(MADE, a_plan())
+    gate.wait_reached()
+    fast.take(a_snapshot(20), a_plan())
+    assert outcome(fast, 20) is Outcome.COMMITTED
+    gate.opened.set()
+    assert outcome(slow) is Outcome.TOO_LATE
+    assert [each.snapshot.step for each in committed(fast.bucket)] == [20]
+    assert [each.share.snapshot for each in slow.vault.records()] == [MADE]

@@ -1,0 +1,156 @@
+"""What is written to parameters beside their optimizer is never taken for the state of a commit."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import torch
+
+from elasticd.train.interrupt import Interrupted
+from elasticd.train.optimizer import step_guard
+from elasticd.train.state.state import State
+from tests.unit.train.state.state_case import Killer, entered, facts, model, plain_step, same
+
+STEP = 7
+"""No commit at which a script's habits are looked at."""
+
+
+@pytest.fixture(autouse=True)
+def _is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too large to be copied as a generation begins."""
+    monkeypatch.setattr(step_guard, "COPY_LIMIT_BYTES", 0)
+
+
+def counted(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach()
+
+
+def uncounted(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.data
+
+
+WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "counted by torch": counted,
+    "through tensor.data": uncounted,
+}
+
+
+def made() -> State:
+    net = model()
+    return State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+
+
+@contextmanager
+def swapped(state: State, way: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """An evaluation with other parameters, which puts the old ones back whatever happens."""
+    before = put_others(state, way)
+    try:
+        yield
+    finally:
+        put_back(state, way, before)
+
+
+def put_others(state: State, way: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+    before = [each.detach().clone() for each in state.model.parameters()]
+    for each in state.model.parameters():
+        way(each).mul_(0.5)
+    return before
+
+
+def put_back(
+    state: State, way: Callable[[torch.Tensor], torch.Tensor], before: list[torch.Tensor]
+) -> None:
+    for each, value in zip(state.model.parameters(), before, strict=True):
+        way(each).copy_(value)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_average_that_is_evaluated_is_not_taken_for_the_state(way: str, is_paused: bool) -> None:
+    """An evaluation of it is interrupted, and does not put the parameters back."""
+    state = made()
+    with suppress(Interrupted), entered(state):
+        while state.step < STEP:
+            plain_step(state, lambda _: None)
+        if is_paused:
+            with state.pause("evaluation"):
+                put_others(state, WAYS[way])
+                raise Interrupted
+        put_others(state, WAYS[way])
+        raise Interrupted
+    state._settle_back()
+    assert not state._is_clean
+    assert not state._has_stepped, "it would stand in for the state of a commit"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_parameters_that_an_evaluation_puts_back_are_those_of_the_commit(way: str) -> None:
+    """Where it says that it pauses, or the script was seen to do it before."""
+    for is_paused in (True, False):
+        state = made()
+        with suppress(Interrupted), entered(state):
+            while state.step < STEP:
+                plain_step(state, lambda _: None)
+                if state.step == 3:
+                    with swapped(state, WAYS[way]):
+                        pass
+            before = facts(state)
+            if is_paused:
+                with state.pause("evaluation"), swapped(state, WAYS[way]):
+                    raise Interrupted
+            with swapped(state, WAYS[way]):
+                raise Interrupted
+        state._settle_back()
+        assert state._is_clean
+        assert same(facts(state), before)
+
+
+def test_paused_evaluation_of_a_script_that_is_known_for_it_is_undone() -> None:
+    """As an optimizer does that trains other parameters than it evaluates (schedule-free)."""
+    state = made()
+    with suppress(Interrupted), entered(state):
+        while state.step < STEP:
+            plain_step(state, lambda _: None)
+            if state.step == 3:
+                put_back(state, counted, put_others(state, counted))
+        before = facts(state)
+        with state.pause("evaluation"):
+            put_others(state, counted)
+            raise Interrupted
+    state._settle_back()
+    assert state._is_clean
+    assert same(facts(state), before)
+
+
+def test_what_is_written_at_each_step_is_undone_once_it_is_known() -> None:
+    """By the first steps: later nobody looks, but there is a copy."""
+    state = made()
+
+    def step(at: Callable[[str], None] = lambda _: None) -> None:
+        for each in state.model.parameters():
+            each.data.mul_(0.9)
+        plain_step(state, at)
+
+    with suppress(Interrupted), entered(state):
+        while state.step < STEP:
+            step()
+        before = facts(state)
+        step(Killer(state, "backward", STEP))
+    state._settle_back()
+    assert state._is_clean
+    assert same(facts(state), before)
+
+
+def test_building_what_wraps_the_model_is_no_change() -> None:
+    """DistributedDataParallel writes to each parameter what is there."""
+    state = made()
+    with entered(state):
+        plain_step(state, lambda _: None)
+    before = facts(state)
+    with suppress(Interrupted), entered(state):
+        for each in state.model.parameters():
+            each.detach().copy_(each.detach().clone())
+        plain_step(state, Killer(state, "backward", 1))
+    state._settle_back()
+    assert state._is_clean
+    assert same(facts(state), before)

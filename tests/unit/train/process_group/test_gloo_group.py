@@ -1,0 +1,97 @@
+"""What a group of Gloo remembers of its collectives, and what it does not make."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from elasticd.errors import CallError
+from elasticd.train.process_group import gloo_group
+from elasticd.train.process_group.gloo_group import WakeableGroup
+
+COMPILED = """
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+import elasticd
+
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+data = torch.utils.data.TensorDataset(torch.randn(16, 4))
+
+def train(state, world):
+    compiled = torch.compile(DistributedDataParallel(state.model), backend="eager")
+    for _ in state.epochs(2):
+        for (x,) in state.data:
+            state.optimizer.zero_grad()
+            compiled(x).square().mean().backward()
+            state.optimizer.step()
+            state.commit()
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+elasticd.run(train, elasticd.State(model=model, optimizer=optimizer,
+                                   data=elasticd.Loader(data, batch_size=8)))
+"""
+
+
+class Inner:
+    """A collective of Gloo that counts how often it is asked."""
+
+    def __init__(self, *, is_done: bool) -> None:
+        self.is_done = is_done
+        self.asked = 0
+
+    def is_completed(self) -> bool:
+        self.asked += 1
+        return self.is_done
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> WakeableGroup:
+    monkeypatch.setattr(gloo_group, "_busy", {})
+    return WakeableGroup(dist.HashStore(), 0, 1)  # type: ignore[attr-defined]
+
+
+def test_many_collectives_under_way_are_not_all_asked_for_each(group: WakeableGroup) -> None:
+    """DDP has one under way for each bucket; asking all was quadratic."""
+    under_way = [Inner(is_done=False) for _ in range(200)]
+    for each in under_way:
+        group._watch(each, ())
+    assert sum(each.asked for each in under_way) == 199, "the oldest, by each that came after"
+    assert len(group.under_way()) == 200
+
+
+def test_what_is_done_is_let_go_as_others_begin(group: WakeableGroup) -> None:
+    """It refers to its tensors."""
+    for _ in range(20):
+        group._watch(Inner(is_done=True), ())
+        assert len(group._open) == 1
+    late = [Inner(is_done=False) for _ in range(20)]
+    for each in late:
+        group._watch(each, ())
+    for each in late:
+        each.is_done = True
+    group._watch(Inner(is_done=True), ())
+    assert len(group._open) == 1
+
+
+@pytest.mark.parametrize("name", ["split_group", "merge_remote_group"])
+def test_groups_that_could_not_be_ended_are_refused(group: WakeableGroup, name: str) -> None:
+    """With the call that makes one that can."""
+    call: Any = getattr(group, name, None)
+    if not hasattr(dist.ProcessGroup, name):
+        assert call is None
+        return
+    with pytest.raises(CallError, match=rf"{name} .*torch\.distributed\.new_group"):
+        call([0])
+
+
+def test_compiler_leaves_the_group_alone(tmp_path: Path) -> None:
+    """DDP calls it in the middle of a compiled pass, and its buffers are sent in one, too."""
+    script = tmp_path / "train.py"
+    script.write_text(COMPILED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "4 steps, 2 epochs, 32 samples (0 repeated, 0 skipped)" in done.stdout + done.stderr

@@ -1,0 +1,284 @@
+"""A group of NCCL is made at once, under the deadline, and left by an abort alone."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import HashStore, distributed_c10d  # type: ignore[attr-defined]
+
+from elasticd.errors import EnvironmentProblem
+from elasticd.train.group_broken import GroupBroken
+from elasticd.train.introspection import stuck_rank
+from elasticd.train.process_group import default_group, nccl
+from elasticd.train.process_group import group as group_module
+from elasticd.train.process_group.group import Group
+from elasticd.train.process_group.nccl import Abort
+from elasticd.train.tcp_store.start_barrier import Gathered, gather, odd_ones
+from tests.fixtures.ranks import entered
+from tests.unit.train.device.gpu_case import FakeGpu
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    """Whatever a test leaves, torch knows no group afterwards."""
+    monkeypatch.setenv("TORCH_NCCL_NONBLOCKING_TIMEOUT", "")  # So that it is as before afterwards.
+    monkeypatch.delenv("TORCH_NCCL_NONBLOCKING_TIMEOUT")
+    yield FakeGpu(monkeypatch)
+    distributed_c10d._update_default_pg(None)
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the process would have ended for."""
+    why: list[str] = []
+    monkeypatch.setattr(stuck_rank, "end_process", why.append)
+    return why
+
+
+def made(gpu: FakeGpu, timeout_s: float = LIMIT_S) -> Group:
+    return Group(entered(0, 1, 0), device=gpu.own, timeout_s=timeout_s)
+
+
+def test_nccl_is_made_while_the_group_is_formed(gpu: FakeGpu) -> None:
+    """Bound to the worker's device, with a collective that is waited for on that device."""
+    group = made(gpu)
+    group.form()
+    (first, backend, options), *others = gpu.calls
+    assert (first, backend) == ("init", "cpu:gloo,cuda:nccl")
+    assert options.pop("store") is group.store
+    assert options == {
+        "rank": 0,
+        "world_size": 1,
+        "timeout": timedelta(seconds=default_group.COLLECTIVE_TIMEOUT_S),
+        "device_id": torch.device("cuda", 1),
+    }
+    assert others == [("all_reduce", gpu.own), ("record", "compute 1")]
+    assert os.environ["TORCH_NCCL_NONBLOCKING_TIMEOUT"] == "11", "no longer than it may take"
+    group.close()
+
+
+def test_planned_end_is_an_abort_and_no_flush(gpu: FakeGpu) -> None:
+    """All groups at once, in a thread of its own, and torch's own way is not gone after it."""
+    group = made(gpu)
+    group.form()
+    del gpu.calls[:], gpu.threads[:]
+    group.close()
+    assert gpu.calls == [("abort", True)], "the default group is named: 2.6 wants it so"
+    assert gpu.threads == ["elasticd-abort"] and gpu.entered == [gpu.own]
+
+
+def test_planned_end_waits_for_the_others_first(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is still in the last collective may read what an abort takes away."""
+    group = made(gpu)
+    group.form()
+    met: list[list[str]] = []
+
+    def meet(store: Any, **options: Any) -> Gathered:
+        met.append(gpu.names())
+        return gather(store, **options)
+
+    monkeypatch.setattr(group_module, "gather", meet)
+    group.close()
+    assert len(met) == 1 and "abort" not in met[0]
+
+
+def test_abort_from_another_thread_is_made_once(gpu: FakeGpu) -> None:
+    """Whoever closes the group waits for it; nobody meets who may be dead."""
+    group = made(gpu)
+    group.form()
+    may_end = threading.Event()
+    gpu.before_abort = lambda: may_end.wait(LIMIT_S)
+    thread = threading.Thread(target=group.abort)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive(), "abort returns at once"
+    group.abort()
+    closing = threading.Thread(target=group.close)
+    closing.start()
+    assert closing.is_alive()
+    may_end.set()
+    closing.join(LIMIT_S)
+    assert not closing.is_alive() and gpu.names().count("abort") == 1
+    assert "destroy" not in gpu.names()
+
+
+def test_settle_waits_on_the_workers_own_device(gpu: FakeGpu) -> None:
+    """For what its current stream was given: another device's would be empty."""
+    group = made(gpu)
+    group.form()
+    del gpu.calls[:]
+    gpu.compute.is_done = False
+    done = threading.Event()
+
+    def settle() -> None:
+        group.settle(lambda: True)
+        done.set()
+
+    thread = threading.Thread(target=settle)
+    thread.start()
+    assert not done.wait(0.05), "its kernels still run"
+    gpu.compute.is_done = True
+    assert done.wait(LIMIT_S) and gpu.calls == [("record", "compute 1")]
+    group.close()
+
+
+def test_settle_of_an_aborted_group_gives_no_step(gpu: FakeGpu) -> None:
+    """The sums may lack a rank, whether the kernels ended or not."""
+    group = made(gpu)
+    group.form()
+    gpu.compute.is_done = False
+    threading.Timer(0.02, group.abort).start()
+    with pytest.raises(GroupBroken):
+        group.settle(lambda: True)
+    group.close()
+
+
+def test_group_that_does_not_connect_in_time_is_aborted(gpu: FakeGpu, ended: list[str]) -> None:
+    """The process is used again."""
+    gpu.compute.is_done = False
+    group = made(gpu, timeout_s=0.05)
+    with pytest.raises(GroupBroken, match="not formed in time"):
+        group.form()
+    assert gpu.names().count("abort") == 1 and not ended
+    assert not distributed_c10d.is_initialized()
+
+
+def test_aborted_while_it_is_made(gpu: FakeGpu) -> None:
+    """What there was to abort came only later; it goes all the same."""
+    group = made(gpu)
+    gpu.after_init = group.abort
+    gpu.compute.is_done = False
+    with pytest.raises(GroupBroken, match="was aborted"):
+        group.form()
+    assert gpu.names()[-1] == "abort" and not distributed_c10d.is_initialized()
+
+
+def test_call_that_makes_communicators_for_ever_ends_the_process(
+    gpu: FakeGpu, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No abort reaches it, and the others wait for this slot's next process."""
+    monkeypatch.setattr(nccl, "ABORT_LIMIT_S", 0.1)
+    group = made(gpu)
+
+    def hang() -> None:
+        distributed_c10d._update_default_pg(None)  # As long as torch makes it, there is none.
+        group.abort()
+        until_s = time.monotonic() + LIMIT_S
+        while not ended and time.monotonic() < until_s:
+            time.sleep(0.001)
+
+    gpu.after_init = hang
+    with pytest.raises((GroupBroken, AttributeError)):
+        group.form()
+    assert ended and "not formed in time" in ended[0]
+
+
+def test_abort_that_does_not_return_ends_the_process(gpu: FakeGpu, ended: list[str]) -> None:
+    """No exception: it would go through an interpreter with a thread inside NCCL."""
+    group = made(gpu)
+    group.form()
+    may_end = threading.Event()
+    gpu.before_abort = lambda: may_end.wait(LIMIT_S)
+    abort = Abort(gpu.own, limit_s=0.05)
+    abort.begin()
+    abort.wait()
+    assert ended == ["the abort of NCCL did not return within 0.05 s"]
+    may_end.set()
+    group.close()
+
+
+def test_abort_that_fails_ends_the_process_and_is_told(gpu: FakeGpu, ended: list[str]) -> None:
+    """Kernels that nobody aborted spin on."""
+    group = made(gpu)
+    group.form()
+
+    def fail() -> None:
+        gpu.before_abort = lambda: None
+        raise RuntimeError("unhandled cuda error")
+
+    gpu.before_abort = fail
+    group.close()
+    assert ended == ["NCCL could not be aborted (RuntimeError: unhandled cuda error)"]
+
+
+def test_environment_keeps_torch_from_ending_the_process() -> None:
+    """What must be is set; what somebody may know better is left where it stands."""
+    env = {"NCCL_NVLS_ENABLE": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    nccl.prepare(env)
+    assert env == {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+        "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+        "TORCH_NCCL_USE_COMM_NONBLOCKING": "1",
+        "NCCL_NVLS_ENABLE": "1",
+    }
+
+
+def test_gloo_alone_knows_nothing_of_it(gpu: FakeGpu) -> None:
+    """A group of CPUs, or of ranks that share one card, is made as before."""
+    Group(entered(0, 1, 0), timeout_s=LIMIT_S, device=gpu.own, backend="gloo").form()
+    (_, backend, options), *others = gpu.calls
+    assert backend == "gloo" and "device_id" not in options and not others
+
+
+# --- who trains on what -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kinds", "odd"),
+    [
+        (["cuda", "cuda", "cpu", "cuda"], (2,)),
+        (["cpu", "cpu", "cuda"], (2,)),
+        (["cuda", "cpu"], (1,)),
+        (["cpu", "cpu", "cuda", "cuda"], (0, 1)),
+    ],
+)
+def test_odd_one_is_unlike_most_or_has_no_gpu(kinds: list[str], odd: tuple[int, ...]) -> None:
+    """Every rank comes to the same answer from the same words."""
+    store = HashStore()
+    assert odd_ones(kinds) == odd
+    found = [Gathered()] * len(kinds)
+
+    def meet(rank: int) -> None:
+        until_s = time.monotonic() + LIMIT_S
+        found[rank] = gather(
+            store, rank=rank, size=len(kinds), deadline_s=until_s, kind=kinds[rank]
+        )
+
+    threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(len(kinds))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert found == [Gathered(odd=odd)] * len(kinds)
+
+
+def test_rank_without_its_gpu_ends_with_a_sentence_and_the_others_say_who() -> None:
+    """Before any of them connects: their backends' keys differ, so they would wait for nothing."""
+    gathered = Gathered(odd=(2,))
+    with pytest.raises(EnvironmentProblem, match=r"trains on a CPU.*nvidia-smi"):
+        gathered.check(3, 2, "cpu", is_late=True)
+    with pytest.raises(GroupBroken, match=r"do not train on a GPU.*: 2\."):
+        gathered.check(3, 0, "cuda", is_late=True)
+    Gathered().check(3, 0, "cuda", is_late=True)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_alike_ranks_meet(kind: str) -> None:
+    """The last one to come sees all."""
+    store = HashStore()
+    store.set("here/0", kind)
+    store.add("here", 1 if kind == "cpu" else 1 + (1 << 32))
+    until_s = time.monotonic() + LIMIT_S
+    assert gather(store, rank=1, size=2, deadline_s=until_s, kind=kind) == Gathered()
+    assert store.get("all-here") == b"alike"

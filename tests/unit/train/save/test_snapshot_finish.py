@@ -1,0 +1,122 @@
+"""The end of a run: its last state is durable, or somebody reads why not."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from elasticd.checkpoint.format.layout import Snapshot
+from elasticd.keeper.wire import message as ms
+from elasticd.records.checkpoint import Every
+from elasticd.train.save import snapshot_taker as module
+from elasticd.train.save.snapshot_taker import FINAL_LIMIT_S
+from tests.unit.train.save.save_case import Case, Clock, same
+
+Make = Callable[..., Case]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock.as_module())
+    return clock
+
+
+@pytest.fixture
+def case(clock: Clock) -> Iterator[Make]:
+    """Makes cases that have begun; no copy goes on after the test."""
+    made: list[Case] = []
+
+    def make(
+        mode: str = "blocking", nodes: Sequence[int] = (0,), every: int = 1, **given: Any
+    ) -> Case:
+        made.append(Case(mode, nodes, Every(steps=every)))
+        made[-1].begin(**given)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.saving.end()
+
+
+def finished(one: Case, *, is_wanted: Callable[[], bool] = lambda: True) -> list[ms.Await]:
+    """Finish; returns what was waited for."""
+    one.saving.finish(is_wanted)
+    return one.keeper.of(ms.Await)
+
+
+@pytest.mark.parametrize("mode", ["blocking", "overlapped"])
+@pytest.mark.parametrize("every", [1, 100])
+def test_finish_saves_the_last_state_once(case: Make, mode: str, every: int) -> None:
+    """And returns when it is durable."""
+    one = case(mode, every=every)
+    one.step()
+    entries = one.step()
+    (question,) = finished(one)
+    assert question.snapshot == Snapshot(run=7, generation=3, step=2)
+    assert one.steps == ([1, 2] if every == 1 else [2])
+    assert same(one.keeper.state(one.keeper.taken[-1]), entries)
+
+
+def test_finish_waits_as_long_as_it_takes(case: Make) -> None:
+    """Asking again and again."""
+    one = case()
+    one.step()
+    turns = iter([False, False, True])
+    one.keeper.answers[ms.Await] = lambda question: ms.Awaited(
+        is_durable=next(turns), why="It takes longer than that."
+    )
+    assert len(finished(one)) == 3
+    assert one.said == []
+
+
+def test_finish_gives_up_in_the_end(case: Make, clock: Clock) -> None:
+    """With a sentence; a job must not hang for a checkpoint."""
+    one = case()
+    one.step()
+
+    def await_long(question: ms.Await) -> ms.Awaited:
+        clock.now_s += FINAL_LIMIT_S / 3 + 1
+        return ms.Awaited(is_durable=False, why="It takes longer than that.")
+
+    one.keeper.answers[ms.Await] = await_long
+    assert len(finished(one)) == 3
+    assert one.said == ["The last state was not durable in time."]
+
+
+def test_finish_says_why_the_last_state_was_not_saved(case: Make) -> None:
+    """And does not wait for what is not going to happen."""
+    one = case()
+    one.step()
+    one.keeper.answers[ms.Await] = lambda _: ms.Awaited(is_durable=False, why="The disk is full.")
+    assert len(finished(one)) == 1
+    assert one.said == ["The last state was not saved: The disk is full."]
+
+
+def test_finish_ends_with_its_generation(case: Make) -> None:
+    """Somebody was lost: the others go on training."""
+    one = case()
+    one.step()
+    turns = iter([True, False])
+    one.keeper.answers[ms.Await] = lambda _: ms.Awaited(is_durable=False)
+    assert len(finished(one, is_wanted=lambda: next(turns))) == 1
+
+
+def test_finish_of_what_was_restored_whole_has_nothing_to_wait_for(case: Make) -> None:
+    """The same job called again."""
+    one = case()
+    one.state._position = (9, 1)
+    one.saving.saved_step = 9
+    assert finished(one) == []
+
+
+def test_finish_hands_over_again_what_a_keeper_took_with_it(case: Make) -> None:
+    """One that is new does not know the snapshot, and would be asked for it for ten minutes."""
+    one = case()
+    one.step()
+    one.keeper.is_gone = True
+    assert not one.saving.is_free()
+    one.keeper.is_gone = False
+    one.keeper.taken.clear()
+    assert len(finished(one)) == 1
+    assert one.steps == [1]

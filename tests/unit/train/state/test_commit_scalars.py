@@ -1,0 +1,53 @@
+"""Numbers on a GPU are known when their copies have come, and never waited for."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from elasticd.errors import CallError
+from elasticd.train.state.commit_scalars import Scalars
+from tests.unit.train.device.gpu_case import FakeGpu
+
+
+class Fetched:
+    """Stands for a tensor on the worker's GPU."""
+
+    is_cuda = True
+    dtype = torch.float32
+
+    def __init__(self, gpu: FakeGpu, value: float) -> None:
+        self.device, self.value = gpu.own, value
+
+    def reshape(self, shape: tuple[()]) -> "Fetched":
+        return self
+
+
+class Pinned:
+    def __init__(self, gpu: FakeGpu) -> None:
+        self._gpu = gpu
+
+    def copy_(self, source: Fetched, *, non_blocking: bool) -> float:
+        self._gpu.note("copy", non_blocking)
+        return source.value
+
+
+def test_a_number_is_known_when_its_copy_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event is of the device that the number is on, after the copy."""
+    gpu = FakeGpu(monkeypatch, own=2)
+    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: Pinned(gpu))
+    monkeypatch.setattr("elasticd.train.state.commit_scalars.torch.Tensor", Fetched)
+    scalars = Scalars()
+    gpu.compute.is_done = False
+    given: Any = {"loss": Fetched(gpu, 0.5)}
+    scalars.set(given, 1, None)
+    assert gpu.calls == [("copy", True), ("record", "compute 2")]
+    assert scalars.known() == {}
+    gpu.compute.is_done = True
+    assert scalars.known() == {"loss": 0.5}
+
+
+def test_number_that_no_float_holds_is_refused() -> None:
+    """In one sentence, as everything that is none."""
+    with pytest.raises(CallError, match=r"commit\(tokens=\.\.\.\) got a number that no float"):
+        Scalars().checked({"tokens": 10**400})

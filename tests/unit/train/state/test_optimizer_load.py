@@ -1,0 +1,129 @@
+"""An optimizer's state keeps its types, whatever the parameters are, on whoever loads it."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from elasticd.errors import CallError
+from elasticd.train.state.optimizer_load import load_optimizer
+from elasticd.train.state.state import State
+from tests.unit.train.state.state_case import entered
+
+
+class Mixed(torch.optim.Optimizer):
+    """Moments in float32, a history in 8 bits and a list, of parameters in any type."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                entry = self.state[parameter]
+                if not entry:
+                    entry["average"] = torch.zeros_like(parameter, dtype=torch.float32)
+                    entry["history"] = torch.zeros(parameter.shape, dtype=torch.uint8)
+                    entry["rest"] = [torch.zeros(1, dtype=torch.float64)]
+                entry["average"].mul_(0.9).add_(parameter.grad.float())
+                entry["history"].add_(1)
+                entry["rest"][0].add_(1e-9)
+                parameter.add_(entry["average"].to(parameter.dtype), alpha=-group["lr"])
+
+
+class Scaled:
+    """Wraps an optimizer and saves it, as libraries for mixed precision do."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "scale": 2.0}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+Make = Callable[[Any], Any]
+MAKERS: dict[str, Make] = {
+    "mixed": Mixed,
+    "wrapped": lambda parameters: Scaled(Mixed(parameters)),
+    "NAdam": torch.optim.NAdam,
+    "ASGD": torch.optim.ASGD,
+    "fused AdamW": lambda parameters: torch.optim.AdamW(parameters, fused=True),
+}
+
+
+def ready(make: Make, dtype: torch.dtype) -> tuple[State, torch.optim.Optimizer, torch.Tensor]:
+    torch.manual_seed(5)
+    model = torch.nn.Linear(8, 8, bias=False, dtype=dtype)
+    made = make(model.parameters())
+    inner = made.optimizer if isinstance(made, Scaled) else made
+    return State(model=model, optimizer=made), inner, model.weight
+
+
+def train(
+    state: State, optimizer: torch.optim.Optimizer, weight: torch.Tensor, seed: int, steps: int
+) -> None:
+    torch.manual_seed(seed)
+    gradients = [torch.randn(weight.shape).to(weight.dtype) for _ in range(steps)]
+    with entered(state):
+        for gradient in gradients:
+            weight.grad = gradient
+            optimizer.step()
+            state.commit()
+
+
+def types(optimizer: torch.optim.Optimizer) -> list[torch.dtype]:
+    found = []
+    for entry in optimizer.state.values():
+        for value in entry.values():
+            for each in value if isinstance(value, list) else [value]:
+                found += [each.dtype] if isinstance(each, torch.Tensor) else []
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("had_steps", [0, 3], ids=["new", "old"])
+def test_rank_that_was_given_a_state_trains_on_as_its_source(
+    make: Make, dtype: torch.dtype, had_steps: int
+) -> None:
+    """Cast to the type of their parameters, moments would make other steps of equal gradients."""
+    source, target = ready(make, dtype), ready(make, dtype)
+    train(*source, seed=1, steps=2)
+    train(*target, seed=2, steps=had_steps)
+    source[0]._settle_back()
+    target[0]._settle_back()
+    assert target[0]._is_clean
+    target[0]._load(copy.deepcopy(source[0]._tree()), source[0]._position)
+    assert types(target[1]) == types(source[1])
+    for state, optimizer, weight in (source, target):
+        train(state, optimizer, weight, seed=3, steps=50)
+    assert torch.equal(source[2], target[2])
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean(make: Make) -> None:
+    """A wrapper is brought back by its own load_state_dict, at each change of world."""
+    state, optimizer, weight = ready(make, torch.bfloat16)
+    train(state, optimizer, weight, seed=1, steps=2)
+    before, tensors = types(optimizer), [each.clone() for each in state._tree().tensors]
+    for _ in range(2):
+        state._settle_back()
+        assert state._is_clean
+        assert types(optimizer) == before
+        for one, other in zip(state._tree().tensors, tensors, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_other_groups_are_refused_with_what_to_do() -> None:
+    """torch's ValueError names neither the optimizer nor the cure."""
+    one, two = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([one], lr=0.1)
+    saved = torch.optim.SGD([{"params": [one]}, {"params": [two]}], lr=0.1).state_dict()
+    with pytest.raises(CallError, match="SGD has other parameter groups"):
+        load_optimizer(optimizer, saved)

@@ -1,0 +1,73 @@
+"""What `elasticd.run` refuses before it begins, and what it does first."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import elasticd
+from elasticd.errors import CallError
+from elasticd.train import run as run_module
+from elasticd.train.call_check import check_call, check_device
+from elasticd.train.process_group import nccl
+from elasticd.train.settings import Setting
+from elasticd.train.state.state import State
+
+
+def model_on(*devices: str) -> Any:
+    """Stands for a module with a parameter on each."""
+    tensors = [SimpleNamespace(device=torch.device(device)) for device in devices]
+    return SimpleNamespace(parameters=lambda: tensors[:1], buffers=lambda: tensors[1:])
+
+
+def test_model_on_another_workers_gpu_is_refused() -> None:
+    """NCCL would find two ranks on one card, and later."""
+    own = torch.device("cuda", 1)
+    check_device([model_on("cuda:1", "cpu"), model_on("cpu")], own)
+    with pytest.raises(CallError, match=r"on cuda:0, and this worker's device is cuda:1.*\.to\("):
+        check_device([model_on("cuda:1", "cuda:0")], own)
+    with pytest.raises(CallError, match="worker's device is cpu"):
+        check_device([model_on("cuda:0")], torch.device("cpu"))
+
+
+def test_device_and_environment_are_set_before_anything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the session or the group asks of CUDA speaks of the worker's own GPU then."""
+    done: list[str] = []
+    own = torch.device("cuda", 3)
+
+    class Session:
+        def __init__(self) -> None:
+            done.append("session")
+            raise InterruptedError
+
+    def use_device() -> torch.device:
+        done.append("device")
+        return own
+
+    for name in ("ELASTICD_AGENT", "RANK", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(run_module, "use_device", use_device)
+    monkeypatch.setattr(nccl, "prepare", lambda env: done.append("environment"))
+    monkeypatch.setattr(run_module, "Solo", Session)
+    with pytest.raises(InterruptedError):
+        elasticd.run(lambda state, world: None, elasticd.State(model=torch.nn.Linear(1, 1)))
+    assert done == ["device", "environment", "session"]
+
+
+def test_train_that_would_return_at_once_is_refused() -> None:
+    """Called like a function it makes a generator or a coroutine, and the job would succeed."""
+
+    def steps(state: Any, world: Any) -> Any:
+        yield 1
+
+    async def later(state: Any, world: Any) -> None:
+        pass
+
+    for train in (steps, later):
+        with pytest.raises(
+            CallError, match=rf"{train.__name__}.*define it as an ordinary function"
+        ):
+            check_call(train, State(), Setting.read({}))

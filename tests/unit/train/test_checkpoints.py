@@ -1,0 +1,82 @@
+"""What a run does about checkpoints as it ends."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from elasticd.train.checkpoints import Persistence
+from elasticd.train.settings import Setting
+from elasticd.train.state.state import State
+from tests.unit.train.state.state_case import entered, model, plain_step
+
+
+class FakeSaving:
+    """Says what was asked of it."""
+
+    def __init__(self, saved_step: int) -> None:
+        self.saved_step = saved_step
+        self.done: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        self.done.append(sentence)
+
+    def wait(self, timeout_s: float, is_wanted: Callable[[], bool]) -> bool:
+        self.done.append("waited")
+        return True
+
+    def finish(self, is_wanted: Callable[[], bool]) -> None:
+        self.done.append("saved")
+
+
+def half_a_commit(state: State) -> None:
+    state.model(torch.randn(4, 4)).square().mean().backward()
+    state.optimizer.step()
+
+
+def best_of_all(state: State) -> None:
+    for each in state.model.parameters():
+        each.data.zero_()
+
+
+def evaluation(state: State) -> None:
+    """With other parameters, which are put back."""
+    for each in state.model.parameters():
+        before = each.detach().clone()
+        each.detach().zero_()
+        each.detach().copy_(before)
+
+
+@pytest.mark.parametrize(
+    ("last", "saved_step", "is_saved"),
+    [
+        (half_a_commit, 2, False),
+        (best_of_all, 2, False),
+        (half_a_commit, 3, True),
+        (evaluation, 2, True),
+        (lambda state: None, 2, True),
+    ],
+    ids=["a step", "other parameters", "all was saved before", "an evaluation", "nothing"],
+)
+def test_what_no_commit_counted_is_in_no_checkpoint(
+    last: Callable[[State], None], saved_step: int, is_saved: bool
+) -> None:
+    """It would be called the state of the last commit, whose samples are done again with it."""
+    net = model()
+    state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    session: Any = SimpleNamespace(pause=lambda why: None, is_stale=lambda generation: False)
+    persistence = Persistence(Setting.read({}), state, session)
+    saving: Any = FakeSaving(saved_step)
+    persistence._saving = saving
+    with entered(state):
+        for _ in range(3):
+            plain_step(state, lambda _: None)
+        last(state)
+        persistence.finish(1)
+    if is_saved:
+        assert saving.done == ["saved"]
+    else:
+        sentence, waited = saving.done
+        assert "after the last commit (step 3)" in sentence and waited == "waited"
