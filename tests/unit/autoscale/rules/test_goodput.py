@@ -13,7 +13,7 @@ from elasticd.autoscale.curve.cost import with_change_cost
 from elasticd.autoscale.curve.fit import fitted
 from elasticd.autoscale.curve.size import refused, with_windows
 from elasticd.autoscale.proposal import Proposal
-from elasticd.autoscale.rules.goodput import propose
+from elasticd.autoscale.rules.goodput import ALIKE_SHARE, propose
 from elasticd.autoscale.rules.goodput_text import CANDIDATES_LIMIT
 from elasticd.records.autoscale.curve import Curve, SizeMeasured
 from elasticd.records.autoscale.held import Held
@@ -274,7 +274,8 @@ def test_a_larger_size_that_is_slower_by_measurement_is_never_proposed(
         wish = _propose(curve, nodes, rule=GoodputRule(least_share=share), high=24).nodes
         if wish in sizes and wish is not None and wish != nodes:
             worth = {each: 1.0 / sizes[each] / each**share for each in (wish, nodes)}
-            assert worth[wish] > worth[nodes]
+            # Of sizes that are worth the same, all but a hundredth, the largest is the wish.
+            assert worth[wish] > worth[nodes] * (1.0 if wish < nodes else 1.0 - ALIKE_SHARE)
             assert wish < nodes or sizes[wish] < sizes[nodes]
 
 
