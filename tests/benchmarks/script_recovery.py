@@ -126,7 +126,7 @@ def _series(name: str, taken: list[float | None]) -> Series:
 def _elasticd(folder: Path) -> list[str]:
     argv = [sys.executable, "-m", "elasticd.cli", "run", "--job", "bench"]
     argv += ["--log-dir", str(folder / "runs"), "--local-agents", "2", "--nnodes", "2"]
-    return [*argv, "--max-node-losses", "-1"]
+    return [*argv, "--max-node-losses", "-1", "--preload", "auto"]
 
 
 def _torchrun() -> list[list[str]]:
@@ -163,8 +163,8 @@ METHOD = (
         "every 20 steps and go on from their last checkpoint; the scripts know nothing of elasticd."
     ),
     (
-        "elasticd: `elasticd run --local-agents 2 --nnodes 2 --max-node-losses -1`, all else at "
-        "its default."
+        "elasticd: `elasticd run --local-agents 2 --nnodes 2 --max-node-losses -1 "
+        "--preload auto`, all else at its default."
     ),
     (
         "torchrun: `--rdzv-conf last_call_timeout=1 --monitor-interval 0.1`, one agent for each "

@@ -131,6 +131,18 @@ def test_packages_that_may_not_be_shared_are_left_out_and_the_others_serve(bench
         assert driver.wait_for(Exited).code == 0
 
 
+def test_file_with_the_name_of_what_python_itself_has_loaded_is_in_nobodys_way(
+    bench: Bench,
+) -> None:
+    """A script's `site.py` is never imported under python either: the zygote serves."""
+    bench.package("heavy")
+    bench.script("heavy")
+    (bench.folder / "site.py").write_text("raise RuntimeError('not this one')\n")
+    with bench.pool() as driver:
+        learned = bench.learn(driver)
+        assert bench.start(driver)[1] == [str(learned.pid)]
+
+
 def test_next_run_begins_with_what_the_last_one_learned(bench: Bench) -> None:
     """Before any worker has said anything, unless the script was edited meanwhile."""
     bench.package("heavy")

@@ -30,6 +30,7 @@ from elasticd_agent.pool.zygote.learned_set import (
     LearnedSet,
     Script,
     load,
+    package_of,
     record_path,
     save,
     shadowed,
@@ -72,10 +73,13 @@ def be_zygote(
         niceness = niceness if can_undo() else 0
         if niceness:
             os.nice(niceness)
+        before = _packages()
         loaded = _load(order, control_fd, niceness)
         if niceness:
             os.nice(-niceness)
-        _serve(order.script, loaded, control_fd, pool_pid=pool_pid)
+        # What the pool itself had loaded stands before any file of the script, as ever.
+        added = _packages() - before
+        _serve(order.script, loaded, added, control_fd, pool_pid=pool_pid)
     except BornChild:
         raise
     except BaseException as exc:
@@ -92,7 +96,7 @@ def _load(order: ZygoteOrder, control_fd: int, niceness: int) -> Loaded:
         learned = replace(order.learned, left_out={**known.left_out, **order.learned.left_out})
     elif not known.modules:
         os._exit(0)  # Nothing is known: there is nothing to be imported ahead.
-    wanted = learned
+    wanted, before = learned, _packages()
     for package in shadowed(learned.packages(), order.script.first_folder):
         wanted = wanted.without(package, "the script's folder has one of the same name")
     try:
@@ -106,6 +110,10 @@ def _load(order: ZygoteOrder, control_fd: int, niceness: int) -> Loaded:
         )
     except Unsound as exc:
         _say(control_fd, Failed(package=exc.package, why=exc.why, learned=learned))
+        os._exit(1)
+    if mine := shadowed(_packages() - before, order.script.first_folder):
+        why = f"what is imported includes {', '.join(sorted(mine))}, as is in the script's folder"
+        _say(control_fd, Failed(why=why, learned=learned))
         os._exit(1)
     if not answers(niceness):
         _say(control_fd, Failed(why="no forked process answers", learned=learned))
@@ -121,13 +129,14 @@ def _load(order: ZygoteOrder, control_fd: int, niceness: int) -> Loaded:
     return loaded
 
 
-def _serve(script: Script, loaded: Loaded, control_fd: int, *, pool_pid: int) -> None:
+def _serve(
+    script: Script, loaded: Loaded, packages: frozenset[str], control_fd: int, *, pool_pid: int
+) -> None:
     """Keep one process standing by that forks the next worker; ends with the pool."""
     own_pid = os.getpid()
     heritage = Heritage(
         kept_fds=frozenset(open_fds() - {control_fd}), environment=loaded.environment
     )
-    packages = frozenset(name.partition(".")[0] for name in sys.modules)
     while True:
         pid = fork()
         if pid == 0:
@@ -166,6 +175,10 @@ def _stand_by(control_fd: int, *, own_pid: int, pool_pid: int) -> tuple[Start, i
     start = unpack_to_pool(os.pread(order_fd, size, 0))
     assert isinstance(start, Start)
     return start, report_fd, order_fd
+
+
+def _packages() -> frozenset[str]:
+    return frozenset(package_of(name) for name in sys.modules)
 
 
 def _say(control_fd: int, word: object) -> None:
