@@ -96,9 +96,7 @@ class WakeableGroup(dist.ProcessGroup):
         asks what is under way."""
         self.begin_allreduce: Any = None
         self.begin_broadcast: Any = None
-        self.begun: Any = None
-        """What Gloo's backend does, and how many it has begun, past torch's dispatcher, which takes
-        10 us."""
+        """What Gloo's backend does, past torch's dispatcher, which takes 10 us."""
         self.had_no_timeout = False
         """The script asked for none when the group was made."""
         self.is_kept = False
