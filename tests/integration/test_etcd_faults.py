@@ -259,7 +259,10 @@ def test_loss_of_the_quorum_is_told_as_such(etcd_cluster: EtcdCluster, connect: 
 
 
 def refusal(store: EtcdStore) -> str:
-    """Write, and return the sentence with which that fails."""
+    """Write, and return the sentence with which that fails.
+
+    What was refused for want of an answer may be carried out later: so it is not what is watched.
+    """
     with pytest.raises(Unavailable) as caught:
-        put(store, "/t/a", b"x")
+        put(store, "/elsewhere/a", b"x")
     return str(caught.value)

@@ -80,7 +80,7 @@ def test_killed_keepers_and_workers_go_back_to_what_is_durable(
     bucket = open_bucket(runs.url, {})
     durable = until(lambda: checkpoints(bucket), because=lambda: call.err)[0].snapshot.step
     for pid, command in runs.place.mark.processes().items():
-        if "checkpoint.keeper" in command:
+        if "elasticd.keeper" in command:
             os.kill(pid, signal.SIGKILL)
     (runs.place.folder / "gate-9").touch()
     ended = call.wait()
