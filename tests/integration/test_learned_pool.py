@@ -97,6 +97,8 @@ def test_second_worker_finds_what_the_first_imported(bench: Bench) -> None:
         assert learned.pss_bytes > 0 and learned.modules >= 1 and not learned.left_out
         pid, importers = bench.start(driver)
         assert importers == [str(learned.pid)] and pid != learned.pid
+        mine = os.getpriority(os.PRIO_PROCESS, driver.process.pid)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == mine
         status = Path(f"/proc/{pid}/status").read_text()
         assert f"PPid:\t{driver.process.pid}\n" in status
         (bench.folder / "stop").touch()

@@ -51,7 +51,7 @@ def import_packages(
     set_by_script: Mapping[str, str] | None,
     is_careful: bool = False,
     began: Callable[[str], None] = lambda _: None,
-    niceness: int = 0,
+    priority: int = 0,
 ) -> Loaded:
     """Import all packages of the set in this process.
 
@@ -81,7 +81,7 @@ def import_packages(
                     raise Unsound(package, f"it reads {', '.join(wrong)} as it is imported")
                 if not _can_renew():
                     raise Unsound(package, "it asks for its rank as it is imported")
-                if is_careful and not answers(niceness):
+                if is_careful and not answers(priority):
                     raise Unsound(package, "a process forked after it does not answer")
             changes = _changes(own)
     finally:

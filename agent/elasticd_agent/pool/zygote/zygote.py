@@ -69,14 +69,12 @@ def be_zygote(
     try:
         shed({*kept_fds, control_fd}, pool_pid)
         set_title("elasticd: zygote", "zygote")
-        niceness = RECALL_NICENESS if order.learned is None else NICENESS
-        niceness = niceness if can_undo() else 0
-        if niceness:
-            os.nice(niceness)
+        priority = os.getpriority(os.PRIO_PROCESS, 0)
+        if can_undo():
+            os.nice(RECALL_NICENESS if order.learned is None else NICENESS)
         before = _packages()
-        loaded = _load(order, control_fd, niceness)
-        if niceness:
-            os.nice(-niceness)
+        loaded = _load(order, control_fd, priority)
+        os.setpriority(os.PRIO_PROCESS, 0, priority)
         # What the pool itself had loaded stands before any file of the script, as ever.
         added = _packages() - before
         _serve(order.script, loaded, added, control_fd, pool_pid=pool_pid)
@@ -88,7 +86,7 @@ def be_zygote(
     os._exit(1)
 
 
-def _load(order: ZygoteOrder, control_fd: int, niceness: int) -> Loaded:
+def _load(order: ZygoteOrder, control_fd: int, priority: int) -> Loaded:
     path = record_path(order.record_folder, order.script)
     known = load(path)
     learned = known
@@ -106,7 +104,7 @@ def _load(order: ZygoteOrder, control_fd: int, niceness: int) -> Loaded:
             set_by_script=order.set_by_script,
             is_careful=order.is_careful,
             began=lambda package: _say(control_fd, Importing(package=package)),
-            niceness=niceness,
+            priority=priority,
         )
     except Unsound as exc:
         _say(control_fd, Failed(package=exc.package, why=exc.why, learned=learned))
@@ -115,7 +113,7 @@ def _load(order: ZygoteOrder, control_fd: int, niceness: int) -> Loaded:
         why = f"what is imported includes {', '.join(sorted(mine))}, as is in the script's folder"
         _say(control_fd, Failed(why=why, learned=learned))
         os._exit(1)
-    if not answers(niceness):
+    if not answers(priority):
         _say(control_fd, Failed(why="no forked process answers", learned=learned))
         os._exit(1)
     save(path, learned)
