@@ -31,8 +31,8 @@ METHOD = (
     count for nothing, so that more nodes make up for no mistake.""",
     """The noise and the stalls of the job are in no step of that oracle. So the last two rows are
     what somebody makes who has them and knows the curve: at once, and once one whole window of each
-    new curve was measured. What they lack is the price of noise, and of information: no rule that
-    must measure can do better than the last but one.""",
+    new curve was measured. What they lack is the price of noise, and of the first window: whoever
+    must measure can hardly do better than the last but one.""",
     """Turns are changes of direction after one real change: the start, another curve, or nodes that
     come or go where that changes the oracle's size.""",
 )
