@@ -184,6 +184,7 @@ def test_pool_forks_by_itself_where_the_zygote_does_not_answer(
     bench.script("heavy")
     with bench.pool() as driver:
         learned = bench.learn(driver)
+        wait_until(lambda: children_of(learned.pid), because="nobody stands by")
         standing_by = children_of(learned.pid)
         for each in (*standing_by, learned.pid):
             os.kill(each, number)
@@ -192,6 +193,29 @@ def test_pool_forks_by_itself_where_the_zygote_does_not_answer(
         gone = [learned.pid, *standing_by]
         wait_until(lambda: not any(map(is_alive, gone)), because="a zygote that is given up lives")
         assert [p for p in children_of(driver.process.pid) if is_alive(p)] == [pid]
+
+
+def test_process_that_was_stopped_as_it_was_forked_ends_with_its_zygote(bench: Bench) -> None:
+    """It has not asked to end with its parent yet, and would stand there until the pool ends."""
+    bench.package(
+        "heavy",
+        "def freeze():\n"
+        f"    if os.getppid() == PID and os.path.exists('{bench.folder}/freeze'):\n"
+        "        os.kill(os.getpid(), 19)\n"
+        "os.register_at_fork(after_in_child=freeze)",
+    )
+    bench.script("heavy")
+    with bench.pool() as driver:
+        learned = bench.learn(driver)
+        wait_until(lambda: children_of(learned.pid), because="nobody stands by")
+        first = children_of(learned.pid)
+        (bench.folder / "freeze").touch()
+        assert bench.start(driver)[1] == [str(learned.pid)]
+        wait_until(lambda: set(children_of(learned.pid)) - {*first}, because="none is forked")
+        frozen = [learned.pid, *children_of(learned.pid)]
+        pid, importers = bench.start(driver)
+        assert importers == [str(pid)]
+        wait_until(lambda: not any(map(is_alive, frozen)), because="a frozen process is left")
 
 
 @pytest.mark.parametrize("end", ["stop", "license", "connection", "kill of the pool"])

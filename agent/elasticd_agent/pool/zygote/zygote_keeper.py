@@ -20,7 +20,7 @@ from elasticd.records.job import EntryKind
 from elasticd_agent.pool.child import Child
 from elasticd_agent.pool.launch import fork
 from elasticd_agent.pool.link import Link
-from elasticd_agent.pool.process_table import pss_bytes
+from elasticd_agent.pool.process_table import children_of, pss_bytes
 from elasticd_agent.pool.zygote.learned_set import LearnedSet, Script
 from elasticd_agent.pool.zygote.word import Failed, Importing, Ready, unpack_word
 from elasticd_agent.pool.zygote.zygote import ZygoteOrder, be_zygote
@@ -222,8 +222,11 @@ class ZygoteKeeper:
     def _discard(self, zygote: _Zygote) -> None:
         if not zygote.is_reaped:
             self._ended.add(zygote.pid)
-            with suppress(ProcessLookupError):
-                os.kill(zygote.pid, SIGKILL)
+            # Its own children are no workers, those are ours. They end with it, but for one that
+            # was stopped before it could ask for that.
+            for pid in (*children_of(zygote.pid), zygote.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, SIGKILL)
         zygote.link.close()
         if zygote is self._serving:
             self._serving = None
