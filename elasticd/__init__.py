@@ -29,7 +29,7 @@ _HOMES = {
     "progress": "script.progress",
     "run": "train.run",
 }
-"""Modules in which they are; those of `train` import torch."""
+"""The modules in which these names are defined; those of `train` import torch."""
 
 
 def __getattr__(name: str) -> object:

@@ -40,17 +40,17 @@ from elasticd_agent.workers.workers import Workers
 __all__ = ["Agent"]
 
 GOODBYE_MARGIN_S = 5.0
-"""On top of the workers' grace, for what etcd must hear of our end."""
+"""Added to the workers' grace, so that there is time to write our end to etcd."""
 CLOSING_TIMEOUT_S = 5.0
 REJOIN_JITTER_MS = 200
 JOIN_RETRY_S = 30.0
-"""Before another try of a job for which this process has no descriptor or no folder left."""
+"""The pause before a job is tried again for which no descriptor or no folder was left."""
 
 log = get_logger()
 
 
 class Agent:
-    """One node's daemon. `run` blocks until it is told to end, or its only job is over."""
+    """One node's daemon. `run` returns when it is told to end, or its only job is over."""
 
     def __init__(self, presence: Presence, children: Children | None = None) -> None:
         self._presence = presence
@@ -199,7 +199,7 @@ class Agent:
         self._is_dirty = True
 
     def _drain_seen(self, is_draining: bool) -> None:
-        """Called by the store's thread."""
+        """Take in a change of this node's drain; the store's thread calls this."""
         self._inbox.put(partial(self._drain, is_draining))
 
     def _drain(self, is_draining: bool) -> None:
@@ -219,7 +219,7 @@ class Agent:
             runner.feed(ev.PeerDied(node=node, life=life))
 
     def _peer_broke(self, node: NodeId, life: Life) -> None:
-        """Somebody who called himself so hung up; where he listens, etcd knows."""
+        """Handle a peer that hung up. It is probed only where etcd says that it listens."""
         found = (runner.peer_named(node, life) for runner in self._runners.values())
         peer = next((each for each in found if each is not None), None)
         if peer is not None:
@@ -228,11 +228,11 @@ class Agent:
     # --- workers that called elasticd.run -----------------------------------------------------
 
     def _worker_spoke(self, pid: int, message: FromWorker) -> None:
-        """Called by the lookout's thread."""
+        """Take in a worker's message; the monitor's thread calls this."""
         self._inbox.put(partial(self._hear_worker, pid, message))
 
     def _worker_judged(self, verdict: Verdict) -> None:
-        """Called by the lookout's thread."""
+        """Take in a verdict about a worker; the monitor's thread calls this."""
         self._inbox.put(partial(self._judge_worker, verdict))
 
     def _judge_worker(self, verdict: Verdict) -> None:
@@ -287,7 +287,7 @@ class Agent:
             self._comebacks.add(job, delay_s, has_to_reach=retired.is_cut_off)
 
     def _forget(self, spec: JobSpec) -> None:
-        """Unless another job of the same name stands there by now."""
+        """Forget the job, unless another job of the same name has begun by now."""
         standing = self._specs.get(spec.name)
         if standing is not None and standing[0].uid == spec.uid:
             del self._specs[spec.name]
@@ -314,7 +314,7 @@ class Agent:
                 runner.feed(ev.SlotsGranted(slots=slots))
 
     def _are_held(self, slots: tuple[Slot, ...], job: JobName) -> bool:
-        """True if another job's workers, perhaps on their way to the end, are on one of these."""
+        """Return whether another job's workers still hold one of these slots."""
         held = {s for name, r in self._runners.items() if name != job for s in r.state.slots}
         held |= {s for name, kept in self._kept.items() if name != job for s in kept.slots}
         held |= self._closings.slots
@@ -384,7 +384,7 @@ class Agent:
         self._inbox.put(partial(self._end, signal.Signals(number).name))
 
     def _end(self, name: str) -> None:
-        """The first signal says goodbye and gives workers their grace, the second ends now."""
+        """Handle a signal: the first says goodbye with the workers' grace, the second ends now."""
         if self._end_by_s is not None:
             self._end_by_s = now_s()
             return

@@ -1,4 +1,4 @@
-"""What an agent is told at its start."""
+"""The settings that an agent gets at its start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ __all__ = ["AgentSettings", "ForwardedRanks"]
 
 
 class ForwardedRanks(StrEnum):
-    """Whose output an agent copies to its own stdout."""
+    """The ranks whose output an agent copies to its own stdout."""
 
     NONE = "none"
     RANK_0 = "rank0"
@@ -21,11 +21,14 @@ class ForwardedRanks(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Frozen; read from flags and environment by the command line, nowhere else."""
+    """The settings of one agent, frozen.
+
+    The command line alone reads them from flags and environment.
+    """
 
     node: NodeId
     host: str
-    """For people: shown in errors and tables."""
+    """The name for people, shown in errors and tables."""
     address: str
     """Where peers and workers of other nodes reach this machine (IP or resolvable name)."""
     store: StoreSettings
@@ -35,18 +38,19 @@ class AgentSettings:
     run_folder: Path
     """Logs of workers go to `<run folder>/<job>/gen-<n>/`, the agent's own state beside them."""
     job: JobName | None = None
-    """Serve this job only and end with it (`elasticd run`); None: a daemon that serves all."""
+    """The only job to serve, with which the agent ends (`elasticd run`); None for a daemon that
+    serves all."""
     keep_ended_s: float = 7 * 86400.0
-    """Records of jobs that are over are removed after this long; 0: never."""
+    """How long records of jobs that are over are kept, in seconds; 0 for ever."""
     lease_ttl_s: float = 5.0
-    """Loss of this node is noticed after this long at the latest; etcd grants no less than 2 s."""
+    """How long the loss of this node may go unnoticed, in seconds; etcd grants no less than 2 s."""
     http_port: int = 0
-    """Where logs, metrics and service discovery are served; 0: a free port."""
+    """The port of logs, metrics and service discovery; 0 for a free one."""
     probe_port: int = 0
-    """Where a supervisor without a certificate may ask how the agent is; 0: nowhere."""
+    """The port at which a supervisor without a certificate may ask how the agent is; 0 for none."""
     keeper_wait_s: float = 0.0
-    """At its end the agent waits so long for its keepers; what ends with it ends them too."""
+    """How long the agent waits for its keepers at its own end, where they would end with it."""
     forwarded: ForwardedRanks = ForwardedRanks.NONE
     labels: Mapping[str, str] = field(default_factory=dict)
     event_log: Path | None = None
-    """Where to record events and effects of each job, to replay them (a debugging aid)."""
+    """The folder for the events and effects of each job, to replay them (a debugging aid)."""

@@ -1,9 +1,9 @@
-"""Make one wish of what all rules say.
+"""Makes one wish of what all rules say.
 
-The greatest of what target and goodput ask for is raised by a deadline and lowered by a budget; an
-idle job has as few nodes as it may have. Without a rule that asks for a size a job is as large as
-it may be. Where an input is missing, the wish may grow and never shrink; where that of the budget
-is, it does neither.
+The greatest size that target and goodput ask for is raised by a deadline and lowered by a budget;
+an idle job has as few nodes as it may have. Without a rule that asks for a size a job is as large
+as it may be. Where an input is missing, the wish may grow and never shrink; where the input of the
+budget is missing, it does neither.
 """
 
 from dataclasses import dataclass
@@ -24,11 +24,12 @@ class Wish:
     """The size that all rules together ask for."""
 
     nodes: int | None
-    """Within the limits; None: the size stays, since no rule that asks for one has a word."""
+    """A size within the limits; None if the size stays, since no rule that asks for one can say
+    any."""
     rule: Rule = Rule.LIMITS
     why: str = ""
     proposal: Proposal | None = None
-    """That of the rule."""
+    """The proposal of that rule."""
     hold: Hold | None = None
     """What is missing, also where the wish grows without it."""
     lacks: str = ""
@@ -71,7 +72,7 @@ def composed(policy: Policy, seen: Seen, proposals: tuple[Proposal, ...]) -> Wis
 
 
 def missing_nodes(nodes: int, seen: Seen) -> str:
-    """Say what a wish for so many nodes lacks; empty: nothing."""
+    """Return what a wish for so many nodes lacks, as a sentence; empty if nothing."""
     lacks = nodes - seen.available
     if lacks <= 0:
         return ""
@@ -79,7 +80,9 @@ def missing_nodes(nodes: int, seen: Seen) -> str:
 
 
 def _asked(by_rule: dict[Rule, Proposal], most: int) -> tuple[Proposal | None, int] | None:
-    """Return the greatest size that is asked for, and by whom; None: no rule has a word."""
+    """Return the greatest size that is asked for, and by which rule; None if no rule
+    can say any.
+    """
     sizing = [by_rule[rule] for rule in (*SIZING, Rule.DEADLINE) if rule in by_rule]
     asked = [(each.nodes, each) for each in sizing if each.nodes is not None]
     if asked:
@@ -95,7 +98,7 @@ def _largest(most: int) -> Proposal:
 
 
 def _hold(proposals: tuple[Proposal, ...], seen: Seen) -> Hold | None:
-    """Return what is missing, whether a rule has no word for it or only half of one."""
+    """Return what is missing, whether a rule can say nothing without it or only half."""
     lacking = [each for each in proposals if each.rule is not Rule.IDLE]
     for each in lacking:
         if each.held:
@@ -108,7 +111,7 @@ def _hold(proposals: tuple[Proposal, ...], seen: Seen) -> Hold | None:
 
 
 def _within_limits(seen: Seen, least: int, most: int, hold: Hold | None) -> Wish:
-    """Return the wish where the size stays, unless policy or job do not allow it."""
+    """Return the wish to keep the size, unless policy or job do not allow it."""
     if least <= seen.wanted <= most:
         return Wish(nodes=None, hold=hold)
     nodes = max(least, min(most, seen.wanted))

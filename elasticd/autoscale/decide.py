@@ -1,12 +1,12 @@
-"""Decide about the size of one job: all rules of its policy in one pure function.
+"""Decides about the size of one job: all rules of its policy in one pure function.
 
-It has no clock and does no I/O: the same records and the same sight give the same decision, in
-whatever process. So a leader that is killed leaves nothing behind that the next one lacks.
+It has no clock and does no I/O: the same records and the same input give the same decision in any
+process. So when a leader is killed, the next one lacks nothing.
 
-One evaluation, in this order: what is remembered is brought up to now, and the curve learns what
-was measured; the open decision gets its verdict; what forbids every change ends it here; a decision
-that broke its promise is taken back; else each rule says what it wants, and the wish that follows
-is held against cooldown, `max_step` and what is wanted already.
+One evaluation, in this order: memory is brought up to now, and the curve learns what was measured;
+the open decision gets its verdict; whatever forbids every change ends the evaluation here; a
+decision that broke its promise is taken back; otherwise each rule says what it wants, and the
+resulting wish is checked against cooldown, `max_step` and what is wanted already.
 """
 
 from dataclasses import dataclass, field, replace
@@ -40,24 +40,24 @@ __all__ = ["Decided", "decide"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What one evaluation of a job came to; whoever leads writes it in one transaction."""
+    """The result of one evaluation of a job; the leader writes it in one transaction."""
 
     memory: Memory
-    """To be written, on the clock of `Seen.now_s`."""
+    """The memory to write, on the clock of `Seen.now_s`."""
     curve: Curve
-    """To be written where it differs from the one that was given."""
+    """The curve; it is to be written where it differs from the one that was given."""
     decision: Decision | None = None
-    """A new one; its number is `memory.decisions`."""
+    """A new decision; its number is `memory.decisions`."""
     closed: Decision | None = None
-    """An earlier one whose outcome is known now. It may be closed by the new one."""
+    """An earlier decision whose outcome is known now. The new one may close it."""
     wanted: int | None = None
-    """The size to write as the autoscaler's want; None: what stands there stays."""
+    """The size to write as the autoscaler's want; None if the stored one stays."""
     held: str = ""
-    """What keeps the size as it is, or may only grow it, by a word of a closed list (`Held`)."""
+    """What keeps the size as it is, or lets it only grow: a word of a closed list (`Held`)."""
     held_detail: str = ""
     """One sentence for people."""
     missing: str = ""
-    """What the wish that stands lacks, as a sentence; empty: nothing."""
+    """What the current wish lacks, as a sentence; empty if nothing."""
     proposals: tuple[Proposal, ...] = ()
     """What each rule said, for `explain`."""
 
@@ -140,8 +140,9 @@ def decide(
 def _with_data(policy: Policy, memory: Memory, seen: Seen) -> Seen:
     """Return what was seen, without windows in which the job waited for its data.
 
-    They say how fast data come, and nothing of its sizes. Only for whom waiting is idle: else a job
-    that waits is one whose nodes are worth little.
+    Such windows say how fast data come, and nothing of the job's sizes. This is done only under a
+    rule that counts waiting as idle; otherwise a job that waits is one whose nodes are worth
+    little.
     """
     rule = policy.idle
     if rule is None or (memory.idle_since_s is None and seen.data_share < rule.data_share):
@@ -185,8 +186,8 @@ def _with_another_job(
 ) -> tuple[_Case, books.Verdict]:
     """Begin anew where a size that was measured before does not bring what it brought then.
 
-    Then nothing that is known is true any more, the size that it came from included: to go back
-    there would be to trust in what was just seen to be wrong.
+    Then nothing that is known is true any more, not even of the size that it came from: going back
+    there would trust what was just seen to be wrong.
     """
     if found.outcome is not Outcome.TAKEN_BACK or broken.rule is not Rule.GOODPUT:
         return case, found
@@ -244,17 +245,17 @@ def _goes_on(broken: Decision, wish: Wish) -> bool:
 def _stays(broken: Decision, wish: Wish) -> bool:
     """Return whether a smaller size that was tried is right although it is not what was hoped.
 
-    To go back would be to pay for nodes that are not worth it.
+    Going back would pay for nodes that are not worth it.
     """
     is_smaller_try = broken.is_probe and broken.to_nodes < broken.from_nodes
     return is_smaller_try and wish.rule is Rule.GOODPUT and wish.nodes == broken.to_nodes
 
 
 def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Change | None:
-    """Return the change that takes a decision back; None: an input is missing.
+    """Return the change that takes a decision back; None if an input is missing.
 
-    It goes to where the curve now says, if that is not beyond the size that broke its promise:
-    else to where the job came from, or to what other rules ask for.
+    It goes to the size that the curve now prefers, if that is not beyond the one that broke its
+    promise; otherwise to where the job came from, or to what other rules ask for.
     """
     seen, is_growth = case.seen, broken.to_nodes > broken.from_nodes
     if is_growth and wish.hold is not None and wish.hold[0] is not Held.NO_WINDOW:
@@ -281,7 +282,7 @@ def _back(case: _Case, broken: Decision, found: books.Verdict, wish: Wish) -> Ch
 
 
 def _before(case: _Case, broken: Decision) -> int:
-    """Return the best size from where the job came up to below the one that broke its promise."""
+    """Return the best size from the job's former one up to below the one that broke its promise."""
     rule = case.policy.goodput
     if rule is None or broken.to_nodes <= broken.from_nodes + 1:
         return broken.from_nodes
@@ -322,8 +323,7 @@ def _followed(case: _Case, wish: Wish, cooling: Hold | None) -> Decided:
 def _stepped(max_step: int, seen: Seen, nodes: int) -> int:
     """Return how far a wish may go at once from the nodes that train.
 
-    A wish that stands while nodes are lost, or on their way, is never cut by that: nobody asked for
-    less.
+    A wish is never cut because nodes are lost or on their way: nobody asked for less.
     """
     if nodes >= seen.wanted:
         return min(nodes, max(seen.wanted, seen.nodes + max_step))

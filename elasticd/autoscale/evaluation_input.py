@@ -13,29 +13,29 @@ class Reading:
     """What one query answered: a number, or why there is none."""
 
     value: float | None
-    """Finite and not negative; None: there is no number to go by."""
+    """A finite number that is not negative; None if there is no number to use."""
     why: str = ""
-    """With None: a word of `elasticd.records.autoscale.held.MISSING_INPUT`."""
+    """Why there is none: a word of `elasticd.records.autoscale.held.MISSING_INPUT`."""
     detail: str = ""
-    """With None: a sentence, with Prometheus' own words where it said any."""
+    """Why there is none, as a sentence, with Prometheus' own words where it gave any."""
     age_s: float = 0.0
-    """Of its newest sample when it was asked for."""
+    """The age of its newest sample when it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredWindow:
-    """Steps of one generation, after its first 20, at one number of nodes."""
+    """The steps of one generation, after its first 20, at one number of nodes."""
 
     generation: Generation
     nodes: int
     steps: int
     seconds: float
-    """Above 0; on the clock of the node of rank 0 alone."""
+    """Above 0; measured on the clock of the node of rank 0 alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One job at one moment."""
+    """What is seen of one job at one moment."""
 
     job: str
     uid: str
@@ -44,32 +44,33 @@ class Seen:
     unix_s: float
     """Its wall clock, for deadlines alone."""
     min_nodes: int
-    """Of the job's spec, like `max_nodes`."""
+    """The least nodes of the job's spec, like `max_nodes`."""
     max_nodes: int
     nodes: int
-    """Of the world that trains; 0: there is none."""
+    """The nodes of the world that trains; 0 if there is none."""
     wanted: int
     """What `target_nodes` says now, of all wants together."""
     is_running: bool
     is_in_process: bool
-    """A change of size costs no restart of the scripts."""
+    """True if a change of size restarts no scripts."""
     generation: Generation
     available: int
-    """Nodes that train or could join at once."""
+    """The nodes that train or could join at once."""
     is_pinned: bool = False
-    """A user's want, or the operator's, stands above the autoscaler's."""
+    """True if a user's want, or the operator's, stands above the autoscaler's."""
     pinned_by: str = ""
     step: int = 0
-    """Applied steps; 0: none, or the job reports none."""
+    """The applied steps; 0 if there are none, or the job reports none."""
     is_paused: bool = False
     data_share: float = 0.0
-    """Part of the last window's time that went to waiting for data."""
+    """The part of the last window's time that went to waiting for data."""
     used_node_hours: float = 0.0
     windows: tuple[MeasuredWindow, ...] = ()
-    """Measured since the evaluation before: mostly none or one."""
+    """The windows measured since the last evaluation: mostly none or one."""
     is_window_whole: bool = False
-    """The generation that trains has been measured for one whole window after its first steps."""
+    """True if the generation that trains has been measured for one whole window after its first
+    steps."""
     change_cost_s: tuple[float, ...] = ()
-    """Seconds without steps of changes of size that were told of since the evaluation before."""
+    """The costs in seconds of changes of size that were reported since the last evaluation."""
     readings: Mapping[str, Reading] = field(default_factory=dict)
-    """By the name of the metric; the price of a budget under `price`."""
+    """The readings by the name of the metric; the price of a budget is under `price`."""

@@ -12,7 +12,7 @@ Hold = tuple[Held, str]
 
 
 def forbidden(policy: Policy, seen: Seen) -> Hold | None:
-    """Return what forbids any change of the job's size now; None: nothing does."""
+    """Return what forbids any change of the job's size now; None if nothing does."""
     if not seen.is_running or seen.nodes == 0:
         return Held.NOT_RUNNING, "No world trains now: the size is decided when one does."
     if seen.is_pinned:
@@ -30,9 +30,9 @@ def forbidden(policy: Policy, seen: Seen) -> Hold | None:
 
 
 def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
-    """Return why nothing is known of the present generation yet; None: its window is whole.
+    """Return why nothing is known of the present generation yet; None if its window is whole.
 
-    A job that reports no steps has its window by the time for which its generation has been seen.
+    For a job that reports no steps, the window is the time for which its generation has been seen.
     """
     there_s = seen.now_s - memory.generation_since_s
     if seen.is_window_whole or (seen.step == 0 and there_s >= policy.window_s):
@@ -44,7 +44,7 @@ def unsettled(policy: Policy, memory: Memory, seen: Seen) -> Hold | None:
 
 
 def held_word(word: str) -> Held:
-    """Return the word of the closed list; what a rule calls otherwise is `other`."""
+    """Return the word of the closed list; a word of a rule that is not in it becomes `other`."""
     return Held(word) if word in Held.__members__.values() else Held.OTHER
 
 

@@ -10,13 +10,14 @@ from elasticd_agent.account.job_account import JobAccount
 __all__ = ["AccountBook"]
 
 KEPT_S = 600.0
-"""A job's account can be read for so long after it was left."""
+"""How long a job's account can still be read after this agent has left the job."""
 
 
 class AccountBook:
-    """`of` and `left` belong to the owner's thread; the rest may be called on any.
+    """Keep the accounts by job.
 
-    An account goes on where the same job, by its uid, is joined once more.
+    Only the owner's thread calls `of` and `left`; any thread may call the rest. If the same job
+    (the same uid) is joined again, its account goes on where it stopped.
     """
 
     def __init__(self) -> None:
@@ -39,19 +40,22 @@ class AccountBook:
         self._left_s = {**self._left_s, job: now_s}
 
     def jobs(self, now_s: float) -> tuple[JobName, ...]:
-        """Name the jobs whose accounts can be read."""
+        """Return the names of the jobs whose accounts can be read."""
         return tuple(sorted(self._kept(now_s)))
 
     def seconds(self, job: JobName, now_s: float) -> Mapping[TimeCause, float]:
-        """Return a job's slot-seconds on this node by cause, up to now; they add up.
+        """Return a job's slot-seconds on this node by cause, up to now; they add up to the whole
+        time.
 
-        What a fault takes back later may still be in `train`.
+        A fault that is found later may still take something back from `train`.
         """
         account = self._accounts.get(job)
         return account.account.seconds(now_s) if account is not None else {}
 
     def counted(self, job: JobName, now_s: float) -> Mapping[TimeCause, float]:
-        """Return the same without what may still be taken back: each number only grows."""
+        """Return the slot-seconds of `seconds` without what may still be taken back: each number
+        only grows.
+        """
         account = self._accounts.get(job)
         return account.account.counted(now_s) if account is not None else {}
 

@@ -1,4 +1,4 @@
-"""What the slots of an agent that died did since its last word, concluded by another node. Pure.
+"""What the slots of a dead agent did since its last record, worked out by another node. Pure.
 
 An agent writes its account a few times a minute, so what it counted since then dies with it. But
 the ranks of a world make each step together. So the slots that it had in training did what a slot
@@ -20,7 +20,8 @@ from elasticd_agent.account.slot_history import Span, spent_between
 __all__ = ["LONGEST_GAP_S", "Known", "gap_of"]
 
 LONGEST_GAP_S = 120.0
-"""Agents write more often than that: what is more is not due to the time since the last write."""
+"""The longest gap that is filled. Agents write more often than this, so a longer gap has another
+cause."""
 _IN_STEP = frozenset({TimeCause.TRAIN.value, TimeCause.PAUSE.value})
 
 
@@ -29,13 +30,13 @@ class Known:
     """What this node knows of the generations, by its own clock."""
 
     began_s: Mapping[Generation, float] = field(default_factory=dict)
-    """When it first saw each of the newest ones."""
+    """When this node first saw each of the newest generations."""
     lasted_s: Mapping[Generation, float] = field(default_factory=dict)
-    """Of those that are over: until the next one was seen."""
+    """How long each generation that is over lasted: until the next one was seen."""
     named: Mapping[Generation, frozenset[Life]] = field(default_factory=dict)
-    """The agents in each."""
+    """The agents that each generation names."""
     spans: tuple[Span, ...] = ()
-    """What the slots here did."""
+    """What the slots of this node did, moment by moment."""
 
 
 def gap_of(record: TimeSpent, life: Life, known: Known) -> Mapping[str, float]:
@@ -69,7 +70,9 @@ def _gap_s(record: TimeSpent, life: Life, known: Known) -> float:
 
 
 def _in_step(record: TimeSpent, gap_s: float, life: Life, known: Known) -> Mapping[str, float]:
-    """Say what a slot did that trained in the record's generation, for as long as is known."""
+    """Return what a slot did that trained in the record's generation, for as long as this node
+    knows.
+    """
     began_s = known.began_s.get(record.generation)
     if began_s is None or life not in known.named.get(record.generation, ()):
         return {}

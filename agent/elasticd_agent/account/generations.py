@@ -1,4 +1,7 @@
-"""For how long an agent has known each generation: what two agents compare, having no one clock."""
+"""How long an agent has known each generation.
+
+Two agents compare these durations, since they share no clock.
+"""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -8,11 +11,12 @@ from elasticd.records.ids import Generation, Life
 __all__ = ["Generations"]
 
 KEPT = 16
-"""Whoever writes less often than worlds change may be some generations behind."""
+"""How many generations are kept: an agent that writes less often than worlds change may be some
+behind."""
 
 
 class Generations:
-    """The newest ones, on the agent's own clock."""
+    """Remember the newest generations by the agent's own clock."""
 
     def __init__(self) -> None:
         self._seen_s: dict[Generation, float] = {}
@@ -21,7 +25,7 @@ class Generations:
 
     @property
     def newest(self) -> Generation:
-        """0 before any was seen."""
+        """The newest generation that was seen; 0 before any was."""
         return max(self._seen_s, default=Generation(0))
 
     def see(self, generation: Generation, now_s: float, named: Iterable[Life] = ()) -> None:
@@ -37,27 +41,27 @@ class Generations:
             self._named.pop(oldest, None)
 
     def end(self, generation: Generation, now_s: float) -> None:
-        """Take note that it is over, and that no other one stands."""
+        """Take note that this generation is over, and that no other world stands."""
         if generation in self._seen_s:
             self._ended_s.setdefault(generation, now_s)
 
     def ages_s(self, now_s: float) -> Mapping[Generation, float]:
-        """Return how long ago each was first seen."""
+        """Return how long ago each generation was first seen."""
         return {each: now_s - at_s for each, at_s in self._seen_s.items()}
 
     @property
     def began_s(self) -> Mapping[Generation, float]:
-        """Return when each was first seen."""
+        """Return when each generation was first seen."""
         return dict(self._seen_s)
 
     @property
     def named(self) -> Mapping[Generation, frozenset[Life]]:
-        """Return the agents in each."""
+        """Return the agents of each generation."""
         return dict(self._named)
 
     @property
     def lasted_s(self) -> Mapping[Generation, float]:
-        """Return how long each stood, of those that are over."""
+        """Return how long each generation that is over lasted."""
         known = sorted(self._seen_s)
         next_s = {each: self._seen_s[later] for each, later in pairwise(known)}
         ends_s = {**next_s, **self._ended_s}

@@ -22,16 +22,19 @@ __all__ = ["FILE_NAME", "IncidentFile"]
 
 FILE_NAME = "incidents.jsonl"
 LINES_KEPT = 100
-"""While a disk does not answer; the oldest are lost first."""
+"""How many lines wait while a disk does not answer; when there are more, the oldest are lost."""
 
 BYTES_KEPT = 32 * 1024**2
-"""In each of the two files: more than 20,000 lines."""
+"""The size limit of each of the two files; it holds more than 20,000 lines."""
 
 log = get_logger()
 
 
 class IncidentFile:
-    """Of one job. Nobody waits for its disk: a thread writes, for as long as there are lines."""
+    """Write one job's incidents to its file.
+
+    Nobody waits for the disk: a thread writes, and lives only as long as there are lines.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
@@ -40,7 +43,7 @@ class IncidentFile:
         self._thread: Thread | None = None
 
     def add(self, incident: Incident) -> None:
-        """Have a line written; any thread."""
+        """Hand over a line to be written; any thread may call this."""
         plain = to_plain(incident)
         assert isinstance(plain, dict)
         plain.update(plain.pop("unknown"), at_unix_s=round(time.time(), 3))
@@ -55,7 +58,7 @@ class IncidentFile:
                     log.warning("incident.not_written", path=str(self._path), why=str(exc))
 
     def wait(self, timeout_s: float) -> None:
-        """Return when all lines are written, or the time is over."""
+        """Wait until all lines are written, or until the time is over."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -86,7 +89,9 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def _set_aside(path: Path, file: int) -> None:
-    """Of several agents that see at once that a file is large, one renames it, and once."""
+    """Rename a file that has grown large, so that only one of several agents does it, and does it
+    once.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,4 +1,4 @@
-"""The account of one job on one node, told of each decision and of each heartbeat.
+"""The account of one job on one node. It hears of each decision and of each heartbeat.
 
 Time in `train` is settled by the commits that workers tell of. So where a fault becomes known, what
 is open reaches back to the last commit: the work on the step that was lost, for as long as a step
@@ -25,11 +25,11 @@ from elasticd_agent.account.slot_history import SlotHistory
 __all__ = ["JobAccount"]
 
 READ_BACK = frozenset({"memory", "storage"})
-"""A state is restored from there; other ranks' memory is a copy, and part of the recovery."""
+"""Restores that read a state back; a copy from another rank's memory is recovery."""
 PAUSE_NEWS_S = 0.2
-"""A pause is told of with the next heartbeat."""
+"""How soon a worker's pause is known: with its next heartbeat."""
 UNSURE_S = 300.0
-"""A script may come to `elasticd.run` after it has run for so long: then it was starting."""
+"""A script that calls `elasticd.run` within this time of its start was starting, not training."""
 _NO_COST = frozenset({TimeCause.TRAIN, TimeCause.SPARE, TimeCause.PAUSE})
 _NOTHING_SEEN = (object(),)
 _BEFORE_COMMIT = frozenset({TimeCause.START, TimeCause.RECOVER, TimeCause.RESIZE})
@@ -37,35 +37,35 @@ _BEFORE_COMMIT = frozenset({TimeCause.START, TimeCause.RECOVER, TimeCause.RESIZE
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """What is known of the worker in a slot."""
+    """What is known of the worker in one slot."""
 
     nonce: Nonce = Nonce(0)
     generation: Generation = Generation(0)
     step: int = 0
-    """Applied steps up to which its time is settled."""
+    """The last applied step up to which the slot's time is settled."""
     is_recovering: bool = False
-    """It has not committed since a fault."""
+    """True if it has not committed since a fault."""
     is_running: bool = False
-    """Its `train` means that the worker runs: no steps are seen, or not yet."""
+    """True if `train` means only that the worker runs: no steps are seen, or none yet."""
     has_returned: bool = False
-    """It waits for the other ranks' end, and for the last checkpoint."""
+    """True if it has returned, and waits for the other ranks and for the last checkpoint."""
     is_told: bool = False
-    """But its script says how far it is."""
+    """True if its script reports how far it is."""
     way: TimeCause = TimeCause.START
     """What the slot was held for before its worker ran."""
     way_s: float = 0.0
-    """How long after that its first step was made."""
+    """How many seconds after that its first step was made."""
     first_step: int = 0
-    """Its number, by the script."""
+    """The number of that first step, as the script counts."""
     measured: Mapping[TimeCause, float] = field(default_factory=dict)
-    """Its sums as they were last counted."""
+    """The worker's sums as they were last counted."""
     fault_s: float | None = None
-    """When a fault became known that what is open reaches back behind; None: all is divided."""
+    """When a fault became known behind which time is open; None if all is divided."""
     step_s: float = 0.0
-    """Duration of a step at that time."""
+    """How long a step took at that time."""
 
     def of_fault(self, since_s: float, committed_s: float | None) -> list[tuple[TimeCause, float]]:
-        """Divide what is open behind a fault, and have it done; the rest is recovery.
+        """Divide the open time behind a fault into its causes, once; the rest is recovery.
 
         `committed_s`: when the worker itself says that it committed last.
         """
@@ -83,23 +83,23 @@ class _Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
-    """How far the job is, as a worker here told."""
+    """How far the job is, as a worker of this node reports it."""
 
     step: int = 0
     samples: int = 0
     scalars: Mapping[str, float] = field(default_factory=dict)
-    """Those that are finite."""
+    """The finite ones among the script's scalars."""
 
     @classmethod
     def of(cls, told: Beat | Progressed) -> "Newest":
-        """A script of restart mode knows its own samples only, and not those of all ranks."""
+        """How many ranks `samples` covers: a script of restart mode knows only its own."""
         finite = {name: value for name, value in told.scalars.items() if math.isfinite(value)}
         samples = told.samples if isinstance(told, Beat) else 0
         return cls(step=told.step, samples=samples, scalars=finite)
 
 
 class JobAccount:
-    """All methods run on the owner's thread; `account` may be read on any, as it never changes."""
+    """All methods run on the owner's thread; any thread may read `account`, which never changes."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
@@ -191,9 +191,9 @@ class JobAccount:
             self._settle_steps(slot, track, sums, step=beat.step, until_s=until_s)
 
     def told(self, slot: Slot, nonce: Nonce, told: Progressed, now_s: float) -> bool:
-        """Count exactly what a script of restart mode says of its steps.
+        """Count exactly what a script of restart mode reports of its steps.
 
-        True: with this one all workers here have made their first step.
+        Returns True if with this report all workers here have made their first step.
         """
         track, held = self._tracks.get(slot), self.account.slots.get(slot)
         if track is None or held is None or not track.is_running:
@@ -220,32 +220,32 @@ class JobAccount:
 
     @property
     def way_s(self) -> float:
-        """Seconds of the slowest worker here, in restart mode, from its start to its first step."""
+        """Return the seconds from start to first step of the slowest worker here (restart mode)."""
         return max((each.way_s for each in self._tracks.values()), default=0.0)
 
     @property
     def first_step(self) -> int:
-        """The first that the scripts here told of in this generation; 0: they tell nothing."""
+        """Return the first step that scripts here reported in this generation; 0 if none."""
         return max((each.first_step for each in self._tracks.values()), default=0)
 
     @property
     def repeated_steps(self) -> int:
-        """Steps from the first one on, that included, which an earlier generation had made too."""
+        """Return how many steps, from the first one on, an earlier generation had made too."""
         return max(0, self._redo_until - self.first_step + 1)
 
     def know_furthest(self, step: int) -> None:
-        """Take note that the job had come so far before this node had any part in it."""
+        """Take note of how far the job had come before this node took part in it."""
         self._furthest = max(self._furthest, step or -1)
 
     def settle(self, now_s: float) -> None:
-        """Count that workers run where no steps are seen, and none will be."""
+        """Count that workers run although no steps are seen, and none will be."""
         for slot, held in self.account.slots.items():
             track = self._tracks[slot]
             if held.cause is TimeCause.TRAIN and track.is_running and not track.is_told:
                 self.account = self.account.settle(slot, until_s=now_s - UNSURE_S)
 
     def leave(self, now_s: float, *, keeps_workers: bool) -> None:
-        """The membership is over; workers that are kept wait with their slots for the next one."""
+        """End the membership. Workers that are kept wait with their slots for the next one."""
         self._seen = _NOTHING_SEEN
         for slot in list(self.account.slots):
             if keeps_workers:
@@ -256,7 +256,7 @@ class JobAccount:
 
     @property
     def newest(self) -> Newest:
-        """What the last commit that was heard of here says of the job."""
+        """Return what the last commit that was heard of here says of the job."""
         return Newest.of(self._newest)
 
     def wanted_s(self, now_s: float) -> float:
@@ -265,9 +265,9 @@ class JobAccount:
         return self._wanted_s + self.wanted_slots * max(0.0, open_s)
 
     def change_s(self, generation: Generation) -> Mapping[TimeCause, float]:
-        """Return what the change cost that began this generation, in slot-seconds, as far as known.
+        """Return the cost, in slot-seconds, of the change that began this generation.
 
-        The next begins; it may stand already, and have made an end of this one.
+        The next generation begins now; its world may stand already and have ended this one.
         """
         self._told_in = generation
         cost, self._change = self._change, {}
@@ -351,7 +351,7 @@ class JobAccount:
                 self._change[each] = self._change.get(each, 0.0) + cost_s
 
     def _is_fault(self, before: TimeCause, now: TimeCause, state: JobState, track: _Track) -> bool:
-        """True if time in steps ends since something broke, and its commits are known."""
+        """Return whether steps ended because something broke, and the commits are known."""
         is_seen = track.is_told if track.is_running else state.is_in_process
         return is_seen and before is TimeCause.TRAIN and now is TimeCause.RECOVER
 
@@ -364,7 +364,7 @@ class JobAccount:
         state: JobState,
         now_s: float,
     ) -> list[tuple[TimeCause, float]]:
-        """Say what the slot's open time went to, as far as is known now."""
+        """Return the causes of the slot's open time, as far as they are known now."""
         track = self._tracks[slot]
         ago_s = 0.0
         if isinstance(event, ev.WorkerEntered) and event.slot == slot:
@@ -392,7 +392,7 @@ class JobAccount:
         return parts
 
     def _begin_generation(self, generation: Generation) -> None:
-        """What was committed before is done again, as far as the generation began before it."""
+        """Begin a generation: steps that were committed beyond its start will be repeated."""
         if generation > self._redo_in:
             self._redo_in, self._redo_until = generation, self._furthest
 

@@ -1,4 +1,4 @@
-"""Writes an agent's account, and the job's progress, to etcd; on the courier's thread.
+"""Writes an agent's account and the job's progress to etcd, on the courier's thread.
 
 Every second is written down by exactly one record, whatever fails in between. An agent's record
 holds what it counted since somebody took its sums over. Whoever takes them over, the node of rank
@@ -25,33 +25,38 @@ __all__ = ["PROGRESS_BYTES", "Reading", "RecordWriter", "check_held", "fitted"]
 
 TRIES = 3
 TAKEN_AT_ONCE = 40
-"""etcd takes 128 operations in one transaction; the next write takes the next ones over."""
+"""How many records one write takes over: etcd allows 128 operations in a transaction. The next
+write takes the rest."""
 PROGRESS_BYTES = 1000
 NAME_LENGTH = 64
 CONCLUDED_KEPT = 8
-"""Generations for which what was concluded of an agent stands apart: should it be back by then, its
-own numbers take that place."""
+"""For how many generations an inferred account of a gone agent is kept apart. If that agent comes
+back by then, its own numbers replace it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How things stood when a write became due; made by the owner."""
+    """How things stood when a write became due. The owner's thread makes it."""
 
     spent: TimeSpent
-    """All that this agent counted since its account began."""
+    """All slot-seconds that this agent has counted since its account began."""
     progress: JobProgress | None = None
-    """None: another node has rank 0. `wanted_s` is what this agent counted."""
+    """The job's progress; None if another node has rank 0. `wanted_s` is what this agent
+    counted."""
     wanted_slots: int = 0
     ages_s: Mapping[Generation, float] = field(default_factory=dict)
-    """Of the newest generations: how long ago each was first seen here."""
+    """How long ago each of the newest generations was first seen here."""
     known: Known = field(default_factory=Known)
-    """By which is concluded what agents that are gone had not written yet."""
+    """What this node knows of generations, to infer what gone agents had not written yet."""
     present: frozenset[Life] = frozenset()
-    """Agents that the job has, as far as is known here."""
+    """The agents that the job has now, as far as this node knows."""
 
 
 class RecordWriter:
-    """Of one job on one node, for the life of the agent. All runs on the courier's thread."""
+    """Write one job's account on one node, for the life of the agent.
+
+    All methods run on the courier's thread.
+    """
 
     def __init__(self, store: Store, keys: Keys, job: JobName, life: Life) -> None:
         self._store, self._keys, self._job, self._life = store, keys, job, life
@@ -117,9 +122,10 @@ class RecordWriter:
         raise Unavailable("Others change this agent's account at the same time.")
 
     def _before(self, item: KeyValue | None, uid: str) -> Mapping[str, float]:
-        """Go on from what this agent wrote when it was in the job before, long ago.
+        """Go on from what this agent wrote when it was in the job before.
 
-        It is there if nobody took it over meanwhile: the job had no other world.
+        That record is still there only if nobody took it over: the job had no other world
+        meanwhile.
         """
         if item is None:
             return {}
@@ -172,7 +178,7 @@ class RecordWriter:
         self._wanted_s = found.wanted_s + since_s * reading.wanted_slots - progress.wanted_s
 
     def _gone_agents(self, reading: Reading) -> list[tuple[KeyValue, TimeSpent | None]]:
-        """Find the records of agents that the job no longer has, whenever it may have lost one."""
+        """Find the records of agents that the job no longer has, whenever it lost them."""
         assert reading.progress is not None
         generation = reading.progress.generation
         if self._searched == (generation, reading.present):
@@ -192,7 +198,7 @@ class RecordWriter:
 
 
 def fitted(progress: JobProgress) -> JobProgress:
-    """Return it with as many of its scalars as there is room for."""
+    """Return the record with as many of its scalars as fit into it."""
     scalars: dict[str, float] = {}
     best = replace(progress, scalars={})
     for name in sorted(progress.scalars):
@@ -207,17 +213,16 @@ def fitted(progress: JobProgress) -> JobProgress:
 
 
 def check_held(lease_deadline_s: float | None, now_s: float) -> None:
-    """See that this node may write.
+    """Check that this node may write.
 
-    Raises:
-        Fenced: its lease is not surely alive.
+    Raises: Fenced: its lease is not surely alive.
     """
     if lease_deadline_s is None or now_s >= lease_deadline_s:
         raise Fenced("The lease of this node is not surely alive.")
 
 
 def _conclusion(key: str, record: TimeSpent | None, reading: Reading) -> Put | Delete:
-    """Put in the record's place what its agent did since; nothing, where there is no such time."""
+    """Replace the record by what its agent did since; return nothing if no such time is known."""
     assert reading.progress is not None
     gap = gap_of(record, Life(key.rpartition("/")[2]), reading.known) if record is not None else {}
     if record is None or not _rounded(gap):
@@ -233,7 +238,7 @@ def _conclusion(key: str, record: TimeSpent | None, reading: Reading) -> Put | D
 
 
 def _is_fresh(record: TimeSpent, generation: Generation) -> bool:
-    """True if it was concluded so lately that its agent may yet be back."""
+    """Return whether the record was inferred so lately that its agent may still come back."""
     return record.is_concluded and generation < record.generation + CONCLUDED_KEPT
 
 
@@ -249,5 +254,5 @@ def _less(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, 
 
 
 def _rounded(seconds: Mapping[str, float]) -> Mapping[str, float]:
-    """Hundredths of a second are enough; a cause without any is left out."""
+    """Round to hundredths of a second, which is enough, and leave out causes with no time."""
     return {cause: round(value, 2) for cause, value in seconds.items() if round(value, 2) > 0.0}

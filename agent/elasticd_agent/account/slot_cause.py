@@ -1,4 +1,4 @@
-"""What a slot's time goes to, read off the core's state after a decision. Pure.
+"""What a slot's time goes to, derived from the core's state after a decision. Pure.
 
 Level-triggered like the core itself: the state is looked at as it is, so it does not matter which
 events led there, nor whether one was missed.
@@ -16,7 +16,7 @@ __all__ = ["cause_of", "is_planned_end"]
 
 
 def cause_of(state: JobState, slot: Slot) -> TimeCause | None:
-    """Return the cause for which the slot is held; None: it is not this job's."""
+    """Return the cause for which the slot is held; None if it is not this job's."""
     worker = state.workers.get(slot)
     if slot not in state.slots and worker is None:
         return None
@@ -43,7 +43,9 @@ def cause_of(state: JobState, slot: Slot) -> TimeCause | None:
 
 
 def is_planned_end(state: JobState) -> bool:
-    """True if the job waits for nodes since nodes left in order: no fault came before."""
+    """Return whether the job waits for nodes only because nodes left in order, without a fault
+    before.
+    """
     status = state.status
     if status is None:
         return False
@@ -51,7 +53,9 @@ def is_planned_end(state: JobState) -> bool:
 
 
 def _at_end(state: JobState, worker: Worker | None) -> TimeCause:
-    """The last checkpoint of a job that is stopped is what its workers still live for."""
+    """Return whether the job is being stopped, and its workers live only for the last
+    checkpoint.
+    """
     is_stopped = state.status is not None and state.status.phase is Phase.STOPPED
     if is_stopped and worker is not None and worker.is_attached and state.spec.checkpoint:
         return TimeCause.SAVE
@@ -71,7 +75,9 @@ def _while_leaving(state: JobState, worker: Worker | None) -> TimeCause:
 
 
 def _beside_world(state: JobState, slot: Slot) -> TimeCause:
-    """The world names other slots of ours: this one was lost, or is to come."""
+    """Return the cause for a slot of ours that the world does not name: it was lost, or is about to
+    join.
+    """
     mishap = state.mishaps.get(slot)
     return TimeCause.RECOVER if mishap is not None and mishap.is_given_up else TimeCause.START
 
@@ -105,7 +111,7 @@ def _restart(state: JobState, slot: Slot) -> TimeCause:
 
 
 def _is_fault_known(state: JobState, generation: Generation) -> bool:
-    """True if this node knows that the generation cannot go on as it is."""
+    """Return whether this node knows that the generation cannot go on as it is."""
     failure = state.failure
     if failure is not None and failure.generation == generation:
         return True
@@ -128,13 +134,13 @@ def _changing(world: World) -> TimeCause:
 
 
 def _is_spare(state: JobState, world: World, worker: Worker | None) -> bool:
-    """Who is to be taken in next is none: it is still on its way into the world."""
+    """Return whether the slot is a spare. One that is about to be taken into the world is not."""
     is_enough = len(world.nodes) >= target_nodes(state.spec, state.wants)
     return is_enough and _is_ready(state, worker)
 
 
 def _is_ready(state: JobState, worker: Worker | None) -> bool:
-    """It could be in a world at once."""
+    """Return whether the slot could be in a world at once."""
     if not state.is_pool_ready:
         return False
     return not state.is_in_process or (worker is not None and worker.is_attached)

@@ -16,24 +16,25 @@ from elasticd.records.ids import Slot
 __all__ = ["SlotHistory", "Span", "spent_between"]
 
 KEPT_S = 150.0
-"""More than an agent's last word can be old that anybody concludes from."""
+"""How much history is kept: longer than the age of any record from which an account is inferred."""
 MOST_SPANS = 4096
 MERGED_S = 1.0
-"""Heartbeats settle a fifth of a second each; within a second it does not matter when a batch was
-waited for."""
+"""Spans shorter than this are merged. Heartbeats settle 0.2 s each; within a second the order does
+not matter."""
 _STEPS = (TimeCause.TRAIN, TimeCause.DATA, TimeCause.SAVE)
 _ORDER = (*_STEPS, TimeCause.REDONE, TimeCause.NOTICE)
-"""Within one span: first the steps, then the work that was lost, then what nobody knew of yet."""
+"""The order of causes within one span: first the steps, then lost work, then time before the fault
+was known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Time of a slot that was settled at once."""
+    """The time of a slot that was settled at once."""
 
     slot: Slot
     since_s: float
     seconds: Mapping[TimeCause, float]
-    """By cause, in the order in which it went by; they add up to the whole span."""
+    """Seconds by cause, in the order in which they passed; they add up to the whole span."""
 
     @property
     def until_s(self) -> float:
@@ -41,7 +42,7 @@ class Span:
 
 
 class SlotHistory:
-    """Of one job. All methods run on the owner's thread."""
+    """Keep the history of one job's slots. All methods run on the owner's thread."""
 
     def __init__(self) -> None:
         self._spans: deque[Span] = deque(maxlen=MOST_SPANS)
@@ -50,11 +51,11 @@ class SlotHistory:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """All that is known, as it stands now."""
+        """Return all spans that are known now."""
         return (*self._spans, *self._newest.values())
 
     def take(self, before: Account, after: Account) -> None:
-        """Take note of what one change of the account settled, which is time of one slot."""
+        """Take note of what one change of the account settled; it is always time of one slot."""
         seconds = {
             cause: after.settled[cause] - before.settled.get(cause, 0.0)
             for cause in sorted(after.settled, key=_place)
@@ -85,10 +86,10 @@ class SlotHistory:
 def spent_between(
     spans: Sequence[Span], since_s: float, until_s: float
 ) -> Mapping[TimeCause, float]:
-    """Return what a slot that was in the world spent this time on, as far as is known here.
+    """Return what a slot of the world spent this time on, as far as this node knows.
 
-    That is the slot which trained the most of it: one whose worker was lost meanwhile did not go
-    through what the others did.
+    It takes the slot that trained most of that time: a slot whose worker was lost meanwhile did not
+    share what the others did.
     """
     by_slot: dict[Slot, dict[TimeCause, float]] = {}
     for span in spans:

@@ -7,7 +7,8 @@ from http import HTTPStatus
 __all__ = ["ANSWER_TIMEOUT_S", "Answer", "PLAIN", "Route", "told"]
 
 ANSWER_TIMEOUT_S = 1.0
-"""For the owner's thread: it answers in milliseconds, unless it is overloaded or stands still."""
+"""How long a route waits for the owner's thread, which answers in milliseconds unless it is
+overloaded or stands still."""
 PLAIN = "text/plain; charset=utf-8"
 
 
@@ -22,7 +23,7 @@ class Answer:
 
 
 Route = Callable[[str, str], Answer | None]
-"""Answers a path and its query, on a thread of its own that may wait; None: it is not its path."""
+"""Answers a path and its query, on a thread that may wait; None if the path is not its own."""
 
 
 def told(status: HTTPStatus, sentence: str) -> Answer:

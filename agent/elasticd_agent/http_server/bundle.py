@@ -31,7 +31,10 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class BundleFiles:
-    """The route to them; `folders` has the run folders of jobs that asked for one of their own."""
+    """The route to those files.
+
+    `folders` holds the run folders of jobs that asked for one of their own.
+    """
 
     def __init__(
         self,
@@ -70,10 +73,9 @@ class BundleFiles:
         return told(HTTPStatus.NOT_FOUND, "There is no such file for a bundle.")
 
     def _files_of(self, job: str) -> JobFiles:
-        """Return those of a job.
+        """Return the files of a job.
 
-        Raises:
-            CallError: that is no name of a job.
+        Raises: CallError: this is no valid name of a job.
         """
         name = JobName(checked_name("job", job))
         return JobFiles(self._folders.get(name, self._run_folder) / name)

@@ -24,7 +24,7 @@ _NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9_]")
 
 
 class Discovery:
-    """The route to it. `listed` reads all keys under a prefix from etcd, and may wait."""
+    """The route `/sd`. `listed` reads all keys under a prefix from etcd, and may wait."""
 
     def __init__(
         self, listed: Callable[[str], Snapshot], cluster: str, *, is_tls: bool = False
@@ -53,7 +53,9 @@ class Discovery:
         return Answer(body=body, content_type=_JSON)
 
     def _target(self, node: Node) -> dict[str, object]:
-        """One group for each node, so that it has labels of its own before relabeling."""
+        """Make one target group for each node, so that each has labels of its own before
+        relabeling.
+        """
         address = f"[{node.address}]" if ":" in node.address else node.address
         labels = {
             "__meta_elasticd_cluster": self._cluster,

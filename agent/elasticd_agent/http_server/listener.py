@@ -1,7 +1,8 @@
 """A port of the agent's HTTP server, before it is served.
 
-The port stands in the node's record, so it is bound before the node registers. What serves it takes
-longer to import than etcd takes to answer: it comes afterwards, and who connects meanwhile waits.
+The port stands in the node's record, so it is bound before the node registers. The server takes
+longer to import than etcd takes to answer, so it starts afterwards; clients that connect meanwhile
+wait.
 """
 
 import errno
@@ -19,7 +20,9 @@ __all__ = ["HttpListener"]
 
 
 class HttpListener:
-    """Listens from the beginning to `close`; with TLS where etcd's clients have certificates."""
+    """A port that listens from its creation to `close`; with TLS where etcd's clients have
+    certificates.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class HttpListener:
         return address_of(self.socket)[1]
 
     def close(self) -> None:
-        """Stop listening; what serves it does so itself."""
+        """Stop listening; a running server closes its own connections."""
         self.socket.close()
 
 

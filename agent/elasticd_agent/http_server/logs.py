@@ -26,12 +26,16 @@ _LOGS, _PROGRESS = "/v1/logs/", "/v1/progress/"
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 Progress = Callable[[JobName], bytes | None]
-"""Answers where a job's ranks on this node stand; None: it has none, or nobody answers in time."""
+"""Answers where a job's ranks on this node stand; None if it has none, or nobody answers in
+time."""
 
 
 class LogFiles:
-    """The route to the logs. `folders` has the run folders of jobs that asked for another one than
-    `run_folder`; it may grow meanwhile."""
+    """The route to the logs.
+
+    `folders` holds the run folders of jobs that asked for another one than `run_folder`; it may
+    grow meanwhile.
+    """
 
     def __init__(self, run_folder: Path, folders: Mapping[JobName, Path] | None = None) -> None:
         self._run_folder = run_folder
@@ -51,10 +55,9 @@ class LogFiles:
         return Answer(body=body, headers={"X-Elasticd-Size": str(size)})
 
     def _log_of(self, path: str, query: str) -> tuple[Path, int]:
-        """Find the file that a request names, and from where on it is wanted.
+        """Find the file that a request names, and the offset from which it is wanted.
 
-        Raises:
-            CallError: it names none that could be a log of ours.
+        Raises: CallError: it names nothing that could be a log of ours.
         """
         match path.split("/"):
             case ["", "v1", "logs", job, generation, rank, ("out" | "err" | "times") as stream]:
@@ -71,11 +74,9 @@ class LogFiles:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file and nothing else: a pipe that a worker put there would be waited for, for ever.
+    """Open a regular file only: opening a pipe that a worker put there could block for ever.
 
-    Raises:
-        OSError: it cannot be opened.
-        CallError: it is no file.
+    Raises: OSError: it cannot be opened. CallError: it is no regular file.
     """
     line = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(line).st_mode):
@@ -85,7 +86,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class ProgressAnswers:
-    """The route to where the ranks here stand."""
+    """The route to the progress of the ranks here."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

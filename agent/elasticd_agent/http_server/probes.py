@@ -17,18 +17,20 @@ from elasticd_agent.loop.owner_watchdog import LIMIT_S
 __all__ = ["BUSY_LIMIT_S", "PATHS", "Probes"]
 
 PATHS = frozenset({"/healthz", "/readyz"})
-"""Answered at once however much is asked besides: a supervisor that gets no answer restarts us."""
+"""The two paths. They are answered at once under any load: a supervisor that gets no answer
+restarts us."""
 
 BUSY_LIMIT_S = LIMIT_S
-"""Nothing that the owner does waits for anything, so a turn takes milliseconds; but a supervisor
-that restarts the agent ends its workers, so it is told no sooner than the other nodes."""
+"""How long one turn of the owner's thread may take. A turn takes milliseconds, since nothing in it
+waits. The limit is no shorter than the lease's, because a supervisor that restarts the agent ends
+its workers."""
 
 
 class Probes:
-    """Routes that any thread may ask.
+    """The routes of both probes; any thread may ask.
 
-    `busy_s`: for how long the owner's thread has been at one thing; `is_ready`: registered, with
-    a lease that is surely alive; `trouble`: a sentence for `/healthz`, empty if all is well.
+    `busy_s`: for how long the owner's thread has been at one thing; `is_ready`: registered, with a
+    lease that is surely alive; `trouble`: a sentence for `/healthz`, empty if all is well.
     """
 
     def __init__(

@@ -17,10 +17,12 @@ from elasticd_agent.http_server.probes import PATHS
 __all__ = ["HttpServer"]
 
 REQUEST_TIMEOUT_S = 30.0
-"""A reader that sends or takes nothing for this long is cut off: no thread waits for ever."""
+"""A client that sends or reads nothing for this long is disconnected, so that no thread waits for
+ever."""
 CONNECTIONS_LIMIT = 64
 CPU_SHARE = 0.2
-"""Of one processor: the threads that answer share the interpreter with the one that decides."""
+"""The share of one CPU that answers may use, since their threads share the interpreter with the one
+that decides."""
 NOTHING = "There is no such thing here: docs/metrics.md says what an agent of elasticd answers."
 
 log = get_logger()

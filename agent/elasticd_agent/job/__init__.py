@@ -1,3 +1,3 @@
-"""One job on this node."""
+"""One job on this node: its runner, its effects on etcd, its watches and its records."""
 
 __all__: list[str] = []

@@ -1,9 +1,9 @@
 """When an agent writes down its account of a job, and what.
 
-With each change of world, when it leaves the job, and else four times a minute, less often where
-there are many nodes: etcd has better things to do. So a node that dies takes at most as much of its
-account with it. The node of rank 0, which writes how far the job is, does both every five seconds:
-that is what an autoscaler measures by.
+It writes with each change of world, when it leaves the job, and otherwise four times a minute; less
+often where there are many nodes, to spare etcd. A node that dies loses at most that much of its
+account. The node of rank 0, which writes how far the job is, does both every five seconds: that is
+what an autoscaler measures by.
 """
 
 from collections import Counter
@@ -29,13 +29,14 @@ __all__ = ["EVERY_S", "RANK_0_EVERY_S", "Recording", "plain", "recording_of"]
 EVERY_S = 15.0
 RANK_0_EVERY_S = 5.0
 NODES_PER_SECOND = 1.0
-"""Writes of one job's accounts; of more nodes each writes less often."""
+"""How many accounts of one job are written per second; with more nodes each node writes less
+often."""
 
 log = get_logger()
 
 
 class Recording:
-    """For one membership. All methods run on the owner's thread."""
+    """Record the account for one membership. All methods run on the owner's thread."""
 
     def __init__(
         self,
@@ -51,12 +52,15 @@ class Recording:
         """When the next write is due."""
 
     def take_due(self, state: JobState, at_s: float) -> None:
-        """Write if it is time."""
+        """Write the account if it is time."""
         if at_s >= self.wake_s:
             self.write(state, at_s)
 
     def write(self, state: JobState, at_s: float, *, is_last: bool = False) -> None:
-        """Send the account as it stands on its way; one at a time, unless it is the last."""
+        """Send the account as it stands now.
+
+        One write at a time is under way, except for the last.
+        """
         self.wake_s = at_s + _every_s(state)
         self._account.settle(at_s)
         if state.is_fenced or (self._is_under_way and not is_last):
@@ -76,7 +80,7 @@ class Recording:
         self._is_under_way = False
 
     def _not_written(self, error: ElasticdError) -> None:
-        """Nothing is lost: the next write has it."""
+        """Handle a write that failed: nothing is lost, since the next write contains it."""
         self._is_under_way = False
         log.debug("account.not_written", job=self._account.spec.name, why=str(error))
 
@@ -136,7 +140,7 @@ def _every_s(state: JobState) -> float:
 
 
 def recording_of(account: JobAccount, host: Host, incarnation: Incarnation) -> Recording:
-    """Begin to write down the account of a job that is joined, or joined once more."""
+    """Begin to record the account of a job that is joined, or joined again."""
     if account.writer is None:
         life = life_of(incarnation)
         account.writer = RecordWriter(host.store, host.keys, account.spec.name, life)
@@ -145,7 +149,10 @@ def recording_of(account: JobAccount, host: Host, incarnation: Incarnation) -> R
 
 
 def _ask_furthest(account: JobAccount, writer: RecordWriter, host: Host) -> None:
-    """Where all other nodes are gone, steps that they had made would be taken for new ones."""
+    """Ask etcd how far the job was.
+
+    If all other nodes are gone, repeated steps would else count as new ones.
+    """
     host.courier.send(
         lambda: writer.furthest(account.spec.uid),
         lambda step: host.post(lambda: account.know_furthest(step)),
@@ -154,5 +161,7 @@ def _ask_furthest(account: JobAccount, writer: RecordWriter, host: Host) -> None
 
 
 def plain(seconds: Mapping[TimeCause, float]) -> Mapping[str, float]:
-    """Return it as it stands in a record: to hundredths of a second, and only what is any."""
+    """Return the account as a record holds it: rounded to hundredths of a second, without empty
+    causes.
+    """
     return {cause.value: round(value, 2) for cause, value in seconds.items() if value >= 0.005}

@@ -1,4 +1,4 @@
-"""What one job on this node is given by the agent that serves it."""
+"""What the agent that serves a job on this node gives to it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,17 +35,17 @@ class Host:
     courier: Courier
     lease: Callable[[], Lease | None]
     post: Callable[[Callable[[], None]], None]
-    """Run something on the owner's thread."""
+    """Runs something on the owner's thread."""
     guard: Callable[[Callable[[], None]], None]
-    """Run something of this job: a bug of ours there ends it here, and nothing else."""
+    """Runs something of this job; a bug of ours in it ends this job here, and nothing else."""
     children: Children
     lookout: Lookout
     accounts: AccountBook
     run_folder: Path
-    """Of this job."""
+    """The run folder of this job."""
     event_log: Path | None
     is_for_one_job: bool
-    """The agent ends if this job cannot be served."""
+    """True if the agent ends when this job cannot be served."""
     meters: JobMeters = field(default_factory=JobMeters)
     forwarding: Forwarding = field(default_factory=lambda: Forwarding(ForwardedRanks.NONE))
 

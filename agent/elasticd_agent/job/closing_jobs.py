@@ -1,4 +1,4 @@
-"""Jobs whose pool is on its way to the end: up to ten seconds for which the owner does not wait.
+"""Jobs whose pool is being ended. That takes up to ten seconds, for which the owner does not wait.
 
 Until then their slots are taken, and the same job does not begin anew: its folder and its devices
 are still in use.
@@ -18,11 +18,15 @@ class _Workers(Protocol):
     """One job's workers on this node: `Workers`."""
 
     def end(self) -> None:
-        """Kill what is left and end the pool; may be called on any thread."""
+        """Kill what is left and end the pool; any thread may call this."""
 
 
 class Closings:
-    """All methods run on the owner's thread; `post` runs something there, `changed` is called."""
+    """Keep the jobs that are being closed.
+
+    All methods run on the owner's thread. `post` runs something there; `changed` is called when a
+    job is closed.
+    """
 
     def __init__(
         self, post: Callable[[Callable[[], None]], None], changed: Callable[[], None]
@@ -38,7 +42,7 @@ class Closings:
 
     @property
     def slots(self) -> frozenset[Slot]:
-        """Of all jobs that are being closed."""
+        """The slots of all jobs that are being closed."""
         return frozenset().union(*(slots for _, slots in self._closing.values()))
 
     def begin(
@@ -48,7 +52,7 @@ class Closings:
         slots: Iterable[Slot],
         ended: Callable[[], None] | None = None,
     ) -> None:
-        """End this job's pool on a thread of its own; then `ended` is called, on the owner's."""
+        """End this job's pool on a thread of its own; then call `ended` on the owner's thread."""
 
         def end() -> None:
             try:
@@ -61,7 +65,7 @@ class Closings:
         thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for all of them: the process is about to end."""
+        """Wait for all of them, because the process is about to end."""
         for thread, _ in self._closing.values():
             thread.join(timeout_s)
 

@@ -8,11 +8,11 @@ from elasticd.rendezvous.state import JobState
 __all__ = ["log_changes"]
 
 Log = Any
-"""A bound logger of structlog's, which has no narrower type."""
+"""A bound structlog logger; structlog has no narrower type for it."""
 
 
 def log_changes(log: Log, before: JobState, state: JobState) -> None:
-    """Write down what is worth it of how a job stands, now that it stood otherwise before."""
+    """Log what is worth it in how a job stands, compared with how it stood before."""
     world = state.world
     if world is not None and world is not before.world:
         log.info(

@@ -1,6 +1,6 @@
-"""Effects on etcd: each becomes one errand of the courier and answers with exactly one event.
+"""Effects on etcd: each is one errand of the courier and answers with exactly one event.
 
-The deadline of the lease is checked on the courier's thread, right before the write: the process
+The lease's deadline is checked on the courier's thread, right before the write, because the process
 may have been stopped between the decision and now.
 """
 
@@ -38,7 +38,10 @@ TAKE_BACK_RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Performer:
-    """Carries out one job's effects on etcd. `lease` gives the current one, None without any."""
+    """Carry out one job's effects on etcd.
+
+    `lease` returns the current lease, None if there is none.
+    """
 
     store: Store
     keys: Keys
@@ -48,7 +51,7 @@ class Performer:
     feed: Feed
 
     def perform(self, effect: EtcdEffect) -> None:
-        """Send it on its way; the answer reaches `feed` from the courier's thread."""
+        """Send the effect to etcd; the answer reaches `feed` from the courier's thread."""
         self.courier.send(
             lambda: self._carry_out(effect),
             lambda answer: self._done(effect, answer),
@@ -58,8 +61,8 @@ class Performer:
     def take_back(self, node: NodeId, incarnation: Incarnation) -> None:
         """Delete the record of a membership that nobody serves any more, and whose workers ended.
 
-        The node's lease would keep it: the others would count on it, and, of a proposer, wait for
-        it. It says no goodbye, since nothing that the core knew of the job can be trusted.
+        The node's lease would keep it: the others would count on it, and wait for it if it is a
+        proposer. It says no goodbye, since nothing that the core knew of the job can be trusted.
         """
         self.courier.send(
             lambda: self._take_back(node, incarnation),
@@ -81,7 +84,7 @@ class Performer:
         self.feed(answer)
 
     def _not_done(self, effect: EtcdEffect, error: ElasticdError) -> None:
-        """Answer at once, or, where etcd refuses for good, after a pause that grows."""
+        """Report the failure at once, or, where etcd refuses for good, after a pause that grows."""
         pause_s = self.courier.failed_writes.failed(self.job, type(effect).__name__, error)
         answer = _failed(effect)
         if pause_s:
@@ -122,7 +125,9 @@ class Performer:
         return Put(key=key, value=encode(dated))
 
     def _propose(self, effect: fx.ProposeWorld) -> ev.ProposalAnswered:
-        """One transaction: the world, the status and our own change, or our own change alone."""
+        """Propose in one transaction: the world, the status and our own change, or else our own
+        change alone.
+        """
         own = () if effect.member is None else (self._put_member(effect.member),)
         self._held()
         when: tuple[ModifiedAt | UnchangedSince, ...] = (
@@ -171,8 +176,7 @@ class Performer:
     def _held(self) -> Lease:
         """Return the lease if it is surely alive.
 
-        Raises:
-            Fenced: it is not; nothing may be written.
+        Raises: Fenced: it is not, so nothing may be written.
         """
         lease = self.lease()
         if lease is None or now_s() >= lease.deadline_s:

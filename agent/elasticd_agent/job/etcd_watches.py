@@ -28,7 +28,7 @@ log = get_logger()
 
 
 class JobWatches:
-    """All watches of one job; `feed` is called from the store's thread."""
+    """All watches of one job. The store's thread calls `feed`."""
 
     def __init__(self, store: Store, keys: Keys, job: JobName, feed: Feed) -> None:
         self._store, self._keys, self._job, self._feed = store, keys, job, feed
@@ -36,7 +36,9 @@ class JobWatches:
         self._observed: list[Watch] = []
 
     def reread(self) -> None:
-        """Watch the world, the status and the wants, or watch them anew; begins with lists."""
+        """Watch the world, the status and the wants, or watch them anew; each watch begins with a
+        list.
+        """
         self._close(self._fixed)
         store, keys, job = self._store, self._keys, self._job
         self._fixed = [
@@ -46,7 +48,9 @@ class JobWatches:
         ]
 
     def observe(self, nodes: tuple[NodeId, ...] | None) -> None:
-        """Watch all members and results, or only the members of these nodes; begins with lists."""
+        """Watch all members and results, or only the members of these nodes; each watch begins with
+        a list.
+        """
         self._close(self._observed)
         members, results = self._keys.members(self._job), self._keys.results(self._job)
         if nodes is None:
@@ -111,7 +115,7 @@ class JobWatches:
 
 
 class _Wants:
-    """Few and rarely changed: the whole list is told each time."""
+    """Report the wants. They are few and change rarely, so each event carries the whole list."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -137,7 +141,7 @@ class _Wants:
 
 
 class _Few:
-    """Single keys, each with a watch of its own, told as one list when all have answered."""
+    """Report single keys, each with a watch of its own, as one list when all have answered."""
 
     def __init__(self, nodes: tuple[NodeId, ...], prefix: str, feed: Feed) -> None:
         self._nodes, self._prefix, self._feed = nodes, prefix, feed

@@ -1,7 +1,7 @@
-"""The incidents that a node tells of, with what each change cost its slots.
+"""The incidents that a node reports, with what each change cost its slots.
 
-In restart mode a change is told of when all workers run. Where the script says how far it is, the
-way of the slowest worker to its first step follows, and the same record is written once more.
+In restart mode a change is reported when all workers run. If the script reports its steps, the time
+of the slowest worker up to its first step is added later, and the same record is written again.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ __all__ = ["Incidents"]
 
 
 class Incidents:
-    """Of one membership. All methods run on the owner's thread."""
+    """Report the incidents of one membership."""
 
     def __init__(
         self, account: JobAccount, folder: Path, perform: Callable[[WriteIncident], None]
@@ -34,16 +34,16 @@ class Incidents:
         more than the job's whole account does."""
 
     def tell(self, incident: Incident) -> None:
-        """Write it down, to etcd and to the job's folder."""
+        """Write the incident to etcd and to the job's folder."""
         self._cost = self._account.change_s(incident.generation)
         incident = replace(incident, spent_s=plain(self._cost))
         self._last = incident if incident.step is None else None
         self._write(incident)
 
     def tell_way(self) -> Incident | None:
-        """Tell once more of the change whose workers have all made a step by now, and return it.
+        """Report the change again once all its workers have made a step, and return it.
 
-        None: it was told of, or another change has come.
+        Returns None if that was done already, or another change has come.
         """
         incident, self._last = self._last, None
         if incident is None or incident.generation != self._account.generations.newest:

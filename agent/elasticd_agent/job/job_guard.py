@@ -1,4 +1,4 @@
-"""Runs on the owner's thread what belongs to one job: a bug of ours there costs that job alone.
+"""Runs on the owner's thread what belongs to one job: a bug of ours there ends that job alone.
 
 The agent serves other jobs on the same thread, and its end would end their workers too. A broken
 rule of the rendezvous still ends it: what it would do next might be wrong for all nodes.
@@ -19,7 +19,7 @@ log = get_logger()
 
 
 class Crashing(Protocol):
-    """What serves a job; a `Runner`."""
+    """What serves a job and can give it up; a `Runner`."""
 
     def crash(self, why: str) -> None:
         """Leave the job for good: what is known of it cannot be trusted any more."""
@@ -28,18 +28,19 @@ class Crashing(Protocol):
 
 class JobGuard:
     def __init__(self, post: Callable[[Item], None], runners: Mapping[JobName, Crashing]) -> None:
-        """`runners` are those that serve jobs now; it is looked into when something breaks."""
+        """`runners` are those that serve jobs now; the guard looks into it when
+        something breaks.
+        """
         self._post, self._runners = post, runners
 
     def post_for(self, job: JobName) -> Callable[[Item], None]:
-        """Give a way to the owner's thread on which an item of this job is guarded."""
+        """Return a way to the owner's thread on which an item of this job is guarded."""
         return lambda item: self._post(partial(self.run, job, item))
 
     def run(self, job: JobName, item: Item) -> None:
-        """Do it.
+        """Run the item.
 
-        Raises:
-            InvariantBroken: a rule of the rendezvous was broken.
+        Raises: InvariantBroken: a rule of the rendezvous was broken.
         """
         try:
             item()

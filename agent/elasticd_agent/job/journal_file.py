@@ -1,4 +1,4 @@
-"""The file in which a job's events and effects stand, to replay them (`--event-log`)."""
+"""The file that holds a job's events and effects, so that they can be replayed (`--event-log`)."""
 
 import os
 from collections.abc import Callable
@@ -12,19 +12,20 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["JournalFile"]
 
 LIMIT = 10_000
-"""Lines that wait for the disk: some megabytes, minutes of a job that changes all the time."""
+"""How many lines may wait for the disk: some megabytes, or minutes of a job that changes all the
+time."""
 
 _LAST_S = 1.0
-"""What the end of a job waits for its last lines, at most."""
+"""How long the end of a job waits for its last lines."""
 
 log = get_logger()
 
 
 class JournalFile:
-    """Of one incarnation in one job; without a folder nothing is written.
+    """The file of one incarnation in one job; without a folder nothing is written.
 
-    An aid for debugging must not end what it watches: a thread of its own writes, so that a disk
-    that hangs holds nobody up, and one that cannot ends the file alone.
+    A debugging aid must not end what it watches. A thread of its own writes: a disk that hangs
+    holds nobody up, and a disk that fails ends only the file.
     """
 
     def __init__(self, folder: Path | None, job: JobName, incarnation: Incarnation) -> None:
@@ -39,7 +40,7 @@ class JournalFile:
         self._thread.start()
 
     def write(self, line: Callable[[], str]) -> None:
-        """Hand over a line for the disk, which is made only if there is a file."""
+        """Hand over a line for the disk. It is made only if there is a file."""
         if not self.is_open:
             return
         if self._lines.qsize() >= LIMIT:
@@ -49,7 +50,7 @@ class JournalFile:
         self._lines.put(line())
 
     def close(self) -> None:
-        """End the file, which a disk that hangs may leave incomplete."""
+        """Close the file; a disk that hangs may leave it incomplete."""
         if self.is_open:
             self.is_open = False
             self._lines.put(None)
@@ -66,7 +67,7 @@ class JournalFile:
             self._fail(str(exc))
 
     def _fail(self, why: str) -> None:
-        """With a gap it would not replay."""
+        """Give up the file, since with a gap it would not replay."""
         self.is_open = False
         log.error("journal.not_written", job=self._job, why=why)
 

@@ -32,7 +32,7 @@ DRAIN_AFTER_S = 10.0
 """A node is drained once it has been late for so long, and for a hundred steps."""
 DRAIN_AFTER_STEPS = 100
 REWRITE_RATIO, REWRITE_S = 0.05, 60.0
-"""What was written is made more exact if it is so far off, once a minute at most."""
+"""A written finding is corrected if it is off by this ratio, once a minute at most."""
 RETRY_S = 5.0
 DRAIN_RETRY_S = 60.0
 
@@ -45,12 +45,12 @@ class _Finding:
 
     late: Mapping[NodeId, Lateness]
     unknown: frozenset[NodeId]
-    """Of the world: nobody knows whether these are still late."""
+    """True if nobody knows any more whether these nodes of the world are late."""
     to_drain: NodeId | None = None
 
 
 class LateJudge:
-    """Of one job; used by the owner's thread, which waits for nothing here."""
+    """Judge one job. The owner's thread uses it, and waits for nothing here."""
 
     def __init__(
         self,
@@ -79,15 +79,16 @@ class LateJudge:
 
     @property
     def ratio(self) -> float:
-        """By how much the latest node's steps take longer; 0: no node is late, or another judges.
+        """Return by how much the latest node's steps take longer; 0 if no node is late, or another
+        node judges.
 
-        For metrics: `elasticd_late_ratio`.
+        It is the metric `elasticd_late_ratio`.
         """
         return max((found.ratio for found in self._judgement.late.values()), default=0.0)
 
     @property
     def wake_s(self) -> float | None:
-        """When `look` is wanted, though nothing was seen."""
+        """Return when `look` is wanted, even if nothing was seen."""
         times = [self._judgement.wake_s]
         if not self._is_writing:
             due_s = self._drain_due_s
@@ -96,7 +97,7 @@ class LateJudge:
         return min((t for t in times if t is not None), default=None)
 
     def look(self, state: JobState, at_s: float) -> None:
-        """Judge, if this node is the one to do so, and anything has changed since the last look."""
+        """Judge, if this node is the one to do so and something has changed since the last look."""
         seen = (state.members, state.world, state.status)
         is_same = len(seen) == len(self._seen) and all(
             now is before for now, before in zip(seen, self._seen, strict=True)
@@ -144,7 +145,7 @@ class LateJudge:
 
     @property
     def _drain_due_s(self) -> float | None:
-        """When the latest node is to be drained; None: none is."""
+        """Return when the latest node is to be drained; None if none is."""
         if self._on_late is not OnLate.DRAIN or not self._since_s:
             return None
         first_s = min(self._since_s.values())
@@ -219,7 +220,9 @@ def judge_of(host: Host, spec: JobSpec) -> LateJudge:
 
 
 def _waits(state: JobState) -> Mapping[NodeId, NodeWait | None] | None:
-    """Return what each node of the world said of its generation; None: it is not ours to judge."""
+    """Return what each node of the world reports of its generation; None if it is not ours to
+    judge.
+    """
     world, status = state.world, state.status
     if world is None or not state.is_in_world or not state.has_all_members or state.is_over:
         return None

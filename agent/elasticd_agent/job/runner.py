@@ -1,4 +1,4 @@
-"""One job on this node: the core's state, and the hands that carry out what it decides."""
+"""One job on this node: the core's state, and the methods that carry out what it decides."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,9 +34,9 @@ from elasticd_agent.workers.workers import Workers
 __all__ = ["Retired", "Runner"]
 
 POOL_PAUSE_S = 1.0
-"""Before another pool is started where one ended."""
+"""The pause before another pool is started where one ended."""
 POOL_RETRY_S = 10.0
-"""Before another try where none could be started: a full disk, no processes left."""
+"""The pause before another try where no pool could be started (a full disk, no processes left)."""
 
 log = get_logger()
 
@@ -53,7 +53,7 @@ class Retired:
 
 
 class Runner:
-    """All methods run on the owner's thread; feeders reach it through `post`."""
+    """Serve one job. All methods run on the owner's thread; feeders reach it through `post`."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Runner:
 
     @property
     def past(self) -> Generation:
-        """The newest generation that is known here."""
+        """The newest generation that this node knows."""
         return Generation(self.state.next_generation - 1)
 
     @property
@@ -139,7 +139,7 @@ class Runner:
         return self.workers
 
     def peer_named(self, node: NodeId, life: Life) -> Peer | None:
-        """Where that agent listens, as far as etcd's records that we have seen say."""
+        """Return where that agent listens, as far as the records that we have seen say."""
         seen = self.state.members.get(node)
         named = self.state.world.node(node) if self.state.world is not None else None
         for known in (seen.member if seen is not None else None, named):
@@ -169,9 +169,10 @@ class Runner:
             self._changed()
 
     def doubt(self) -> None:
-        """The job's entry among the active ones went, or is another's: read what its status says.
+        """Read the job's status, because its entry among the active ones is gone or is another's.
 
-        Mostly the watches have told already. If they missed it, workers and slots would be kept.
+        Mostly the watches have reported it already. If they missed it, workers and slots would be
+        kept.
         """
         if self.retired is None:
             self._watches.reread()
@@ -183,7 +184,7 @@ class Runner:
             self._changed()
 
     def wake_s(self) -> float | None:
-        """When `tick` is wanted next."""
+        """Return when `tick` is wanted next."""
         times = [
             wake_at_s(self.state),
             self._pool_retry_s,
@@ -208,7 +209,7 @@ class Runner:
             self.feed(ev.Ticked())
 
     def close(self) -> None:
-        """Forget the job; its workers are somebody else's to end, or to keep."""
+        """Forget the job; somebody else ends its workers, or keeps them."""
         keeps_workers = self.retired is not None and self.retired.keeps_workers
         self.account.leave(now_s(), keeps_workers=keeps_workers)
         self._host.accounts.left(self.spec.name, now_s())
@@ -218,7 +219,10 @@ class Runner:
         self._journal.close()
 
     def ended(self) -> None:
-        """Know that no worker is left: who could not say goodbye is no member any more."""
+        """Take note that no worker is left.
+
+        An agent that could not say goodbye is no member any more.
+        """
         if self.retired is not None and self.retired.error:
             self._performer.take_back(self.state.me.node, self.state.me.incarnation)
 
@@ -277,14 +281,16 @@ class Runner:
 
     @property
     def _ends_in_order(self) -> bool:
-        """The world is over since too many nodes leave, and nothing is broken: all save alike."""
+        """Return whether the world ends only because too many nodes leave; then nothing is broken
+        and all save alike.
+        """
         status = self.state.status
         if status is None or not self.state.is_world_ended:
             return False
         return status.reason.is_planned or status.reason is Reason.NODE_LEFT
 
     def _save_first(self, effect: fx.StopWorker | fx.LeaveWorld) -> bool:
-        """Have a worker save its state; whoever has not in time is stopped with what is left."""
+        """Have a worker save its state. One that has not saved in time is stopped all the same."""
         if isinstance(effect, fx.LeaveWorld):
             return self.workers.save_first(effect, self.spec.shutdown_timeout_s)
         if not self.workers.save_first(effect, effect.grace_s):
@@ -312,7 +318,7 @@ class Runner:
         self._host.post(lambda: self.feed(event))
 
     def _pool_broke(self, trouble: PoolTrouble) -> None:
-        """The pool cannot work here, could not be started, or ended unexpectedly."""
+        """Handle a pool that cannot work here, could not be started, or ended unexpectedly."""
         why = trouble.why
         if self.retired is not None:
             return
@@ -339,9 +345,10 @@ class Runner:
     # --- for people ---------------------------------------------------------------------------
 
     def _explain_hang(self, before: JobState) -> None:
-        """If the next world, or none, is due to a hang: have it written down where our ranks stand.
+        """Have the stacks of our ranks written down if the world ends because of a hang.
 
-        Before they hear of that world: those that waited for the hung one still do.
+        This runs before the ranks hear of the next world: those that waited for the hung one still
+        wait then.
         """
         state, standing = self.state, before.world
         if standing is None:
@@ -359,5 +366,7 @@ class Runner:
 
 
 def _standing(state: JobState) -> tuple[object, ...]:
-    """What other jobs on this node wait for: a slot may be free where one of these changes."""
+    """Return what other jobs on this node wait for: when it changes, a slot may be free
+    for them.
+    """
     return state.stage, is_working(state), state.next_generation, state.slots

@@ -1,4 +1,4 @@
-"""Drain a node because all others wait for it; carried out by the courier's thread."""
+"""Drains a node because all others wait for it, on the courier's thread."""
 
 from elasticd.control import jobs
 from elasticd.control.state_loss import check_drain
@@ -14,10 +14,10 @@ __all__ = ["try_drain"]
 
 
 def try_drain(store: Store, keys: Keys, job: JobName, node: NodeId, *, ratio: float) -> str:
-    """Drain it, if no job would have too few nodes; return why it was not, empty if it was.
+    """Drain the node, unless some job would have too few nodes; return why it was not drained,
+    empty if it was.
 
-    Raises:
-        Unavailable: etcd does not answer.
+    Raises: Unavailable: etcd does not answer.
     """
     try:
         _check(store, keys, node)
@@ -31,10 +31,9 @@ def try_drain(store: Store, keys: Keys, job: JobName, node: NodeId, *, ratio: fl
 
 
 def _check(store: Store, keys: Keys, node: NodeId) -> None:
-    """See that no job on the node falls below its least size, also with what leaves already.
+    """Check that no job on the node falls below its least size, counting nodes that leave already.
 
-    Raises:
-        Refused: one would, or another of its nodes is on its way out.
+    Raises: Refused: one would, or another of its nodes is leaving.
     """
     drained = {NodeId(i.key.removeprefix(keys.drains)) for i in store.list(keys.drains).items}
     for item in store.list(keys.active).items:

@@ -1,4 +1,4 @@
-"""What a node says of the waits of its steps, put together from its workers' heartbeats.
+"""What a node reports of the waits of its steps, from its workers' heartbeats.
 
 A node is as late as its slowest rank, which is the one that waits least.
 """
@@ -16,10 +16,10 @@ __all__ = ["NodeWaits"]
 
 
 class NodeWaits:
-    """Of one job; used by the owner's thread."""
+    """Collect the waits of one job. The owner's thread uses it."""
 
     def __init__(self, kept: Iterable[Slot] = ()) -> None:
-        """`kept`: slots whose workers were counted before, in an earlier part in the job."""
+        """`kept`: slots whose workers were counted in an earlier membership of the job."""
         self._kept = set(kept)
         self.total_s = 0.0
         """Seconds for which committed steps of the workers here have waited; it only grows."""
@@ -30,9 +30,9 @@ class NodeWaits:
     def hear(
         self, slot: Slot, nonce: Nonce, beat: Beat, state: JobState, now_s: float
     ) -> NodeWait | None:
-        """Take in a heartbeat; return what the other nodes are to know, if that is something new.
+        """Take in a heartbeat; return what the other nodes should know, if it is new.
 
-        Nothing, before all workers of this node have told of the generation that stands.
+        It returns nothing before all workers of this node have reported in the current generation.
         """
         if slot in self._kept:
             self._kept.remove(slot)

@@ -1,9 +1,9 @@
 """What follows from this node's lease: who may write, and until when workers may run.
 
-The pools enforce the second themselves, also while this process stands still: each has a license,
-the lease's deadline plus its job's isolation limit. Others count on it. A world of strangers may
-start once that time has passed, so a membership whose lease was lost is never licensed again:
-neither by the lease that follows, nor if etcd comes back just before the old limit.
+The pools enforce the second themselves, even while this process stands still: each has a license,
+which is the lease's deadline plus its job's isolation limit. Other nodes rely on it: they may start
+a world without this node once that time has passed. So a membership whose lease was lost is never
+licensed again, neither by the lease that follows, nor if etcd comes back just before the old limit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ __all__ = ["Licensed", "Licenses", "Membership", "Standing"]
 log = get_logger()
 
 LICENSE_STEP_S = 1.0
-"""How far the lease must have moved before the pools hear of it."""
+"""How far the lease must have moved before the pools are told."""
 
 
 class Standing(Protocol):
@@ -58,7 +58,10 @@ class Membership(Protocol):
 
 
 class Licenses:
-    """Compares the lease with what memberships and pools were told of it. Of the owner's thread."""
+    """Compare the lease with what memberships and pools were told of it.
+
+    The owner's thread uses it.
+    """
 
     def __init__(self, standing: Standing) -> None:
         self._standing = standing

@@ -4,8 +4,8 @@ When a process dies, its kernel closes its sockets at once; a lease takes second
 members hold a connection to each proposer. When one breaks, the other end is *probed*: if nobody
 listens at its address any more ("connection refused"), that agent is dead; anything else (a
 time-out, a reset, an answer) proves nothing, and the lease decides. An agent's listening socket
-lives exactly as long as its process. The address is the one that etcd has, never what a visitor
-says of itself: else anybody who can connect could have any node declared dead.
+lives exactly as long as its process. The address is the one that etcd has, never what a client says
+of itself; otherwise anybody who can connect could have any node declared dead.
 """
 
 import json
@@ -33,12 +33,15 @@ LINKS_LIMIT = 8192
 """More connections than this are refused: each member of a job holds one to each proposer."""
 
 HELLO_LIMIT_S = 10.0
-"""Who connects and does not say who it is for so long is cut off: its place is for members."""
+"""A client that does not say who it is within this time is disconnected: its place is for
+members."""
 SHORT_S, REDIAL_PAUSE_S = 1.0, 1.0
-"""A connection that ended so soon (the other side is full, say) is not made again at once."""
+"""A connection that ended so soon (because the other side is full, say) is made again only after
+the pause."""
 AGAIN_S = (0.01, 0.05, 0.2)
-"""A process that dies closes its sockets one by one, on a busy machine with pauses: its connections
-may end before the socket that listens. Whoever seems to listen still is asked again after these."""
+"""When to probe again an agent that seems to listen still. A process that dies closes its sockets
+one by one, with pauses on a busy machine, so its connections may end before its listening socket
+does."""
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -56,7 +59,7 @@ _Name = tuple[NodeId, Life]
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """One end of a connection; `peer` if we made it, `said` once an accepted one said who it is."""
+    """One end of a connection. `peer` is set if we made it, `said` once a client said who it is."""
 
     sock: socket.socket
     begun_s: float
@@ -66,10 +69,10 @@ class _Link:
 
 
 class Peers:
-    """The listening socket and all connections, in one thread.
+    """Keep the listening socket and all connections, in one thread.
 
-    `died` is called from that thread when a peer's death is proved, `broke` when somebody who said
-    who he is hung up: `probe` him, if he is known and then at the address that is known.
+    That thread calls `died` when a peer's death is proved, and `broke` when a client that had said
+    who it is hung up. Then `probe` it, if it is known, at the address that is known.
     """
 
     def __init__(self, node: NodeId, life: Life, address: str, died: Told, broke: Told) -> None:
@@ -102,13 +105,13 @@ class Peers:
         return int(self._listener.getsockname()[1])
 
     def hold(self, peers: tuple[Peer, ...]) -> None:
-        """Keep a connection to each of these, drop those that are wanted no more."""
+        """Keep a connection to each of these, and drop those that are not wanted any more."""
         with self._lock:
             self._wanted = {(peer.node, peer.life): peer for peer in peers}
         self._wake()
 
     def probe(self, peer: Peer) -> None:
-        """Find out whether anybody listens there, and tell `died` if nobody does."""
+        """Find out whether anybody listens there, and call `died` if nobody does."""
         with self._lock:
             self._suspects.append(peer)
         self._wake()
@@ -154,7 +157,9 @@ class Peers:
             self._drop(link)
 
     def _probe(self) -> bool:
-        """Probe whoever was suspected first; True if others are to be probed as well."""
+        """Probe the peer that was suspected first; return True if others are to be
+        probed as well.
+        """
         with self._lock:
             suspects = [self._suspects.pop(0)] if self._suspects else []
         for peer in suspects:
@@ -170,7 +175,7 @@ class Peers:
             self._again[(peer.node, peer.life)] = (at_s, peer, pauses_s[1:])
 
     def _ask_again(self) -> float | None:
-        """Ask those whose time has come; return how long the next one has."""
+        """Probe again those whose time has come; return how long to wait for the next."""
         at_s = now_s()
         for name, (due_s, peer, pauses_s) in list(self._again.items()):
             if due_s <= at_s:
@@ -180,10 +185,10 @@ class Peers:
         return None if first_s is None else max(0.0, first_s - now_s())
 
     def _dial(self) -> float | None:
-        """Bring the held connections into line with the wanted ones; return when to go on with it.
+        """Match the held connections to the wanted ones; return when to go on with it.
 
-        Each that does not answer costs a second: so one of them at a time, in turn, and what has
-        come meanwhile is heard between two.
+        A peer that does not answer costs a second. So one is dialled at a time, in turn, and
+        messages are read in between.
         """
         with self._lock:
             wanted = dict(self._wanted)
@@ -284,7 +289,7 @@ def _keep_alive(sock: socket.socket) -> None:
 
 
 class _Answer(Enum):
-    """What a machine says to somebody who wants a connection."""
+    """What a machine answers to an attempt to connect."""
 
     REFUSED = auto()
     ACCEPTED = auto()

@@ -3,7 +3,7 @@
 The record under `nodes/` makes one life of an agent the node's: others take its word for what
 becomes of the node's workers. So it is written by compare-and-set, also after a lease was lost, and
 only where no other life's record stands. An agent that finds one stands by: two that overwrote each
-other would cost their jobs a generation a turn. A record is taken over only if its agent's machine
+other would cost their jobs a generation a turn. A record is taken over only if that agent's machine
 answers that nobody listens there any more.
 """
 
@@ -33,24 +33,25 @@ CONNECT_TIMEOUT_S = 1.0
 POLL_WHILE_FENCED_S = 0.2
 RETRY_S = 1.0
 NAME_RETRY_S = 5.0
-"""Between two looks whether another agent still has this node's name."""
+"""The pause between two looks whether another agent still has this node's name."""
 TTLS_WAITED = 3
-"""At the start, for the record of an agent that cannot be reached: if that one is gone, it goes."""
+"""How many TTLs to wait at the start for the record of an agent that cannot be reached: if that
+agent is gone, its record goes."""
 GRANT, RECORD = "lease.not_granted", "node.not_registered"
-"""What may fail, as the log names it."""
+"""The steps that may fail, as the log names them."""
 OF_THE_NODE = JobName("")
-"""Writes for no job."""
+"""The name under which failures of the node's own writes are kept: they belong to no job."""
 RACES = 3
-"""Writes of the record that others came before; a fourth would be no race."""
+"""How many writes of the record may lose a race; a fourth would be no race any more."""
 
 log = get_logger()
 
 
 class Registration:
-    """One lease for the whole node, and the node's record under it.
+    """Hold one lease for the whole node, and the node's record under it.
 
-    `lost` is called on the owner's thread when etcd says that the lease is over; a new one is then
-    sought by itself, and `found` called when there is one. `may_renew` is asked before each
+    `lost` is called on the owner's thread when etcd says that the lease is over. It then seeks a
+    new one by itself, and calls `found` when there is one. `may_renew` is asked before each
     keepalive, on the store's thread.
     """
 
@@ -83,7 +84,7 @@ class Registration:
 
     @property
     def wake_s(self) -> float | None:
-        """When `is_fenced` may next change by itself."""
+        """Return when `is_fenced` may next change by itself."""
         if self.lease is None:
             return None
         return now_s() + POLL_WHILE_FENCED_S if self.is_fenced else self.lease.deadline_s
@@ -129,7 +130,7 @@ class Registration:
         self._put_soon()
 
     def close(self) -> None:
-        """Goodbye: what hangs on the lease is gone at once."""
+        """Give the lease back: all records under it are deleted at once."""
         self._is_closing = True
         if self.lease is None:
             return
@@ -139,7 +140,7 @@ class Registration:
             self.lease.close()
 
     def _lease_ended(self) -> None:
-        """Called by the store's thread."""
+        """Handle the end of the lease; the store's thread calls this."""
         self._post(self._begin_anew)
 
     def _begin_anew(self) -> None:
@@ -153,7 +154,7 @@ class Registration:
             self._courier.send(self._register, self._answered, self._not_granted)
 
     def _answered(self, found: Lease | Node) -> None:
-        """Called by the courier's thread."""
+        """Take in etcd's answer; the courier's thread calls this."""
         if isinstance(found, Node):
             self._say_taken(found)
             later(NAME_RETRY_S, lambda: self._post(self._grant_soon))
@@ -162,7 +163,7 @@ class Registration:
             self._post(lambda: self._granted(found))
 
     def _not_granted(self, exc: ElasticdError) -> None:
-        """Called by the courier's thread."""
+        """Handle a lease that was not granted; the courier's thread calls this."""
         later(self._failed(GRANT, exc), lambda: self._post(self._grant_soon))
 
     def _granted(self, lease: Lease) -> None:
@@ -180,7 +181,10 @@ class Registration:
             )
 
     def _rewritten(self, lease: Lease, other: Node | None) -> None:
-        """Called by the courier's thread. If the name is another's, so is the node."""
+        """Handle the answer to a rewritten record; the courier's thread calls this.
+
+        If another agent has the name, it has the node too.
+        """
         if other is None:
             self._written(RECORD)
         else:
@@ -189,7 +193,7 @@ class Registration:
             self._lease_ended()
 
     def _not_put(self, lease: Lease, exc: ElasticdError) -> None:
-        """Called by the courier's thread."""
+        """Handle a record that was not written; the courier's thread calls this."""
         pause_s = self._failed(RECORD, exc)
         if not self._is_closing:
             later(pause_s, lambda: self._post(lambda: self._put_again(lease)))
@@ -218,14 +222,18 @@ class Registration:
         raise Unavailable("Others write this node's record at the same time.")
 
     def _rewrite(self, lease: Lease) -> Node | None:
-        """Write our record anew, unless another life's stands there; returns that one."""
+        """Write our record anew, unless another life's record stands there; then return
+        that one.
+        """
         revision, other = self._look_up()
         if other is None and not self._put(lease, revision):
             raise Unavailable("Others write this node's record at the same time.")
         return other
 
     def _look_up(self) -> tuple[int, Node | None]:
-        """Return the revision of what stands under our name, and it if it is not our own."""
+        """Return the revision of the record under our name, and the record itself if it is not our
+        own.
+        """
         item = self._store.get(self._key)
         if item is None:
             return 0, None
@@ -234,7 +242,7 @@ class Registration:
         return item.mod_revision, None if is_own else node
 
     def _put(self, lease: Lease, revision: int) -> bool:
-        """Write our record if what stands there has this revision still."""
+        """Write our record if the stored one still has this revision."""
         settings = self._settings
         node = Node(
             node=settings.node,
@@ -257,9 +265,9 @@ class Registration:
     # --- for people -----------------------------------------------------------------------------
 
     def _failed(self, what: str, exc: ElasticdError) -> float:
-        """Say once what etcd refuses, or why it is away; return when to try again.
+        """Log once what etcd refuses, or why it does not answer; return when to try again.
 
-        What is refused is tried ever more slowly, and told to whoever asks how this node is.
+        What is refused is tried ever more slowly, and is reported to whoever asks how this node is.
         """
         pause_s = self._courier.failed_writes.failed(OF_THE_NODE, what, exc)
         if not pause_s:
@@ -283,7 +291,7 @@ class Registration:
 
 
 def _end(lease: Lease) -> None:
-    """Give it back if etcd can be told, else let it run out."""
+    """Give the lease back if etcd can be reached, otherwise let it run out."""
     with suppress(ElasticdError):
         lease.revoke()
     lease.close()

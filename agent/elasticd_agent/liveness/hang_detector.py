@@ -33,21 +33,21 @@ from elasticd_agent.liveness.progress_timeout import Resumed, Stalled, stalled
 __all__ = ["Frozen", "Pulse", "Sample", "Verdict"]
 
 SILENT_S = 1.0
-"""Five beats. Without any for so long something is wrong with the process or with its machine."""
+"""A process that is silent for this long (five heartbeats) has a problem, or its machine has."""
 LATE_S = 0.35
-"""From here on /proc is looked at, so that QUIET_S of samples lie before SILENT_S."""
+"""From this silence on /proc is sampled, so that QUIET_S of samples exist before SILENT_S."""
 STOPPED_S, STOPPED_QUIET_S = 0.55, 0.2
 """The same for a process that a signal stopped: its state leaves no doubt."""
 QUIET_S = 0.4
 """How long a silent process must be seen neither to run nor to want to."""
 PATIENCE_S = 5.0
-"""The same where it may be at work without running: in state D (a disk, a page of a network file
-system), or outside the loop over batches, where libraries are loaded with the GIL held."""
+"""The same limit where it may be at work without running: in state D (a disk, a page of a network
+file system), or outside the loop over batches, where libraries are loaded with the GIL held."""
 IDLE_CPU_S, IDLE_CPU_SHARE = 0.015, 0.02
-"""Not taken for running: one tick of the kernel's clock, and threads that wait for the GIL and
-look for it every 5 ms (measured with 16 of them: 0.0175)."""
+"""CPU use that does not count as running: one tick of the kernel's clock, and threads that wait for
+the GIL and look for it every 5 ms (measured with 16 of them: 0.0175)."""
 SKIPPED_TURNS = 3
-"""So many times the intended pause between two of our own looks: we stood still ourselves."""
+"""If two of our own looks are this many pauses apart, we stood still ourselves."""
 _ROUNDING_S = 1e-6
 
 
@@ -56,14 +56,14 @@ class Sample:
     """What /proc says of a process at one moment."""
 
     states: str
-    """A letter for each thread; may end at the first R."""
+    """One letter for each thread; the list may end at the first R."""
     cpu_s: float
-    """Consumed since its start, of all threads."""
+    """CPU seconds of all threads since the process started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """It does not run and will not by itself."""
+    """It does not run, and will not run by itself."""
 
     pid: int
     why: str
@@ -73,14 +73,17 @@ Verdict: TypeAlias = Frozen | Stalled | Resumed
 
 
 class Pulse:
-    """What is known of each worker. Time is the caller's; `look` must be called regularly."""
+    """Keep what is known of each worker's heartbeat.
+
+    The caller gives the time, and must call `look` regularly.
+    """
 
     def __init__(self) -> None:
         self._workers: dict[int, WatchedWorker] = {}
         self._looked_s: float | None = None
 
     def watch(self, pid: int, *, job: JobName, limit_s: float) -> None:
-        """Begin with this worker; `limit_s` without progress are too many."""
+        """Begin to watch this worker; `limit_s` is how long it may make no progress."""
         self._workers[pid] = WatchedWorker(pid=pid, job=job, limit_s=limit_s)
 
     def forget(self, pid: int) -> None:
@@ -88,11 +91,13 @@ class Pulse:
 
     @property
     def is_needed(self) -> bool:
-        """True if any worker beats."""
+        """True if any worker sends heartbeats."""
         return any(worker.beat is not None for worker in self._workers.values())
 
     def hear(self, pid: int, message: FromWorker | None, *, now_s: float) -> None:
-        """Take in what a worker said; None: its connection ended, silence is no sign any more."""
+        """Take in a worker's message; None means that its connection ended, so its silence means
+        nothing any more.
+        """
         worker = self._workers.get(pid)
         if worker is None:
             return
@@ -117,7 +122,7 @@ class Pulse:
                 pass
 
     def late(self, *, now_s: float) -> tuple[int, ...]:
-        """Whose beats are overdue: `look` wants samples of these, and of nobody else."""
+        """Return the workers whose heartbeats are overdue: `look` wants samples of these alone."""
         return tuple(
             worker.pid
             for worker in self._workers.values()
@@ -129,7 +134,7 @@ class Pulse:
     def look(
         self, samples: Mapping[int, Sample | None], *, now_s: float, pause_s: float
     ) -> tuple[Verdict, ...]:
-        """Return what is new; `pause_s` is how long after the last look this one was meant."""
+        """Return new verdicts; `pause_s` is the intended time since the last look."""
         before_s, self._looked_s = self._looked_s, now_s
         if before_s is not None and now_s - before_s > SKIPPED_TURNS * pause_s:
             self._skip(now_s - before_s, now_s)
@@ -145,17 +150,19 @@ class Pulse:
         return tuple(verdicts)
 
     def rest(self) -> None:
-        """No look will follow for a while."""
+        """Pause: no look will follow for a while."""
         self._looked_s = None
 
     def _skip(self, gap_s: float, now_s: float) -> None:
-        """We were stopped or starved: what we did not see does not count, silence begins anew."""
+        """Skip a time in which we were stopped or starved: what we did not see does not count, and
+        silence begins anew.
+        """
         for worker in self._workers.values():
             worker.heard_s, worker.quiet = now_s, None
             worker.moved_s = min(now_s, worker.moved_s + gap_s)
 
     def _worlds(self) -> Iterable[list[WatchedWorker]]:
-        """Workers whose numbers can be compared: of one job and one generation."""
+        """Group the workers whose numbers can be compared: those of one job and one generation."""
         worlds: dict[tuple[JobName, Generation], list[WatchedWorker]] = {}
         for worker in self._workers.values():
             if worker.in_loop is not None:
@@ -167,7 +174,7 @@ class Pulse:
 
 
 def _sampled(quiet: Quiet | None, sample: Sample | None, now_s: float) -> Quiet | None:
-    """Go on with the run of quiet samples, or end it, or begin another."""
+    """Continue the run of quiet samples, or end it, or begin another."""
     living = "" if sample is None else sample.states.translate({ord(c): None for c in "ZX"})
     if sample is None or not living:
         return None  # It ended; that is the pool's to tell.

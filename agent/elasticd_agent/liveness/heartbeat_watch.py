@@ -1,9 +1,9 @@
-"""Keeps an eye on the workers that beat: feeds `pulse` and passes its verdicts on.
+"""Watches the workers that send heartbeats: it feeds the hang detector and passes its verdicts on.
 
 No thread of its own: it is the `tick` of `Attachments` and runs on that thread, after everything
-that lay unread was heard. A thread of its own could be awake while the listening one is not, and
-take the agent's deafness for the silence of all its workers, which wait in a collective most of
-the time and then look dead to /proc.
+that lay unread was heard. A thread of its own could run while the listening one does not. It would
+then take unread heartbeats for the silence of all workers, which wait in a collective most of the
+time and then look dead in /proc.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ __all__ = ["Watchman"]
 
 PAUSE_S = 0.2
 LATE_PAUSE_S = 0.1
-"""While a beat is overdue: four samples or more make up the quiet that a verdict needs."""
+"""The pause between looks while a heartbeat is overdue: a verdict needs at least four samples."""
 
 
 class Watchman:
@@ -38,22 +38,28 @@ class Watchman:
         self._pause_s = PAUSE_S
 
     def watch(self, pid: int, *, job: JobName, limit_s: float) -> None:
-        """Begin with a worker, from any thread; `limit_s` is the job's `progress_timeout_s`."""
+        """Begin to watch a worker, from any thread; `limit_s` is the job's `progress_timeout_s`."""
         with self._lock:
             self._pulse.watch(pid, job=job, limit_s=limit_s)
 
     def forget(self, pid: int) -> None:
-        """End it, from any thread: the worker is being stopped, raised, or ended."""
+        """Stop watching it, from any thread, because the worker is being stopped, has raised, or
+        has ended.
+        """
         with self._lock:
             self._pulse.forget(pid)
 
     def heard(self, pid: int, message: FromWorker | None) -> None:
-        """Take in a message at the moment when it was heard; None: the connection ended."""
+        """Take in a message at the moment when it was heard; None means that the
+        connection ended.
+        """
         with self._lock:
             self._pulse.hear(pid, message, now_s=self._clock())
 
     def tick(self) -> float | None:
-        """Look once; return the seconds to the next look, None: not before something is heard."""
+        """Look once; return the seconds until the next look, None for not before the
+        next message.
+        """
         with self._lock:
             if not self._pulse.is_needed:
                 self._pulse.rest()

@@ -1,4 +1,4 @@
-"""What an agent hears and sees of the workers that called `elasticd.run`, of all its jobs."""
+"""What an agent hears and sees of the workers that called `elasticd.run`, for all its jobs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ __all__ = ["Lookout"]
 
 
 class Lookout:
-    """`heard` and `judged` are called from its thread."""
+    """Listen to the workers and judge them. `heard` and `judged` are called from its thread."""
 
     def __init__(
         self,
@@ -30,16 +30,20 @@ class Lookout:
 
     @property
     def name(self) -> str:
-        """Where workers find it (`ELASTICD_AGENT`)."""
+        """Where workers find it: the value of `ELASTICD_AGENT`."""
         return self._attachments.name
 
     def expect(self, pid: int, *, job: JobName, limit_s: float) -> None:
-        """A process of ours: it may attach, and is watched from then on; 0: without a limit."""
+        """Expect a process of ours: it may attach, and is watched from then on; a limit of 0 means
+        none.
+        """
         self._watchman.watch(pid, job=job, limit_s=limit_s or math.inf)
         self._attachments.allow(pid)
 
     def overlook(self, pid: int) -> None:
-        """It is ending, for a reason that is known: its silence means nothing any more."""
+        """Stop judging a worker that ends for a known reason: its silence means nothing
+        any more.
+        """
         self._watchman.forget(pid)
 
     def forget(self, pid: int) -> None:
@@ -52,7 +56,7 @@ class Lookout:
     def write_stacks(
         self, path: Path, workers: Sequence[Standing], done: Callable[[], None]
     ) -> None:
-        """Write down where these stand; `done` is called within half a second."""
+        """Write down the stacks of these workers; `done` is called within half a second."""
         self._stacks.collect(path, workers, done)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What was heard of one worker and seen of its process, as far as it tells whether it hangs."""
+"""What was heard of one worker and seen of its process, to tell whether it hangs."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from elasticd.records.member import StallLimit
 __all__ = ["Quiet", "WatchedWorker"]
 
 HUSH_S = 60.0
-"""After a false alarm to the other nodes the next one waits this long: each is a write to etcd."""
+"""The pause between false alarms to the other nodes, since each is a write to etcd."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,9 +22,10 @@ class Quiet:
     has_disk: bool = False
     is_stopped: bool = False
     signalled_s: float | None = None
-    """Since when it is stopped by a signal; not by a debugger: those come and go."""
+    """Since when a signal has stopped it. A debugger does not count: it stops and continues a
+    process often."""
     was_running: bool = False
-    """In the last sample; one alone may be a look for the GIL."""
+    """True if it ran in the last sample. One such sample may be only a look for the GIL."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,28 +39,28 @@ class WatchedWorker:
     formed: Generation = Generation(0)
     formed_step: int = 0
     has_stepped: bool = False
-    """In the generation that is formed."""
+    """True if it has made a step in the generation that is formed."""
     moved_s: float = 0.0
-    """When a number last changed; moved on by what does not count."""
+    """When one of its numbers last changed; moved on by time that does not count."""
     record_s: float = 0.0
-    """The longest that it stood still within a step, and came on."""
+    """The longest time that it stood still within a step and then went on."""
     is_told_frozen: bool = False
     told: StallLimit | None = None
-    """The last limit without progress that it passed, as was told."""
+    """The last limit without progress that it passed and that was reported."""
     has_resumed: bool = False
-    """It moved on after that was told, which is not told yet."""
+    """True if it went on after that report, and this is not reported yet."""
     hushed_until_s: float = 0.0
-    """It is not suspected beyond this node until then."""
+    """Until when it is not suspected beyond this node."""
 
     @property
     def in_loop(self) -> Beat | None:
-        """Its beat, if it counts for progress."""
+        """Return its heartbeat, if it counts for progress."""
         beat = self.beat
         return beat if beat is not None and 0 < beat.generation == self.formed else None
 
     @property
     def place(self) -> tuple[int, int]:
-        """Orders workers of a world by how far they are."""
+        """Return a key that orders the workers of a world by how far they are."""
         assert self.beat is not None
         return (self.beat.step, self.beat.sequence)
 
@@ -75,7 +76,7 @@ class WatchedWorker:
         self.beat = beat
 
     def moves(self, now_s: float) -> None:
-        """Its time without progress begins anew."""
+        """Take note of progress: its time without progress begins anew."""
         self.moved_s = now_s
         if self.told is not None:
             if self.told is not StallLimit.PROGRESS:
@@ -83,7 +84,9 @@ class WatchedWorker:
             self.told, self.has_resumed = None, True
 
     def forms(self, generation: Generation, step: int, now_s: float) -> None:
-        """Its group stands: what it was told to be in the one before is forgotten."""
+        """Take note that its group is formed: what was reported of it in the one before is
+        forgotten.
+        """
         self.formed, self.formed_step = generation, step
         self.has_stepped = self.has_resumed = False
         self.told, self.moved_s = None, now_s

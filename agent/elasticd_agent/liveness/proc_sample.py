@@ -12,10 +12,10 @@ THREADS_LIMIT = 512
 
 
 def read_sample(pid: int) -> Sample | None:
-    """Read it; None if the process is gone.
+    """Read the sample; None if the process is gone.
 
-    Stops at the first thread that runs: more is not asked for. These files take no lock that a
-    stuck process could hold (`cmdline` and `environ` do).
+    It stops at the first thread that runs, since no more is asked for. These files take no lock
+    that a stuck process could hold (`cmdline` and `environ` do).
     """
     whole = _stat(f"/proc/{pid}/stat")
     if whole is None:
@@ -40,7 +40,7 @@ def read_sample(pid: int) -> Sample | None:
 
 
 def _stat(path: str) -> list[bytes] | None:
-    """The fields from the state on."""
+    """Return the fields of the line from the state on."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
-"""What an agent answers to who asks how far a job's ranks on this node are.
+"""What an agent answers when it is asked how far a job's ranks on this node are.
 
-The owner's thread says what it heard of them; how long ago each last wrote anything is looked up
-here, on the thread of who asks, as the run folder may be on a file system that hangs.
+The owner's thread reports what it heard of them. How long ago each last wrote anything is looked up
+here, on the thread of the request, because the run folder may be on a file system that hangs.
 """
 
 import json
@@ -44,7 +44,10 @@ def progress_answer(ranks: Collection[RankHeard]) -> bytes:
 
 
 def _newest_age_s(paths: Iterable[Path]) -> float | None:
-    """Both times are of the file system's clock, or close to it: this is for people."""
+    """Return the age of the newest output.
+
+    Both times are of the file system's clock or close to it: this is for people.
+    """
     times = []
     for path in paths:
         with suppress(OSError):
@@ -55,7 +58,10 @@ def _newest_age_s(paths: Iterable[Path]) -> float | None:
 
 
 def _checkpoint_age_s(path: Path | None) -> float | None:
-    """Both times are of this machine's clock; the file is some seconds behind."""
+    """Return the age of the last checkpoint.
+
+    Both times are of this machine's clock; the file lags by some seconds.
+    """
     if path is None:
         return None
     with suppress(OSError, ValueError):

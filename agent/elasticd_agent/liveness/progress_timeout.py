@@ -2,12 +2,12 @@
 
 That no number of a worker's beats changes says little: an evaluation, a big save and a first
 compilation look the same. So the limit is generous (`progress_timeout_s`); it is short only where
-another rank waits in a collective for this one, in the middle of a step like those before it.
+another rank waits for this one in a collective, in the middle of an ordinary step.
 
 Whether others wait can be seen here for ranks of this node. Where all of them stand still at the
 same place, the one that they wait for may be on another node: after the same short time each node
 says so in its member record, and the proposers compare (`elasticd/rendezvous/next_world/hang.py`).
-A worker that comes on takes that back; it is then not suspected again for a minute, so that
+A worker that goes on takes that back; it is then not suspected again for a minute, so that
 evaluations for which others wait cost etcd two writes a minute and node at most.
 """
 
@@ -23,7 +23,8 @@ __all__ = ["Resumed", "Stalled", "stalled"]
 
 SHORT_LIMIT_S, SHORT_LIMIT_STEPS, SHORT_LIMIT_MARGIN_S = 5.0, 20.0, 2.0
 OWN_RECORD_FACTOR = 2.0
-"""Who took long within a step before, and came on, is given twice as long (it may compile)."""
+"""A worker that took long within a step before, and went on, is given this many times that long (it
+may compile)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +36,17 @@ class Stalled:
     step: int
     sequence: int
     since_s: float
-    """For how long."""
+    """How many seconds it has stood still."""
     limit: StallLimit
     is_in_step: bool = False
     is_waited_for: bool = False
-    """Other workers here came further and wait for it."""
+    """True if other workers here are further and wait for it."""
     has_returned: bool = False
-    """It is out of `train`, and they are not."""
+    """True if it has returned from `train`, and the others have not."""
 
     @property
     def why(self) -> str:
-        """What is wrong with it, where others wait for it."""
+        """Return what is wrong with it, where others wait for it."""
         if self.has_returned:
             return "It returned from train."
         return f"No progress for {self.since_s:.0f} s, while others waited for it."
@@ -53,15 +54,15 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """It was told stalled, and gets on again."""
+    """It was reported as stalled, and makes progress again."""
 
     pid: int
 
 
 def stalled(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled | Resumed]:
-    """Of workers whose numbers can be compared, name those that stand still and are last.
+    """Return those of comparable workers that stand still and are last.
 
-    Each is named once for each limit that it passes, and once when it comes on.
+    Each is named once for each limit that it passes, and once when it goes on.
     """
     early = _returned_early(world, now_s)
     if early is not None:
@@ -102,7 +103,7 @@ def _resumed(world: Sequence[WatchedWorker]) -> list[Stalled | Resumed]:
 def _limit_passed(
     worker: WatchedWorker, waiting: Sequence[WatchedWorker], now_s: float
 ) -> StallLimit | None:
-    """Return the longest limit that it passed; `waiting` are those here that wait for it."""
+    """Return the longest limit that it passed; `waiting` are the workers here that wait for it."""
     beat = worker.beat
     assert beat is not None
     idle_s = now_s - worker.moved_s
@@ -142,7 +143,7 @@ def _verdict(
 
 
 def _returned_early(world: Sequence[WatchedWorker], now_s: float) -> list[Stalled] | None:
-    """Name who returned from `train` while others are in a collective; None: nobody did."""
+    """Return the worker that left `train` while others are in a collective; None if none did."""
     returned = [w for w in world if w.beat is not None and w.beat.has_returned]
     if not returned:
         return None

@@ -1,9 +1,9 @@
 """Where the workers of a node stand, written down before one of them is killed.
 
-Who still answers says it itself. A frozen one cannot, and must be looked at from outside while it
-exists: /proc first, which takes a millisecond, then py-spy, if there is one. All of it together
-gets half a second, then the kill goes ahead with whatever there is; the file is written after
-that, because a run folder on a network may hang.
+A worker that still answers reports its own stacks. A frozen one cannot, and must be examined from
+outside while it exists: /proc first, which takes a millisecond, then py-spy, if there is one. All
+of it together gets half a second, then the kill goes ahead with whatever there is; the file is
+written after that, because a run folder on a network may hang.
 """
 
 import os
@@ -24,21 +24,24 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["StackCollector", "Standing", "stacks_path"]
 
 BUDGET_S = 0.5
-"""What a recovery waits for it at most."""
+"""The longest time that a recovery waits for stacks."""
 ANSWER_S = 0.4
-"""Of it, for those that are asked; the rest is for looking at who did not answer."""
+"""The part of it for workers that are asked; the rest is for examining those that did not
+answer."""
 SPIES_LIMIT = 8
 PY_SPY_TIMEOUT_S = 3.0
-"""To be gone after it was killed; it may hang in the kernel on what it looks at."""
+"""How long py-spy has to end after it was killed; it may hang in the kernel on the process that it
+reads."""
 TEXT_LIMIT_BYTES = 262_144
-"""Of one worker."""
+"""The size limit for the stacks of one worker."""
 THREADS_LIMIT = 64
 COLLECTIONS_LIMIT = 4
-"""At once, one for each job that has a hung worker; more are answered without stacks."""
+"""How many collections run at once, one for each job with a hung worker; more are answered without
+stacks."""
 _FACT_LIMIT_BYTES = 4096
 _MARGIN_S = 0.05
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127) if code not in (9, 10)}
-"""A worker's text may end on a terminal."""
+"""Control characters are removed, since a worker's text may be shown on a terminal."""
 
 log = get_logger()
 
@@ -50,7 +53,7 @@ class Standing:
     pid: int
     rank: Rank
     is_frozen: bool = False
-    """It is not asked but looked at."""
+    """True if it is not asked but examined from outside."""
     note: str = ""
     """Why it is suspected, if it is."""
 
@@ -60,9 +63,10 @@ def stacks_path(run_folder: Path, job: JobName, generation: Generation, node: No
 
 
 class StackCollector:
-    """Collects in threads of its own.
+    """Collect stacks in threads of its own.
 
-    `tell` is that of `Attachments`; `py_spy` is a path, empty for none; left out, it is looked for.
+    `tell` is that of `Attachments`. `py_spy` is a path, or empty for none; if it is left out,
+    py-spy is looked for.
     """
 
     def __init__(self, tell: Callable[[int, ToWorker], None], *, py_spy: str | None = None) -> None:
@@ -75,17 +79,19 @@ class StackCollector:
         self._running = 0
 
     def heard(self, pid: int, text: str) -> None:
-        """Take in a worker's Stacks, from any thread; what nobody waits for is dropped."""
+        """Take in a worker's Stacks, from any thread; unexpected ones are dropped."""
         with self._changed:
             if pid in self._wanted:
                 self._said[pid] = text[:TEXT_LIMIT_BYTES]
                 self._changed.notify_all()
 
     def collect(self, path: Path, workers: Sequence[Standing], done: Callable[[], None]) -> None:
-        """Ask and look, call `done` within half a second from another thread, then write.
+        """Ask and examine, call `done` within half a second from another thread, then write the
+        file.
 
-        Who can answer is asked before this returns: an order that is given afterwards is heard
-        afterwards. What stood in the file stays: a generation may have more than one hung worker.
+        Workers that can answer are asked before this returns, so they hear an order that is given
+        afterwards only after it. The file is appended to: a generation may have more than one hung
+        worker.
         """
         with self._changed:
             is_full = self._running >= COLLECTIONS_LIMIT
@@ -150,7 +156,7 @@ class StackCollector:
 
 
 class _Once:
-    """Calls it for whoever comes first."""
+    """Call a function once, for the first of several callers."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call, self._lock, self._is_called = call, Lock(), False
@@ -163,7 +169,9 @@ class _Once:
 
 
 class _Spy:
-    """One run of py-spy; it does not stop what it looks at, and its output stays in memory."""
+    """One run of py-spy. It does not stop the process that it reads, and its output stays in
+    memory.
+    """
 
     def __init__(self, program: str, pid: int) -> None:
         self.pid = pid
@@ -183,7 +191,7 @@ class _Spy:
             self._why = str(exc)
 
     def take(self, until_s: float) -> str:
-        """What it found by then, or why there is nothing."""
+        """Return what it found by then, or why it found nothing."""
         process = self._process
         if process is not None:
             try:
@@ -200,7 +208,7 @@ class _Spy:
 
 
 def _find_py_spy() -> str:
-    """Its path: beside this interpreter or on PATH; empty if there is none."""
+    """Return the path of py-spy, beside this interpreter or on PATH; empty if there is none."""
     folder = os.path.dirname(sys.executable)
     return shutil.which("py-spy", path=folder) or shutil.which("py-spy") or ""
 
@@ -226,7 +234,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _kernel_view(pid: int) -> str:
-    """What /proc tells of each thread; as much as this user may read."""
+    """Return what /proc tells of each thread, as far as this user may read it."""
     try:
         tasks = sorted(os.listdir(f"/proc/{pid}/task"), key=int)
     except OSError:

@@ -69,7 +69,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def mark_of(pid: int) -> str:
-    """Name the worker that a process descends from, by its environment; empty: it has no mark."""
+    """Return the worker that a process descends from, by its environment; empty if it
+    has no mark.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return read_mark(file.read())
@@ -78,7 +80,9 @@ def mark_of(pid: int) -> str:
 
 
 def pss_bytes(pid: int) -> int:
-    """Return the memory of a process, each shared page counted by its share; 0: not known."""
+    """Return the memory of a process in bytes, each shared page counted by its share; 0 if not
+    known.
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:

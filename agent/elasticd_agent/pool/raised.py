@@ -1,4 +1,4 @@
-"""What is told of an exception that left the script."""
+"""What is reported of an exception that left the script."""
 
 import json
 import os
@@ -35,16 +35,16 @@ def describe(worker: str, exc: BaseException) -> Raised:
 
 
 def exit_code(exc: BaseException) -> int:
-    """Say with what the interpreter exits when this leaves the script."""
+    """Return the code with which the interpreter exits when this exception leaves the script."""
     if isinstance(exc, SystemExit) and isinstance(exc.code, int):
         return exc.code & 0xFF
     return 1
 
 
 def write_error_file(path: str, exc: BaseException) -> None:
-    """Write the form of torch's `@record`; leaves alone what the decorator wrote itself.
+    """Write the error file in the form of torch's `@record`, unless the decorator wrote it already.
 
-    Nor does the decorator write about an exit that the script called for.
+    Like the decorator, it writes nothing about an exit that the script called for.
     """
     if isinstance(exc, SystemExit):
         return
@@ -72,7 +72,7 @@ def _title(exc: BaseException) -> str:
 
 
 def _where(exc: BaseException) -> str:
-    """Name the innermost line that is neither a library's nor Python's own, if there is one."""
+    """Return the innermost line that is neither a library's nor Python's own, if there is one."""
     if isinstance(exc, SyntaxError) and exc.filename:
         return f"{exc.filename}:{exc.lineno}"
     innermost = users = ""

@@ -1,7 +1,8 @@
-"""A worker's word to the pool: that it is up, that it cannot start, or what it raised.
+"""A worker's messages to the pool: that it is up, that it cannot start, or what it raised.
 
-A pipe that the script does not know of. It carries the messages of `elasticd.channel` as they go on
-to the agent. Losing it costs words, not safety: the pool sees a worker's end by waiting for it.
+They go through a pipe that the script does not know of, in the form of `elasticd.channel`, as they
+go on to the agent. If the pipe is lost, only these reports are: the pool sees a worker's end by
+waiting for the process.
 """
 
 import fcntl
@@ -16,9 +17,10 @@ from elasticd.channel.wire import pack
 __all__ = ["Report"]
 
 _LEAST_FD = 250
-"""Out of the way of a script that counts on the number of the first file it opens."""
+"""The lowest descriptor that the pipe may have, so that a script gets the numbers that it expects
+for its own files."""
 _ROOM_BYTES = 1 << 19
-"""Some ten thousand names of modules."""
+"""The pipe's capacity: enough for some ten thousand names of modules."""
 
 
 class Report:
@@ -29,14 +31,16 @@ class Report:
         self._lock = RLock()
 
     def move_up(self) -> None:
-        """Give the low number back; an exec closes the high one."""
+        """Move the pipe to a high descriptor, which an exec closes, and free the low number."""
         with suppress(OSError):  # A limit on open files below it: then it stays where it is.
             high_fd = fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
             os.close(self.fd)
             self.fd = high_fd
 
     def make_room(self) -> None:
-        """Have the pipe hold the longest word, so that a pool which stands still stops no step."""
+        """Make the pipe large enough for the longest message, so that a pool that stands still
+        blocks no step.
+        """
         with suppress(OSError):  # Whoever has many large pipes gets no more of them.
             fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _ROOM_BYTES)
 
@@ -49,7 +53,7 @@ class Report:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Tell what keeps the worker from starting, and end the process."""
+        """Report what keeps the worker from starting, and end the process."""
         try:
             yield
         except Exception as exc:

@@ -5,8 +5,8 @@ it must outlive every worker: the store of a world is not tied to rank 0's life.
 one generation: torch adds no prefix of its own for an attempt, so what an old generation wrote
 would be read by the new one.
 
-For a program that need know nothing of torch (`--no-python`) it only keeps ports from being given
-to others, until their generation begins: whoever wants a store listens there himself.
+For a program that may not use torch (`--no-python`) it only reserves ports until their generation
+begins; a program that wants a store listens there itself.
 """
 
 import json
@@ -21,12 +21,12 @@ __all__ = ["main", "serve"]
 
 _OWN_CLIENT_TIMEOUT = timedelta(seconds=10)
 _RETRY_S = 1.0
-"""After the system refused a port or a thread."""
+"""The pause after the system refused a port or a thread."""
 _ORDER_BYTES = 1 << 16
 
 
 def serve(read_fd: int, write_fd: int) -> None:
-    """Keep as many fresh stores as ordered, say which; ends with the pool."""
+    """Keep as many fresh stores as ordered and report them; return when the pool ends."""
     shelf = _Shelf()
     unread = b""
     while True:

@@ -1,4 +1,6 @@
-"""The pool's side of the store host: starts it, starts it again, passes on what it has."""
+"""The pool's side of the store host: it starts the host, restarts it, and passes on which stores it
+has.
+"""
 
 import json
 import signal
@@ -15,7 +17,8 @@ from elasticd_agent.pool.link import Link
 __all__ = ["StoreKeeper"]
 
 _RETRY_S = 0.5
-"""Between the end of a store host and the next: a host that always dies must not eat the node."""
+"""The pause between the end of a store host and the next: a host that always dies must not use up
+the node's CPU."""
 
 
 class StoreKeeper:
@@ -43,7 +46,7 @@ class StoreKeeper:
         self._order(used=message.used, close=message.close)
 
     def tend(self, now_s: float) -> None:
-        """Start the host if it is due, pass on what it says."""
+        """Start the host if it is due, and pass on what it reports."""
         if self._link is not None:
             for line in self._link.read_lines():
                 ports = json.loads(line)
@@ -58,7 +61,7 @@ class StoreKeeper:
             self._order()
 
     def bury(self, now_s: float) -> None:
-        """Note that the host ended: what it kept is gone."""
+        """Take note that the host ended, and its stores with it."""
         self.pid = None
         for link in self.links:
             link.close()

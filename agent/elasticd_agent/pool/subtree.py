@@ -14,11 +14,11 @@ from elasticd_agent.pool.process_table import children_of, is_running, look_up
 __all__ = ["Subtree"]
 
 _PASS_LIMIT = 8
-"""A tree that still grows after this many passes is caught in the next round of the sweep."""
+"""A tree that still grows after this many passes is ended in the next round of the sweep."""
 
 
 class Subtree:
-    """Processes that were once seen to descend from one worker."""
+    """The processes that were once seen to descend from one worker."""
 
     def __init__(self) -> None:
         self._members: set[tuple[int, int]] = set()
@@ -34,13 +34,15 @@ class Subtree:
         self._members.update(found.items())
 
     def is_gone(self) -> bool:
-        """True if nothing that was killed still runs (in a system call that no signal ends)."""
+        """Return whether nothing that was killed still runs (in a system call that no
+        signal ends).
+        """
         self._members = {member for member in self._members if is_running(*member)}
         return not self._members
 
     @staticmethod
     def _stop_new(root: int, found: dict[int, int]) -> bool:
-        """Stop what descends from root and was not stopped yet; True if there was any."""
+        """Stop what descends from root and was not stopped yet; return whether there was any."""
         is_new = False
         front = [root]
         while front:

@@ -1,8 +1,9 @@
-"""The imports that a worker would spend its first seconds on, done once and without threads.
+"""The imports on which a worker would spend its first seconds, done once and without threads.
 
-A fork copies only the thread that calls it: a lock held by another stays held for ever. So the
-libraries that start threads while they load (OpenBLAS, OpenMP, MKL) are told to use one, and the
-count is taken afterwards. The worker gets its own number by call, after the fork.
+A fork copies only the thread that calls it, so a lock that another thread holds stays held for
+ever. Therefore the libraries that start threads while they load (OpenBLAS, OpenMP, MKL) are told to
+use one thread, and the threads are counted afterwards. The worker gets its own number of threads by
+a call, after the fork.
 """
 
 import gc
@@ -30,7 +31,7 @@ _FIRST_STEP = (
     # The first optimizer or DistributedDataParallel of a process imports it: 1.5 s.
     "torch._dynamo",
 )
-"""What a script has loaded by the end of its first DDP step."""
+"""The modules that a script has loaded by the end of its first DDP step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def warm_up(preload: tuple[str, ...] = (), folder: str = "", *, needs_torch: boo
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Have libraries that are imported meanwhile start no threads of their own."""
+    """Keep libraries that are imported meanwhile from starting threads."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:
@@ -78,9 +79,11 @@ def one_thread() -> Iterator[None]:
 
 
 def _import_first_step() -> None:
-    """Import what `_FIRST_STEP` names; without the collector, which takes a tenth of the time.
+    """Import what `_FIRST_STEP` names, with the garbage collector off, which would take a tenth of
+    the time.
 
-    What modules make while they load stays, so it would look through all of it in vain.
+    What modules create while they load stays alive, so the collector would search all of it in
+    vain.
     """
     gc.disable()
     try:
@@ -92,7 +95,7 @@ def _import_first_step() -> None:
 
 
 def _calm_torch() -> None:
-    """Once here, for the store host and all workers: they are forked from this process."""
+    """Set torch up once, for the store host and all workers, which are forked from this process."""
     try:
         from elasticd.net.reverse_dns import skip_reverse_lookups
 
@@ -133,7 +136,7 @@ def _one_line(exc: BaseException) -> str:
 
 
 def _is_forkable() -> bool:
-    """True if this process has one thread and no CUDA context (which no fork survives)."""
+    """Return whether this process has one thread and no CUDA context (which no fork survives)."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     has_context = cuda is not None and bool(cuda.is_initialized())
     return len(os.listdir("/proc/self/task")) == 1 and not has_context

@@ -42,15 +42,15 @@ class Inheritance:
     pool_pid: int
     heritage: Heritage
     mark_room: int
-    """Where its name can be written, for all that descend from it."""
+    """Where the worker's name can be written, so that all that descend from it show it."""
     pythonpath: Sequence[str]
     """What the pool's PYTHONPATH put on the search path."""
     is_asked: bool = False
-    """It is to say what it has loaded, once it trains."""
+    """True if the worker is to report what it has loaded, once it trains."""
 
 
 def become(start: Start, report_fd: int, inheritance: Inheritance) -> None:
-    """Turn a forked child of the warm pool into the worker and run it; returns where it ends."""
+    """Turn a forked child of the warm pool into the worker, run it, and return where it ends."""
     report = Report(start.worker, report_fd)
     with report.refusing():
         shed({*inheritance.heritage.kept_fds, report_fd}, inheritance.pool_pid)
@@ -110,7 +110,7 @@ def _settle(start: Start) -> None:
 
 
 def _take_over(environment: Mapping[str, str | None]) -> None:
-    """Set what imported modules have set, as they would have here."""
+    """Set the variables that imported modules have set, as the imports would have done here."""
     for name, value in environment.items():
         if value is None:
             os.environ.pop(name, None)
@@ -152,17 +152,20 @@ def _run(start: Start, report: Report, *, is_asked: bool = False) -> None:
 
 
 def _free_what_is_counted() -> None:
-    """Let the collection with which an interpreter ends find what the pool imported, and froze.
+    """Let the garbage collection at the interpreter's end find what the pool imported and froze.
 
-    nanobind prints what is left then as leaked, some 500 lines. Only where it was loaded: to look
-    through all of torch, in pages shared with the pool, takes half a second of a worker's end.
+    nanobind prints what is left then as leaked, in some 500 lines. This is done only where nanobind
+    was loaded: to look through all of torch, in pages shared with the pool, takes half a second of
+    a worker's end.
     """
     if any(each.__module__ == "nanobind" for each in object.__subclasses__()):
         gc.unfreeze()
 
 
 def _renew_streams() -> None:
-    """Build stdin, stdout and stderr as `python -u` does, but for a full disk."""
+    """Build stdin, stdout and stderr as `python -u` does, except that a full disk
+    raises no error.
+    """
     renewed: list[tuple[object, object]] = []
     for name, fd in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         old = getattr(sys, name)
@@ -184,7 +187,7 @@ def _renew_streams() -> None:
 
 
 def _renew_handlers(renewed: Sequence[tuple[object, object]]) -> None:
-    """Have what imported modules log go where the script's own words go."""
+    """Let the log handlers of imported modules write where the script's own output goes."""
     for reference in getattr(sys.modules.get("logging"), "_handlerList", ()):
         handler = reference()
         for old, stream in renewed:
@@ -195,7 +198,7 @@ def _renew_handlers(renewed: Sequence[tuple[object, object]]) -> None:
 def _renew_libraries() -> None:
     """Undo what libraries drew or remembered in the pool and would draw anew in a new process.
 
-    A seed that a preloaded module set is lost with it: only the script's own seeding counts.
+    A seed that a preloaded module set is lost with it; only the script's own seeding counts.
     """
     importlib.invalidate_caches()
     # The fork reseeds Python's own generator, but neither numpy's nor torch's, which both start
@@ -215,7 +218,9 @@ def _renew_libraries() -> None:
 
 
 def _set_threads(threads: int) -> None:
-    """Use as many threads as asked for, else as many as a new process would."""
+    """Set the number of threads that was asked for, or else the number that a new process would
+    use.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         return

@@ -1,6 +1,7 @@
 """Starts the process that keeps a job's checkpoints on this node, and starts it again if it ends.
 
-It is no child of the pool: what workers left in memory must outlive them, and the pool too.
+It is a child of the agent, not of the pool, because what workers left in its memory must outlive
+them and the pool.
 """
 
 import errno
@@ -25,12 +26,13 @@ __all__ = ["KeeperProcess"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 30.0
 WELL_S = 2 * LAST_PAUSE_S
-"""Who lived so long could live: the pause after it is the first again, for the memory of this node
-is lost meanwhile. Longer than the longest pause, so one that cannot live never gets there."""
+"""A keeper that lived this long could run: the pause before the next start is short again, since
+the node is without its memory meanwhile. It is longer than the longest pause, so a keeper that
+cannot run never gets there."""
 LINGER_S = 60.0
-"""How long it may go on saving when the job or the agent has ended."""
+"""How long it may go on saving after the job or the agent has ended."""
 AWAITED_LINGER_S = 600.0
-"""The same where `elasticd run` waits for it, says so, and ends it when a person is tired of it."""
+"""The same where `elasticd run` waits for it, says so, and lets a person end it."""
 
 log = get_logger()
 
@@ -62,7 +64,7 @@ class KeeperProcess:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What workers need to find it."""
+        """Return the variables by which workers find it."""
         wanted = self._spec.checkpoint
         if wanted is None:
             return {}
@@ -79,7 +81,7 @@ class KeeperProcess:
 
     @property
     def metrics_path(self) -> Path | None:
-        """Where it writes its metrics; None: the job saves nothing."""
+        """Where it writes its metrics; None if the job saves nothing."""
         return self._log_path.with_suffix(".prom") if self._spec.checkpoint is not None else None
 
     def open(self) -> None:
@@ -106,7 +108,9 @@ class KeeperProcess:
             is_begun.release()
 
     def close(self) -> None:
-        """Let it end what is under way, and wait neither for that nor for one being started."""
+        """Let it finish what is under way, without waiting for that or for one that is being
+        started.
+        """
         self._is_closing.set()
         if self._process is not None:
             _end_input(self._process)
@@ -151,7 +155,7 @@ class KeeperProcess:
             _end_input(process)  # Whoever closes may have looked just before.
 
     def _watch(self, is_begun: Semaphore) -> None:
-        """Thread: see its end, and start another unless that was meant."""
+        """Thread: see its end, and start another unless the end was wanted."""
         is_begun.acquire()
         if self._process is None:
             return  # It could not be started; whoever opens it tries again.
@@ -181,7 +185,7 @@ class KeeperProcess:
 
 
 def _end_input(process: "subprocess.Popen[bytes]") -> None:
-    """Close what it reads from us: that tells it to end."""
+    """Close its stdin, which tells it to end."""
     assert process.stdin is not None
     with suppress(OSError):  # It has ended without reading.
         process.stdin.close()

@@ -13,7 +13,9 @@ __all__ = ["SideProcesses"]
 
 
 class SideProcesses:
-    """Those that a job wants; each outlives its workers, and is no child of the pool."""
+    """Hold the side processes that a job wants; each outlives its workers, and none is a child of
+    the pool.
+    """
 
     def __init__(
         self,
@@ -31,12 +33,12 @@ class SideProcesses:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What workers need to find them."""
+        """Return the variables by which workers find them."""
         return {**self._keeper.env, **self._writer.env}
 
     @property
     def metrics_path(self) -> Path | None:
-        """Where the keeper writes its metrics; None: the job saves nothing."""
+        """Where the keeper writes its metrics; None if the job saves nothing."""
         return self._keeper.metrics_path
 
     def open(self) -> None:
@@ -49,6 +51,6 @@ class SideProcesses:
         self._writer.open()
 
     def close(self) -> None:
-        """Let them end what is under way, and wait for nothing."""
+        """Let them finish what is under way, and wait for nothing."""
         self._keeper.close()
         self._writer.close()

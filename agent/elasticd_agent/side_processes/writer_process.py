@@ -1,9 +1,9 @@
 """Starts a job's writer of event files with the first worker that connects to it.
 
 Only the node of rank 0 needs one, and which that is changes. So the agent listens, as inetd does,
-and the first connection starts the process, which takes the socket over. The socket stays ours:
-what workers send while there is no writer waits in it, and one that ends is started again by the
-next connection.
+and the first connection starts the process, which takes the socket over. The agent keeps the socket
+open too: what workers send while there is no writer waits in it, and the next connection starts a
+writer that ended again.
 """
 
 import errno
@@ -30,9 +30,9 @@ __all__ = ["WriterProcess"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 30.0
 WELL_S = 2 * LAST_PAUSE_S
-"""Who lived so long could live: the pause after it is the first again."""
+"""A writer that lived this long could run: the pause before the next start is short again."""
 LINGER_S = 60.0
-"""How long it may go on writing when the job or the agent has ended."""
+"""How long it may go on writing after the job or the agent has ended."""
 AWAITED_LINGER_S = 20.0
 """The same where `elasticd run` waits for it."""
 BACKLOG = 16
@@ -59,7 +59,7 @@ class WriterProcess:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What workers need to find it."""
+        """Return the variables by which workers find it."""
         return {"ELASTICD_EVENT_WRITER": self._name} if self._spec.tensorboard is not None else {}
 
     def open(self) -> None:
@@ -112,7 +112,7 @@ class WriterProcess:
         return self._folder / "agents" / f"{self._node}.tensorboard.log"
 
     def _is_wanted(self, timeout_s: float | None) -> bool:
-        """Wait for a connection, or for the end."""
+        """Wait for a connection or for the end; return whether a writer is wanted."""
         assert self._listener is not None
         listener, poll = self._listener.fileno(), select.poll()
         poll.register(listener, select.POLLIN)
@@ -121,7 +121,7 @@ class WriterProcess:
         return any(number == listener for number, _ in ready)
 
     def _hang_up(self) -> None:
-        """Close what is open; the lock is held."""
+        """Close what is open; the caller holds the lock."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -131,7 +131,7 @@ class WriterProcess:
         self._wake_out = self._wake_in = -1
 
     def _watch(self) -> None:
-        """Thread: look after it until the end; one that was started last is waited for too."""
+        """Thread: run writers until the end, and wait for the last one too."""
         try:
             self._look_after()
         finally:
@@ -143,7 +143,9 @@ class WriterProcess:
                 self._children.forget(process.pid)
 
     def _look_after(self) -> None:
-        """Start it for who connects, see its end, and start it for the next."""
+        """Start a writer for the client that connects, see its end, and start it again for the
+        next.
+        """
         pause_s = FIRST_PAUSE_S
         while not self._closing.is_set():
             if not self._is_wanted(None):
@@ -171,7 +173,7 @@ class WriterProcess:
             pause_s = min(LAST_PAUSE_S, pause_s * 2)
 
     def _start(self) -> None:
-        """Start it; the lock is held."""
+        """Start the process; the caller holds the lock."""
         wanted, listener = self._spec.tensorboard, self._listener
         assert wanted is not None and listener is not None
         log_path = self._log_path
@@ -207,7 +209,7 @@ class WriterProcess:
 
 
 def _end_input(process: "subprocess.Popen[bytes]") -> None:
-    """Close what it reads from us: that tells it to end."""
+    """Close its stdin, which tells it to end."""
     assert process.stdin is not None
     with suppress(OSError):  # It has ended without reading.
         process.stdin.close()

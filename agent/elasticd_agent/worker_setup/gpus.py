@@ -14,15 +14,15 @@ from pathlib import Path
 __all__ = ["MASKS", "Gpus", "visible_gpus"]
 
 MASKS = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
-"""What hides GPUs from a process."""
+"""The variables that hide GPUs from a process."""
 
 _MASKS_OF_AMD = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""In the order in which HIP looks at them."""
+"""AMD's variables, in the order in which HIP reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
-    """What this node's slots are given, one each, in this order."""
+    """The GPUs for this node's slots, one each, in this order."""
 
     names: tuple[str, ...] = ()
     is_amd: bool = False
@@ -37,7 +37,7 @@ class Gpus:
 def visible_gpus(
     environ: Mapping[str, str], dev: Path = Path("/dev"), sys: Path = Path("/sys")
 ) -> Gpus:
-    """Find the GPUs that a process with this environment may use."""
+    """Return the GPUs that a process with this environment may use."""
     nvidia = sum(1 for each in _entries(dev) if re.fullmatch(r"nvidia[0-9]+", each))
     if nvidia:
         return Gpus(names=_shown(environ.get("CUDA_VISIBLE_DEVICES"), nvidia))
@@ -65,7 +65,7 @@ def _shown(mask: str | None, count: int) -> tuple[str, ...]:
 
 
 def _count_of_amd(dev: Path, sys: Path) -> int:
-    """Count the nodes of the kernel's driver that compute and that this container was given."""
+    """Count the compute nodes of AMD's kernel driver that this container was given."""
     if not (dev / "kfd").exists():
         return 0
     rendering = set(_entries(dev / "dri"))

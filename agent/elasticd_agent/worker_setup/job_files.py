@@ -14,22 +14,21 @@ from elasticd.control.local_run.run_folder import SPEC_FILES, make_private
 __all__ = ["folder_of", "read_variables", "write_files"]
 
 VALUE_LIMIT_BYTES = 100_000
-"""Of one variable: the kernel takes 128 KiB for a name and its value."""
+"""The size limit of one variable: the kernel takes 128 KiB for a name and its value."""
 
 
 def folder_of(run_folder: Path, job: str) -> Path:
-    """Return where the files of a job lie, and its workers start."""
+    """Return the folder of a job's files, in which its workers start."""
     return run_folder / job / SPEC_FILES
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Make the files stand there; another agent of this machine may do the same at this moment.
+    """Write the files into the folder; another agent of this machine may do the same at this
+    moment.
 
-    One that begins with `#!` can be executed.
+    A file that begins with `#!` is made executable.
 
-    Raises:
-        OSError: the folder cannot be written.
-        ValueError: a name leads out of it.
+    Raises: OSError: the folder cannot be written. ValueError: a name leads out of it.
     """
     for name in files:
         if name.startswith("/") or not {"", ".", ".."}.isdisjoint(name.split("/")):
@@ -51,9 +50,8 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 def read_variables(files: Mapping[str, str]) -> dict[str, str]:
     """Return the variables whose values are the contents of files.
 
-    Raises:
-        OSError: one of them is not there, or cannot be read.
-        ValueError: what stands there can be no variable; says of which one.
+    Raises: OSError: a file is missing or cannot be read. ValueError: its content cannot be a
+    variable; the message names it.
     """
     found = {}
     for name, path in files.items():

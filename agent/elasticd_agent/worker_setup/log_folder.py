@@ -1,4 +1,4 @@
-"""A job's folder on this node: whose logs stand there now."""
+"""A job's folder on this node, and which job's logs stand there now."""
 
 import fcntl
 from pathlib import Path
@@ -11,10 +11,10 @@ _OWNER = "uid"
 
 
 def claim(folder: Path, uid: str) -> None:
-    """Make the folder this job's; logs that an earlier job of the same name left move aside.
+    """Make the folder this job's, and move logs aside that an earlier job of the same name left.
 
-    They go to `earlier-<k>/`, nothing is deleted. Several agents of one machine may share the
-    folder: the lock makes the first of them do it.
+    They go to `earlier-<k>/`; nothing is deleted. Several agents of one machine may share the
+    folder: a lock lets only the first of them do it.
     """
     make_private(folder)
     with (folder / _OWNER).open("a+") as owner:

@@ -31,7 +31,7 @@ __all__ = [
 
 _SIOCGIFADDR = 0x8915
 _SECRETS = "ELASTICD_ETCD"
-"""Workers run the user's code: what opens etcd stays with the agent."""
+"""Variables that open etcd. They stay with the agent, since workers run the user's code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,23 +39,26 @@ class WorkerFiles:
     out: Path
     err: Path
     error: Path
-    """A traceback in `@record`'s form."""
+    """The file for a traceback in `@record`'s form."""
     rank: Rank | None = None
-    """Whose they are; None: of a worker that has no rank yet."""
+    """The rank whose files these are; None for a worker that has no rank yet."""
 
     @property
     def times(self) -> Path:
-        """When how much stood in the first two; written by the agent."""
+        """The file in which the agent notes how much of the first two stood when."""
         return self.out.with_suffix(".times")
 
 
 def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what opens etcd."""
+    """Return the environment without what opens etcd."""
     return {key: value for key, value in env.items() if not key.startswith(_SECRETS)}
 
 
 def worker_files(run_folder: Path, job: JobName, generation: Generation, rank: Rank) -> WorkerFiles:
-    """Where a rank of a generation writes; the generation is part of it, so nothing is lost."""
+    """Return where a rank of a generation writes.
+
+    The generation is part of the path, so nothing is overwritten.
+    """
     folder = run_folder / job / f"gen-{generation}"
     return WorkerFiles(
         out=folder / f"rank-{rank}.out",
@@ -126,8 +129,8 @@ def prepared_env(
 ) -> dict[str, str]:
     """Return the environment of a worker that is to wait in `elasticd.run` for its first world.
 
-    It knows no rank: that can be another one in each world. It sees the device of its slot alone,
-    so that is number 0; where devices cannot be counted the slot is its place among them. A script
+    It has no rank yet, since that can differ from world to world. It sees only the device of its
+    slot, as number 0; where devices cannot be counted, the slot is its index among them. A script
     that reads LOCAL_RANK before `elasticd.run` must not fail in its first replacement.
     """
     env = without_secrets(base)
@@ -148,7 +151,7 @@ def prepared_env(
 
 
 def prepared_files(run_folder: Path, job: JobName, name: str) -> WorkerFiles:
-    """Where a worker writes before it has a rank; `name` is that of no other process."""
+    """Return where a worker writes before it has a rank; no other process has the same `name`."""
     folder = run_folder / job / "prepared"
     return WorkerFiles(
         out=folder / f"{name}.out", err=folder / f"{name}.err", error=folder / f"{name}.error.json"
@@ -187,7 +190,7 @@ def _add_device(
 
 
 def threads_of(env: Mapping[str, str]) -> int:
-    """How many threads torch is to use; 0: as many as it likes."""
+    """Return how many threads torch is to use; 0 means as many as it likes."""
     wanted = env.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdecimal() else 0
 
@@ -195,7 +198,7 @@ def threads_of(env: Mapping[str, str]) -> int:
 def start_order(
     name: str, spec: JobSpec, files: WorkerFiles, env: dict[str, str], *, cwd: str, niceness: int
 ) -> Start:
-    """What the pool is told to start a worker."""
+    """Return the order by which the pool starts a worker."""
     return Start(
         worker=name,
         entry_kind=spec.entry_kind,
@@ -212,7 +215,7 @@ def start_order(
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has this IPv4 address; empty if none has."""
+    """Return the network interface that has this IPv4 address; empty if none has."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])

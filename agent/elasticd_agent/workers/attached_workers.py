@@ -1,7 +1,8 @@
-"""The workers of one job that called `elasticd.run`: their words to events, decisions to words.
+"""The workers of one job that called `elasticd.run`: messages become events, decisions become
+messages.
 
-All methods run on the owner's thread. A worker is known here by its process number, which the
-pool told us and the kernel vouches for on the socket.
+All methods run on the owner's thread. A worker is known here by its process number, which the pool
+reports and the kernel confirms on the socket.
 """
 
 import math
@@ -23,19 +24,20 @@ __all__ = ["Attached", "Progress"]
 log = get_logger()
 
 NOT_FINITE_LIMIT = 20
-"""Names that are kept, and told in the job's result, which etcd takes up to a size."""
+"""How many names of numbers are kept: they go into the job's result, whose size etcd limits."""
 
 Tell = Callable[[int, ch.ToWorker], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a worker last said of itself."""
+    """What a worker last reported of itself."""
 
     generation: Generation = Generation(0)
     step: int = 0
     is_told: bool = False
-    """By a script of restart mode: by `elasticd.progress`, or `elasticd.checkpoint.save`."""
+    """True if a script of restart mode reported it: by `elasticd.progress`, or
+    `elasticd.checkpoint.save`."""
     has_stepped: bool = False
     is_paused: bool = False
     has_returned: bool = False
@@ -45,12 +47,12 @@ class Progress:
     epoch_samples: int = 0
     step_s: float = 0.0
     committed_at_s: float | None = None
-    """When we first saw its last step."""
+    """When this agent first saw its last step."""
     why_paused: str = ""
     scalars: Mapping[str, float] = field(default_factory=dict)
-    """What the last commit was given, where that is finite."""
+    """The numbers of the last commit, where they are finite."""
     not_finite: Mapping[str, int] = field(default_factory=dict)
-    """At which step a number was first seen not to be."""
+    """At which step a number was first seen not to be finite."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,15 +61,15 @@ class _Known:
     nonce: Nonce
     is_attached: bool = False
     is_inside: bool = False
-    """Told to enter a world, and has left none since."""
+    """True if it was told to enter a world, and has left none since."""
     progress: Progress = Progress()
     formed: ch.Formed | None = None
     ranks: dict[int, Rank] = field(default_factory=dict)
-    """In the generation that it is in, and in those that it was told to enter since."""
+    """Its ranks in the generation that it is in, and in those that it was told to enter since."""
 
 
 class Attached:
-    """Translates; decides nothing. `feed` takes events into the core."""
+    """Translate between messages and events; decide nothing. `feed` takes events into the core."""
 
     def __init__(self, tell: Tell, feed: Callable[[ev.Event], None]) -> None:
         self._tell, self._feed = tell, feed
@@ -82,41 +84,46 @@ class Attached:
         """Called with what a script of restart mode told; the core is not told of it."""
 
     def expect(self, pid: int, slot: Slot, nonce: Nonce) -> None:
-        """A process of ours that may attach."""
+        """Expect a process of ours that may attach."""
         self._known[pid] = _Known(slot=slot, nonce=nonce)
 
     def forget(self, pid: int) -> None:
         self._known.pop(pid, None)
 
     def progress_of(self, pid: int) -> Progress | None:
-        """None before it had any: then its steps say nothing about the job."""
+        """Return its progress; None before it had any, since then its steps say nothing about the
+        job.
+        """
         known = self._known.get(pid)
         return known.progress if known is not None and known.formed is not None else None
 
     def shown_progress(self, pid: int) -> Progress | None:
-        """That, or what a script of restart mode told: for people, nothing is decided by it."""
+        """Return its progress, or what a script of restart mode reported.
+
+        It is for people; nothing is decided by it.
+        """
         known = self._known.get(pid)
         if known is None or not (known.formed is not None or known.progress.is_told):
             return None
         return known.progress
 
     def steps_told(self, pid: int) -> int:
-        """Give the steps that a script told so far; 0: none. Any thread."""
+        """Return the steps that a script reported so far; 0 if none. Any thread may call this."""
         known = self._known.get(pid)
         return known.progress.step if known is not None else 0
 
     def has_state(self, pid: int) -> bool:
-        """True if it was ever part of a formed group: all ranks had the same state then."""
+        """Return whether it was ever part of a formed group: then all ranks had the same state."""
         known = self._known.get(pid)
         return known is not None and known.formed is not None
 
     def is_attached(self, pid: int) -> bool:
-        """True if it called `elasticd.run`: then its steps are known."""
+        """Return whether it called `elasticd.run`: then its steps are known."""
         known = self._known.get(pid)
         return known is not None and known.is_attached
 
     def is_inside(self, pid: int) -> bool:
-        """True if it is in a world, or on its way into one."""
+        """Return whether it is in a world, or on its way into one."""
         known = self._known.get(pid)
         return known is not None and known.is_attached and known.is_inside
 
@@ -291,7 +298,7 @@ class Attached:
 def _ago_s(message: ch.Beat | ch.Entered) -> float:
     """Return how long ago the newest commit was by now, and not when the message was sent.
 
-    An agent that was stopped reads at once what its workers said all the while.
+    An agent that was stopped reads all at once what its workers sent meanwhile.
     """
     if not message.sent_s or not message.committed_ago_s:
         return message.committed_ago_s
@@ -299,7 +306,7 @@ def _ago_s(message: ch.Beat | ch.Entered) -> float:
 
 
 def _further(known: _Known, beat: ch.Beat) -> Progress:
-    """Return where it stands by this heartbeat, which was sent in `train`."""
+    """Return its progress as of this heartbeat, which was sent in `train`."""
     before = known.progress
     return replace(
         before,
@@ -316,7 +323,7 @@ def _further(known: _Known, beat: ch.Beat) -> Progress:
 
 
 def _not_finite(known: _Known, scalars: Mapping[str, float], step: int) -> Mapping[str, int]:
-    """Return at which step which number was first seen not to be finite, now that these came."""
+    """Return at which step each number was first seen not to be finite, these new ones included."""
     found = dict(known.progress.not_finite)
     for name, value in scalars.items():
         if not math.isfinite(value) and name not in found and len(found) < NOT_FINITE_LIMIT:
@@ -326,7 +333,7 @@ def _not_finite(known: _Known, scalars: Mapping[str, float], step: int) -> Mappi
 
 
 def _note(progress: Progress) -> str:
-    """Say of a run that is over which of its numbers were not finite."""
+    """Return a note of which numbers of a finished run were not finite."""
     return "; ".join(
         f"{name} was not finite, first seen at step {step}"
         for name, step in sorted(progress.not_finite.items())

@@ -1,7 +1,8 @@
-"""What workers left behind in their files, read where it may take long: on the pool's thread.
+"""What workers left behind in their files, read on the pool's thread, which may wait.
 
-The owner of all jobs waits for no disk. A run folder on a network's disk that does not answer costs
-the account of a failure, not the news of it: the news goes on without, after a while.
+The thread that owns all jobs waits for no disk. If a run folder on a network disk does not answer,
+only the account of a failure is lost, not the news of it: after a while the failure is reported
+without the account.
 """
 
 from collections.abc import Mapping
@@ -16,18 +17,24 @@ from elasticd_agent.workers.worker_process import Process
 __all__ = ["READ_LIMIT_S", "Accounts"]
 
 READ_LIMIT_S = 2.0
-"""Two small files, of which one is mostly not there: milliseconds on a disk that answers."""
+"""How long to wait for two small files, of which one is mostly absent: a disk that answers takes
+milliseconds."""
 
 
 class Accounts:
-    """Of one job's workers here. All methods run on the thread that listens to the pool."""
+    """Read the accounts of one job's workers here.
+
+    All methods run on the thread that listens to the pool.
+    """
 
     def __init__(self, processes: Mapping[str, Process], oom_kills: OomKills | None = None) -> None:
         self._processes, self._oom_kills = processes, oom_kills or OomKills()
         self._raised: dict[str, ch.Raised] = {}
 
     def of(self, message: ch.FromPool | None) -> dict[str, Told]:
-        """Return the account of each worker that failed, as the message says; None: of all."""
+        """Return the account of each worker that the message reports as failed; None stands for all
+        workers.
+        """
         match message:
             case ch.Raised(worker=name, code=code):
                 self._raised[name] = message
@@ -76,6 +83,8 @@ class Accounts:
 
 
 def _killed(told: Told, why: str) -> Told:
-    """Say why it was killed, below the last lines of its log; what it raised before is not it."""
+    """Return why it was killed, above it the last lines of its log; what it raised before is not
+    the reason.
+    """
     shown = f"{told.traceback.rstrip()}\n{why}".lstrip()
     return replace(told, exception=why, where="", traceback=shown)

@@ -1,7 +1,7 @@
-"""How a worker ended, told so that a person can use it.
+"""How a worker ended, in words that a person can use.
 
-Pure but for reading the worker's own files: what the pool reported, else what `@record` wrote,
-else the traceback at the end of its log.
+Pure but for reading the worker's own files: what the pool reported comes first, then what `@record`
+wrote, then the traceback at the end of its log.
 """
 
 import json
@@ -44,7 +44,7 @@ class Told:
 
 
 def tell(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
-    """Return the best account of a failure that there is; nothing in it steers a terminal."""
+    """Return the best account of a failure that there is; nothing in it can control a terminal."""
     told = _best(raised, error_file, err_path)
     return replace(
         told,
@@ -71,21 +71,23 @@ def _best(raised: Raised | None, error_file: Path, err_path: Path) -> Told:
 
 
 def is_echo(told: Told) -> bool:
-    """True if this looks like the consequence of another rank's death."""
+    """Return whether this looks like the consequence of another rank's death."""
     has_words = told.exception and not _is_exit(told.exception)
     said = f"{told.exception}\n{_message(told.traceback)}" if has_words else told.traceback
     return _ECHOES.search(said) is not None
 
 
 def _plain(text: str) -> str:
-    """Take colours and all that a terminal would obey out of what a script made: others read it."""
+    """Remove colours and other control sequences from a script's text, because others read it on a
+    terminal.
+    """
     return _CONTROL.sub("?", _ESCAPE.sub("", text).replace("\r", "\n"))
 
 
 def _message(traceback: str) -> str:
-    """What follows the last frame and its line of source: the whole text of the exception.
+    """Return what follows the last frame and its source line: the whole text of the exception.
 
-    What is kept of it apart is cut off after 500 characters; some libraries begin with more.
+    The text that is kept elsewhere is cut after 500 characters, and some libraries begin with more.
     """
     ends = [match.end() for match in _FRAME.finditer(traceback)]
     lines = traceback[ends[-1] if ends else 0 :].splitlines()
@@ -93,7 +95,7 @@ def _message(traceback: str) -> str:
 
 
 def signal_name(code: int) -> str:
-    """SIGKILL for -9; empty for an exit code."""
+    """Return the name of a signal, SIGKILL for -9; empty for an exit code."""
     if code >= 0:
         return ""
     try:
@@ -107,7 +109,7 @@ def _is_exit(exception: str) -> bool:
 
 
 def _logged(err_path: Path) -> Told:
-    """Take the traceback at the end of the log, or its last lines."""
+    """Return the traceback at the end of the log, or the log's last lines."""
     tail = _tail(err_path)
     begin = tail.rfind("Traceback (most recent call last):")
     if begin >= 0:

@@ -1,8 +1,8 @@
 """What becomes of a job's state on this node when the job ends before its training does.
 
 A worker that called `elasticd.run` is asked to save first: it leaves its world after a step that
-all ranks agree on, and answers when that step is durable. Then it is ended as any other, with what
-is left of its grace. Who does not answer is ended in time all the same.
+all ranks agree on, and answers when that step is durable. Then it is ended like any other worker,
+with what is left of its grace. A worker that does not answer is ended in the same time.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,16 @@ from elasticd_agent.workers.attached_workers import Attached
 __all__ = ["LastSave", "end_share_s"]
 
 END_LIMIT_S, END_SHARE = 2.0, 0.2
-"""Of the grace: what a worker keeps for its own end, from SIGTERM to SIGKILL."""
+"""What a worker keeps of the grace for its own end, from SIGTERM to SIGKILL: a limit and a
+share."""
 
 log = get_logger()
 
 
 def end_share_s(grace_s: float) -> float:
-    """How long before the end of its grace a worker gets SIGTERM, saved or not."""
+    """Return how long before the end of its grace a worker gets SIGTERM, whether it
+    saved or not.
+    """
     return min(END_LIMIT_S, END_SHARE * grace_s)
 
 
@@ -32,14 +35,17 @@ class _Asked:
     rank: int
     until_s: float
     end: Callable[[float], None] | None
-    """Ends it, with so much grace; None: that is decided elsewhere."""
+    """Ends the worker with so much grace; None if that is decided elsewhere."""
 
 
 class LastSave:
-    """Of one job. All methods run on the owner's thread; workers are known by process number."""
+    """Ask one job's workers to save last.
+
+    All methods run on the owner's thread; a worker is known by its process number.
+    """
 
     def __init__(self, attached: Attached, *, is_wanted: bool) -> None:
-        """`is_wanted`: the job has checkpoints."""
+        """`is_wanted`: true if the job has checkpoints."""
         self._attached, self._is_wanted = attached, is_wanted
         attached.left = self._left
         self._asked: dict[int, _Asked] = {}
@@ -50,7 +56,9 @@ class LastSave:
     def ask(
         self, pid: int, *, rank: int, grace_s: float, end: Callable[[float], None] | None
     ) -> bool:
-        """Have it leave its world and save; False: it is in none, so there is nothing to save."""
+        """Ask it to leave its world and save; return False if it is in no world, so that there is
+        nothing to save.
+        """
         if not (self._is_wanted and self._attached.is_inside(pid) and grace_s > 0):
             return False
         if pid in self._asked:
@@ -62,20 +70,22 @@ class LastSave:
         return True
 
     def resume(self, pid: int) -> None:
-        """The job goes on, and this worker with it: it may be asked again, with its time anew."""
+        """Take note that the job goes on, and this worker with it: it may be asked again, with a
+        new time limit.
+        """
         self._asked.pop(pid, None)
         self.saved = None
 
     def is_asked(self, pid: int | None) -> bool:
-        """True if it has not answered yet."""
+        """Return whether it has not answered yet."""
         return pid in self._asked
 
     def is_ended(self, pid: int | None) -> bool:
-        """True if it has answered and was ended then."""
+        """Return whether it has answered and was ended then."""
         return pid in self._ended
 
     def forget(self, pid: int) -> None:
-        """It has ended; where it was asked and did not answer, that is told."""
+        """Take note that it has ended; if it was asked and did not answer, that is logged."""
         self._ended.discard(pid)
         asked = self._asked.pop(pid, None)
         progress = self._attached.progress_of(pid)

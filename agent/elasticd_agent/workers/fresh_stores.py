@@ -8,13 +8,14 @@ from elasticd.records.member import StoreAddress
 __all__ = ["FRESH_STORES", "FreshStores"]
 
 FRESH_STORES = 2
-"""One for the next world, one for the world after a failure that comes before it is replaced."""
+"""How many fresh stores a pool keeps: one for the next world, and one in case that fails before it
+is replaced."""
 KEPT_STORES = 2
-"""Of those that were used: this world's, and that of the world before."""
+"""How many used stores stay open: this world's, and that of the world before."""
 
 
 class FreshStores:
-    """What is asked of the pool, through `tell`, and what it has."""
+    """Keep what was asked of the pool, through `tell`, and which stores it has."""
 
     def __init__(
         self, address: str, tell: Callable[[ToPool], None], *, are_ports: bool = False
@@ -25,16 +26,16 @@ class FreshStores:
         self._used: list[StoreAddress] = []
 
     def use(self, store: StoreAddress) -> None:
-        """Take it for the world that begins, and close what is older than the world before.
+        """Use a store for the world that begins, and close those older than the world before.
 
-        In that one workers may train on, up to a step which they agree on by its store.
+        In the world before, workers may train on up to a step that they agree on through its store.
         """
         if store not in self._used:
             self._used.append(store)
         self.keep()
 
     def keep(self) -> None:
-        """Ask for as many as are wanted."""
+        """Ask the pool for as many stores as are wanted."""
         self._tell(
             KeepStores(
                 count=FRESH_STORES,
@@ -47,6 +48,6 @@ class FreshStores:
         self._used = self._used[-KEPT_STORES:]
 
     def lose(self) -> None:
-        """The pool ended, and all that it had with it."""
+        """Take note that the pool ended, and its stores with it."""
         self.ready = ()
         self._used.clear()

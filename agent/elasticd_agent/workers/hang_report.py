@@ -1,9 +1,9 @@
-"""What an agent does about workers of one job that hang: says so, and has it written down where all
-stand before one is killed.
+"""What an agent does about workers of one job that hang: it reports them, and has all stacks
+written down before one is killed.
 
-A worker that this agent found to hang is done without at once. One that only stands still may wait
-for a worker of another node: that is for all nodes to decide, and each writes down where its own
-workers stand when the next world says that one hung.
+The world goes on at once without a worker that this agent found to hang. One that only stands still
+may wait for a worker of another node. All nodes decide that together, and each writes down the
+stacks of its own workers when the next world says that one hung.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,23 +31,23 @@ log = get_logger()
 
 
 def is_final(verdict: Verdict) -> bool:
-    """True if it says of the worker alone that nothing good will come of it."""
+    """Return whether the verdict alone condemns the worker."""
     return isinstance(verdict, Frozen) or (
         isinstance(verdict, Stalled) and verdict.limit is StallLimit.PROGRESS
     )
 
 
 def output_limits(spec: JobSpec) -> OutputLimits:
-    """Say what is wanted of a job's output."""
+    """Return what a job wants of its output."""
     return OutputLimits(silence_s=spec.output_timeout_s, room_bytes=spec.log_max_bytes)
 
 
 class Examiner:
-    """Of one job's workers on this node, by name; all methods run on the owner's thread.
+    """Handle the hung workers of one job on this node. All methods run on the owner's thread.
 
-    `failure` tells how a worker ended that was killed, `kill` ends one; `feed` takes what is found
-    in the output, which `outputs` watches for `output`; `has_steps`: whether the steps of a worker
-    are known, so that it does not matter what it writes.
+    `failure` describes how a killed worker ended, and `kill` ends one. `feed` takes what is found
+    in the output, which `outputs` watches for `output`. `has_steps` says whether the steps of a
+    worker are known, so that it does not matter what it writes.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Examiner:
         )
 
     def judged(self, name: str, verdict: Verdict) -> ev.Event:
-        """Act on what the watchman concluded about this worker; return what the core is to know."""
+        """Act on a verdict about this worker; return the event for the core."""
         process = self._processes[name]
         slot, nonce = process.slot, process.nonce
         if isinstance(verdict, Resumed):
@@ -106,7 +106,9 @@ class Examiner:
         return ev.WorkerStalled(stall=stall)
 
     def _judge_output(self, news: Silent | Heard) -> None:
-        """Tell the core of a worker that writes nothing, or writes again; in restart mode alone."""
+        """Report to the core a worker that writes nothing, or writes again; in restart
+        mode alone.
+        """
         process = next((p for p in self._processes.values() if p.pid == news.pid), None)
         if process is None or not process.generation or self._has_steps(news.pid):
             return
@@ -127,9 +129,10 @@ class Examiner:
         self._feed(ev.WorkerStalled(stall=stall))
 
     def explain(self, generation: Generation, culprit: Failure | None) -> None:
-        """Write down where our workers of this generation stand, as one hung here or elsewhere.
+        """Write down the stacks of our workers of this generation, since one hung here or
+        elsewhere.
 
-        They are asked at once, and the next order that they hear finds them where they waited.
+        They are asked at once, so they answer before they hear the next order.
         """
         if generation <= self._examined or not self._in(generation):
             return
@@ -155,7 +158,7 @@ class Examiner:
         self._examine(generation, name, note, is_frozen=False, is_silent=culprit is None)
 
     def _hung(self, name: str, process: Process, verdict: Frozen | Stalled) -> ev.Event:
-        """The world goes on without it at once; it is killed when its stacks are written."""
+        """Take a worker out of the world at once; it is killed when its stacks are written."""
         why = verdict.why
         path = self._path(process.generation)
         log.warning(
@@ -180,7 +183,9 @@ class Examiner:
         is_frozen: bool,
         is_silent: bool = False,
     ) -> None:
-        """Begin; a stop of the suspect that falls due meanwhile is carried out afterwards."""
+        """Begin to collect stacks; a stop of the suspect that falls due meanwhile is carried out
+        afterwards.
+        """
         self._examined = generation
         suspect = self._processes.get(name)
         found = self._in(generation)
@@ -201,7 +206,7 @@ class Examiner:
         self._lookout.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
 
     def _let_go(self, held: Sequence[Process]) -> None:
-        """Carry out what fell due while these were looked at."""
+        """Carry out the stops that fell due while these workers were examined."""
         names = {id(process): name for name, process in self._processes.items()}
         for process in held:
             process.is_examined = False

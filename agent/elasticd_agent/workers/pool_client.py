@@ -1,8 +1,8 @@
-"""The agent's end of the warm pool: the process, its channel, and the thread that sees to both.
+"""The agent's end of the warm pool: the process, its channel, and the thread that looks after both.
 
-Nobody else waits for a pool. Its folder may lie on a disk that hangs, and so may its interpreter:
-that costs the job its pool here, and no other job anything. Rejected: one thread that starts all
-pools, on which the first that hangs would hold up the others.
+Nobody else waits for a pool. Its folder may lie on a disk that hangs, and its interpreter too: then
+this job has no pool here, and other jobs are not affected. Rejected: one thread that starts all
+pools, since the first pool that hangs would hold up the others.
 """
 
 import os
@@ -36,17 +36,19 @@ __all__ = [
 ]
 
 BACKLOG_LIMIT_BYTES = 64_000_000
-"""A pool that reads nothing for so long is as good as gone."""
+"""A pool that leaves so much unread is given up."""
 
 END_TIMEOUT_S = 5.0
-"""For a pool to end what it guards, and itself."""
+"""How long a pool has to end what it guards, and itself."""
 
 
 LEARNED_FOLDER = ".imports"
-"""Below the run folder, where no job can have its own: what the scripts of this node import."""
+"""The folder of what the scripts of this node import. It lies below the run folder, under a name
+that no job can have."""
 
 KILL_TIMEOUT_S = 1.0
-"""A process that hangs in the kernel does not end; the agent must not wait for it."""
+"""How long to wait for a killed process: one that hangs in the kernel does not end, and must not
+block the agent."""
 
 
 log = get_logger()
@@ -64,16 +66,18 @@ class PoolTrouble:
     """Why there is no pool now."""
 
     why: str = ""
-    """Empty: it ended unexpectedly."""
+    """The reason; empty if it ended unexpectedly."""
     may_pass: bool = True
-    """False: it says itself that it can never work here."""
+    """False if the pool says itself that it can never work here."""
     was_ready: bool = True
-    """False: none has ever worked here for this job."""
+    """False if no pool has ever worked here for this job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """The pool finds out what the script imports, and keeps that in a folder of this node."""
+    """Settings with which the pool finds out what the script imports, and the folder of this node
+    that keeps it.
+    """
 
     folder: Path
     entry: str
@@ -86,10 +90,10 @@ Heard = Callable[[FromPool | PoolNotStarted | None], None]
 class WarmPool:
     """One pool process, from its folder to its end.
 
-    A thread calls `prepare`, starts the process, listens to it and sees it end. `heard` is called
-    by it with each message, and at last with None, or with `PoolNotStarted` and nothing else. It is
-    one thread for all of that: the kernel ties the pool's parent-death signal to the thread that
-    started it, so that one must live as long as the pool.
+    One thread calls `prepare`, starts the process, listens to it and sees it end. It calls `heard`
+    with each message, and at last with None; or with `PoolNotStarted` and nothing else. The same
+    thread does all of that because the kernel ties the pool's parent-death signal to the thread
+    that started it, so that one must live as long as the pool.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class WarmPool:
         children: Children,
         prepare: Callable[[], None] | None = None,
     ) -> None:
-        """Begin with it; `prepare` makes the folder in which its log stands."""
+        """Start the thread; `prepare` makes the folder in which the pool's log stands."""
         self._sock, self._theirs = socket.socketpair()
         # `-u` gives its workers the flags that torchrun gives; in "/" no file of the job's folder
         # can stand in for a module of Python's own while the pool starts.
@@ -131,9 +135,9 @@ class WarmPool:
         self._thread.start()
 
     def tell(self, message: ToPool) -> None:
-        """Send a message; never waits, also for a pool that stands still.
+        """Send a message without ever waiting, even for a pool that stands still.
 
-        One to a pool that is gone is dropped, its end is heard anyway.
+        A message to a pool that is gone is dropped; its end is reported anyway.
         """
         line = pack(message)
         with self._lock:
@@ -148,9 +152,9 @@ class WarmPool:
             self._hang_up()
 
     def close(self) -> None:
-        """End the connection, at which the pool kills what it guards, and wait for that.
+        """End the connection and wait: the pool then kills what it guards.
 
-        One that has not been started yet, since a disk hangs, is not started any more.
+        A pool that has not been started yet, because a disk hangs, is not started any more.
         """
         self._is_closing.set()
         self._hang_up()
@@ -164,7 +168,7 @@ class WarmPool:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def _send(self, data: bytes | bytearray) -> int:
-        """How much of it is off our hands; all, if the connection is over."""
+        """Return how much of it was sent; all of it if the connection is over."""
         try:
             return self._sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -173,7 +177,7 @@ class WarmPool:
             return len(data)
 
     def _write(self) -> None:
-        """Thread: send the backlog as the pool takes it; ends with it."""
+        """Thread: send the backlog as fast as the pool takes it, and end with it."""
         poll = select.poll()
         try:
             poll.register(self._sock, select.POLLOUT)
@@ -186,7 +190,7 @@ class WarmPool:
             return  # It was closed meanwhile.
 
     def _run(self) -> None:
-        """Thread: everything for which somebody has to wait."""
+        """Thread: do everything that somebody has to wait for."""
         try:
             process = self._start()
         except (OSError, ValueError) as exc:
@@ -204,11 +208,10 @@ class WarmPool:
             self._heard(None)
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        """Start the process; None: nobody wants it any more.
+        """Start the process; None if nobody wants it any more.
 
-        Raises:
-            OSError: the folder cannot be used, or no process can be made.
-            ValueError: the environment or an argument cannot be handed over.
+        Raises: OSError: the folder cannot be used, or no process can be made. ValueError: the
+        environment or an argument cannot be handed over.
         """
         with self._theirs as theirs:
             if self._prepare is not None:
@@ -241,7 +244,7 @@ class WarmPool:
                 self._heard(unpack_from_pool(line))
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """See its end: nothing of its workers may live on unnoticed."""
+        """Wait for the pool's end, and make sure that none of its workers lives on unnoticed."""
         process.terminate()
         try:
             process.wait(END_TIMEOUT_S)
@@ -253,14 +256,14 @@ class WarmPool:
 
 
 def _why(exc: OSError | ValueError) -> str:
-    """Say what is wrong with which file."""
+    """Return what is wrong with which file."""
     if isinstance(exc, OSError) and exc.filename:
         return f"{exc.filename}: {exc.strerror}"
     return str(exc)
 
 
 def log_learned(learned: PoolLearned) -> None:
-    """Tell what workers of a job have loaded from now on, and what not."""
+    """Log which modules workers of a job get preloaded from now on, and which not."""
     log.info(
         "pool.learned",
         modules=learned.modules,
@@ -280,7 +283,7 @@ def open_pool(
     children: Children,
     prepare: Callable[[], None],
 ) -> WarmPool:
-    """Begin with the pool that a job's workers are forked from."""
+    """Start the pool from which a job's workers are forked."""
     learning = None
     if spec.learns_imports and spec.entry_kind is not EntryKind.COMMAND:
         is_module = spec.entry_kind is EntryKind.MODULE

@@ -35,7 +35,7 @@ class Home:
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """A worker as it runs here: where it is in the world changes, the process does not."""
+    """A worker as a process of this node. Its place in the world changes, the process does not."""
 
     slot: Slot
     nonce: Nonce
@@ -45,13 +45,13 @@ class Process:
     local_rank: int = 0
     pid: int | None = None
     is_examined: bool = False
-    """It hangs, and its stacks are being written."""
+    """True if it hangs and its stacks are being written."""
     is_stop_due: bool = False
-    """To be killed after that."""
+    """True if it is to be killed after that."""
     stop_grace_s: float = 0.0
-    """Before it is killed, SIGTERM is given so long: to one that was silent and may yet be well."""
+    """The time from SIGTERM to SIGKILL, for a worker that was silent and may still be well."""
     is_silent: bool = False
-    """It is looked at because no rank of its job writes anything (restart mode)."""
+    """True if it is examined because no rank of its job writes anything (restart mode)."""
 
     def is_in(self, slot: Slot, nonce: Nonce) -> bool:
         return (self.slot, self.nonce) == (slot, nonce)
@@ -60,7 +60,7 @@ class Process:
 def failure_of(
     home: Home, process: Process, code: int, told: Told, progress: Progress | None
 ) -> Failure:
-    """Say how it ended, with what it told of it."""
+    """Return how it ended, with what it reported of it."""
     return Failure(
         node=home.node,
         incarnation=home.incarnation,
@@ -86,7 +86,9 @@ def failure_of(
 def heard_of(
     process: Process, progress: Progress | None, now_s: float, keeper_metrics: Path | None = None
 ) -> RankHeard:
-    """Say where it stands in its world, for people; `progress` is None where it told nothing."""
+    """Return where it stands in its world, for people; `progress` is None if it
+    reported nothing.
+    """
     told = RankProgress(rank=process.rank, generation=process.generation, pid=process.pid or 0)
     if progress is not None:
         at_s = progress.committed_at_s
@@ -112,12 +114,14 @@ def heard_of(
 
 
 def not_started(entry: str, why: str) -> Told:
-    """Say for a worker that never came to run why it did not."""
+    """Return the failure of a worker that could not be started."""
     return Told(exception=why, where=f"start of {entry}", traceback=why, has_group=False)
 
 
 def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
-    """The same for one that we end because it hangs: what it raised before does not matter."""
+    """Return the failure of a worker that we end because it hangs; what it raised before does not
+    matter.
+    """
     return replace(
         failure,
         is_hung=True,
@@ -129,13 +133,13 @@ def hang_of(failure: Failure, why: str, stacks: Path) -> Failure:
 
 
 def standing_of(process: Process, *, note: str, is_frozen: bool) -> Standing:
-    """Say whose stacks are wanted, and why it is suspected, if it is."""
+    """Return whose stacks are wanted, and why it is suspected, if it is."""
     assert process.pid is not None
     return Standing(pid=process.pid, rank=process.rank, is_frozen=is_frozen, note=note)
 
 
 def pool_failure(home: Home, why: str) -> Failure:
-    """Say for this node that no worker can be started on it at all."""
+    """Return the failure that says that no worker can be started on this node at all."""
     return Failure(
         node=home.node,
         incarnation=home.incarnation,

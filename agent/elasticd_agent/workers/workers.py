@@ -1,4 +1,4 @@
-"""One job's workers on this node: the pool's messages on one side, typed events on the other."""
+"""One job's workers on this node: the pool's messages come in, typed events go out."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ from elasticd_agent.workers.worker_process import Home, Process, failure_of, hea
 __all__ = ["Workers"]
 
 PREPARED_NICENESS = 10
-"""Its start must not slow those who train; it takes its ordinary place once it attaches."""
+"""The niceness of a worker that only prepares; it is undone when the worker attaches."""
 
 log = get_logger()
 
@@ -58,7 +58,7 @@ Feed = Callable[[ev.Event], None]
 
 
 def _unheard(news: object) -> None:
-    """Nobody serves the job at the moment: the next incarnation is told how things stand then."""
+    """Drop an event while nobody serves the job: the next incarnation asks how things stand."""
 
 
 class Workers:
@@ -124,7 +124,7 @@ class Workers:
     def serve(
         self, incarnation: Incarnation, feed: Feed, broke: Callable[[PoolTrouble], None]
     ) -> None:
-        """Report to this incarnation from now on, first of all what it takes over."""
+        """Report to this incarnation from now on, beginning with the workers that it takes over."""
         self.home = replace(self.home, incarnation=incarnation)
         self._feed, self._broke = feed, broke
         kept = list(self._processes.values())
@@ -143,7 +143,7 @@ class Workers:
         self._broke(self._trouble)
 
     def rest(self) -> None:
-        """Wait for the next incarnation to serve."""
+        """Wait for the next incarnation."""
         self._feed = self._broke = _unheard
 
     @property
@@ -152,7 +152,7 @@ class Workers:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Of the workers that are here."""
+        """The slots of the workers that are here."""
         return tuple(sorted({process.slot for process in self._processes.values()}))
 
     # --- orders -------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Workers:
             self._end(name, effect.grace_s)
 
     def save_first(self, effect: fx.StopWorker | fx.LeaveWorld, grace_s: float) -> bool:
-        """Have a worker save its state before it ends; False: there is nothing to be saved."""
+        """Have a worker save its state before it ends; return False if there is nothing to save."""
         name, process = self._find(effect)
         if process is None or process.pid is None or process.is_examined:
             return False
@@ -251,15 +251,15 @@ class Workers:
         return next(found, ("", None))
 
     def is_winding_down(self, slot: Slot) -> bool:
-        """True if the slot's worker raised an error of its own and is on its way to the end.
+        """Return whether the slot's worker raised an error of its own and is on its way to the end.
 
-        The echo of another rank's death does not count: it has nothing to say that anybody waits
-        for, and the interpreter's wind-down of torch would be the longest part of a recovery.
+        An error that only echoes another rank's death does not count: nobody waits for what it
+        reports, and winding down torch in the interpreter would be the longest part of a recovery.
         """
         return any(self._processes[name].slot == slot for name in self._own_errors)
 
     def heard(self) -> tuple[RankHeard, ...]:
-        """Say where the ranks here stand, and where each writes to."""
+        """Return where the ranks here stand, and where each writes to."""
         return tuple(
             heard_of(
                 process,
@@ -272,7 +272,7 @@ class Workers:
         )
 
     def use_store(self, store: StoreAddress) -> None:
-        """Take it for the world that begins."""
+        """Use this fresh store for the world that begins."""
         self._stores.use(store)
 
     def allow_until(self, until_s: float) -> None:
@@ -282,7 +282,7 @@ class Workers:
             self._pool.tell(ch.License(until_s=until_s))
 
     def end(self) -> None:
-        """Kill what is left and end the pool; what is being saved may still end. Any thread."""
+        """Kill what is left and end the pool; saves may still finish. Any thread may call this."""
         self._examiner.outputs.close()
         self._beside.close()
         self._pool.close()
@@ -301,7 +301,7 @@ class Workers:
         )
 
     def _prepare_folder(self) -> None:
-        """Called by the pool's thread, which may wait for a disk: whatever needs the folder."""
+        """Make the job's folder ready; the pool's thread calls this, and may wait for a disk."""
         claim(self._run_folder / self._spec.name, self._spec.uid)
         if self._spec.files:
             write_files(self._files, self._spec.files)
@@ -310,7 +310,7 @@ class Workers:
         self._beside.open()
 
     def _overhear(self, message: ch.FromPool | PoolNotStarted | None) -> None:
-        """Called by the pool's thread."""
+        """Pass on a message of the pool; the pool's thread calls this."""
         if isinstance(message, PoolNotStarted):
             trouble = PoolTrouble(why=message.message)
             self._post(lambda: self._break(trouble))
@@ -385,7 +385,7 @@ class Workers:
         return failure_of(self.home, process, code, told, progress)
 
     def judge(self, verdict: Verdict) -> None:
-        """Act on what the watchman concluded about a process, if it is one of ours."""
+        """Act on a verdict about a process, if it is one of ours."""
         found = ((n, p) for n, p in self._processes.items() if p.pid == verdict.pid)
         name, process = next(found, ("", None))
         if process is None or process.is_examined:
@@ -400,7 +400,7 @@ class Workers:
         self._feed(event)
 
     def explain_hang(self, generation: Generation, culprit: Failure | None) -> None:
-        """A world was agreed on without a worker that hung in this one, here or elsewhere."""
+        """Write down stacks: the next world leaves out a worker that hung in this one."""
         self._examiner.explain(generation, culprit)
 
     def _kill(self, name: str) -> None:
@@ -408,7 +408,7 @@ class Workers:
             self._end(name, self._processes[name].stop_grace_s)
 
     def _pool_ended(self, told: Mapping[str, Told]) -> None:
-        """Without its guardian no worker lives on: report all as killed, begin anew."""
+        """Report all workers as killed and begin anew, since no worker outlives its pool."""
         self._is_pool_ready = self._is_pool_listening = False
         self._feed(ev.PoolChanged(is_ready=False))
         self._feed(ev.StoresChanged(stores=()))

@@ -1,4 +1,4 @@
-"""Write a change of size down: what it rests on, what else was looked at, what it promises."""
+"""Writes a change of size down: what it rests on, what else was considered, what it promises."""
 
 from dataclasses import dataclass
 

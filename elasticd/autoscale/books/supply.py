@@ -16,22 +16,19 @@ from elasticd.records.autoscale.policy import MetricKind, TargetMetric, TargetRu
 __all__ = ["Supplied", "supplied"]
 
 LEAST_SHARE = 0.1
-"""Of what was hoped."""
+"""The least part of what was hoped that a growth must bring."""
 
 Supplied = tuple[bool, str]
-"""Whether it brought anything, and a sentence."""
+"""Whether the growth brought anything, and a sentence about it."""
 
 
 def supplied(rule: TargetRule, decision: Decision, seen: Seen, got: float) -> Supplied | None:
     """Return whether a growth brought the supplies that asked for it anything.
 
-    None: something else asked for it, or nobody knows.
+    None: something else asked for it, or it is not known.
 
-    Args:
-        rule: that of the policy.
-        decision: of this rule, and judged by now.
-        seen: with what the queries say now.
-        got: steps per second at the new size.
+    Args: rule: that of the policy. decision: of this rule, and judged by now. seen: with what the
+    queries say now. got: steps per second at the new size.
     """
     if decision.to_nodes <= decision.from_nodes or decision.from_nodes <= 0:
         return None

@@ -6,7 +6,7 @@ never came about, nothing is known: a wish that lacks its nodes has broken no pr
 
 A decision for more throughput is kept where it brought at least half of its promise. One for fewer
 nodes is kept where it cost at most twice what it said, or `LOSS_SHARE` of the throughput: two
-windows say no more than that. The target rule promises no throughput: `supply` judges its growth.
+windows say no more than that. The target rule promises no throughput; `supply` judges its growth.
 """
 
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ def followed(memory: Memory, decision: Decision, seen: Seen) -> Memory:
 def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> bool:
     """Return whether the job trains at the size whose verdict is still to come, or soon will.
 
-    A world that does not follow although there are nodes for it is waited for only so long.
+    It waits only so long for a world that does not follow although there are nodes for it.
     """
     if memory.judged_from != 0:
         return True
@@ -67,7 +67,7 @@ def is_awaited(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -
 
 
 def verdict(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> Verdict | None:
-    """Return what came of the open decision, by `followed` memory; None: it is not known yet."""
+    """Return what came of the open decision, by `followed` memory; None if it is not known yet."""
     if seen.is_pinned and seen.wanted != decision.to_nodes:
         why = f"Somebody pinned the job to {counted(seen.wanted)} before it was known."
         return Verdict(outcome=Outcome.UNKNOWN, why=why)
@@ -107,7 +107,9 @@ def _came_true(decision: Decision, seen: Seen) -> bool:
 
 
 def _not_true(policy: Policy, memory: Memory, decision: Decision, seen: Seen) -> Verdict | None:
-    """Return the end of one whose size did not come about, once another world has settled."""
+    """Return the verdict on a decision whose size did not come about, once another world has
+    settled.
+    """
     is_other = seen.is_running and seen.generation > decision.generation and seen.nodes > 0
     if not is_other or unsettled(policy, memory, seen) is not None:
         return None
@@ -127,7 +129,7 @@ def _needed_s(policy: Policy, decision: Decision) -> float:
 
 
 def _of_target(policy: Policy, decision: Decision, seen: Seen, got: float) -> Verdict | None:
-    """Judge growth by the supplies that asked for it; None: it was something else."""
+    """Judge growth by the supplies that asked for it; None if something else asked."""
     if decision.rule is not Rule.TARGET or policy.target is None:
         return None
     found = supplied(policy.target, decision, seen, got)
@@ -139,7 +141,7 @@ def _of_target(policy: Policy, decision: Decision, seen: Seen, got: float) -> Ve
 
 
 def _measured(decision: Decision, got: float) -> Verdict:
-    """Hold what was measured against the promise; all in steps per second."""
+    """Compare what was measured with the promise; all numbers are steps per second."""
     was, promised = decision.was_steps_per_s, decision.promised_steps_per_s
     if promised <= 0.0 or was <= 0.0:
         before = f", {was:.4g} before" if was > 0.0 else ""

@@ -9,12 +9,13 @@ from elasticd.records.autoscale.curve import Curve
 __all__ = ["IN_PROCESS_COST_S", "RESTART_COST_S", "change_cost_s", "with_change_cost"]
 
 IN_PROCESS_COST_S = 5.0
-"""Assumed until one was seen, where the processes stay: some ten times what such a change takes on
-warm nodes, so that the first change of a job must be well worth it."""
+"""The cost in seconds that is assumed until one was seen, where processes stay: some ten times what
+such a change takes on warm nodes, so that the first change of a job must be well worth it."""
 RESTART_COST_S = 120.0
-"""Assumed until one was seen, where the scripts start anew: imports, model, checkpoint."""
+"""The cost in seconds that is assumed until one was seen, where scripts start anew: imports, model,
+checkpoint."""
 CHANGES_ENOUGH = 10
-"""The mean of those seen is that of the last ten or so: a checkpoint grows, a disk gets slow."""
+"""The mean counts about the last ten changes: a checkpoint grows, a disk gets slow."""
 
 
 def with_change_cost(curve: Curve, costs_s: Iterable[float]) -> Curve:

@@ -25,12 +25,12 @@ __all__ = [
 ]
 
 OFF_LIMIT = 16.0
-"""The fit is scaled by at most so much."""
+"""The greatest factor by which the fit is scaled."""
 BEST_SHARE = 0.25
-"""No size is taken to be better than by so much of the best one's step: that is where `b` is 0 and
-`c` is not, and the fit goes towards 0 at one node."""
+"""How much better than the best measured step any size is taken to be at most: where `b` is 0 and
+`c` is not, the fit goes towards 0 at one node."""
 FIT_ERROR_SHARE = 0.1
-"""What a size that was never measured may be off at least, as a part of its step."""
+"""The least error that is assumed for a size that was never measured, as a part of its step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Step:
 
     nodes: int
     seconds: float
-    """Above 0."""
+    """Seconds of a step, above 0."""
     is_measured: bool
 
     @property
@@ -66,7 +66,7 @@ def measured_sizes(curve: Curve) -> tuple[SizeMeasured, ...]:
 def step_s(curve: Curve, nodes: int) -> tuple[float, bool]:
     """Return the seconds of a step at so many nodes, and whether they are measured.
 
-    (0.0, False): nothing is known. The curve is to be fitted (`fit.fitted`).
+    (0.0, False) means that nothing is known. The curve is to be fitted (`fit.fitted`).
     """
     found = steps(curve, (nodes,))
     return (found[0].seconds, found[0].is_measured) if found else (0.0, False)
@@ -120,7 +120,7 @@ def error_share(curve: Curve, nodes: int) -> float:
 
 
 def off_share(curve: Curve, size: SizeMeasured) -> float:
-    """Return what the fit is to be scaled by to be right at a measured size."""
+    """Return the factor that makes the fit right at a measured size."""
     fit = fit_s(curve, size.nodes)
     if fit * OFF_LIMIT <= size.step_s:
         return OFF_LIMIT
@@ -128,7 +128,7 @@ def off_share(curve: Curve, size: SizeMeasured) -> float:
 
 
 def _between(at: Sequence[int], off: Sequence[float], right: int, nodes: int) -> float:
-    """Interpolate over the logarithm of the size; beyond the ends it is that of the end."""
+    """Interpolate over the logarithm of the size; beyond the ends use the value of the end."""
     if right == 0 or (right < len(at) and at[right] == nodes):
         return off[right]
     if right == len(at):

@@ -30,17 +30,18 @@ __all__ = ["fitted"]
 
 A, B, C = 0, 1, 2
 SETS = ((B,), (A, B), (B, C), (A, B, C), (A,), (A, C), (C,))
-"""Of columns, the most optimistic for sizes not measured first."""
+"""The sets of columns, the most optimistic for unmeasured sizes first."""
 STEPS_ENOUGH = 100.0
-"""More steps than these make a size no surer: then the model is what is wrong, not the mean."""
+"""More steps than these make a size no surer: then the model is wrong, not the mean."""
 ROUNDING = 1e-7
-"""Relative errors below this are none."""
+"""Relative errors below this count as none."""
 LEAST_PIVOT = 1e-10
-"""What is left of a column that the others of its set do not explain: less is rounding."""
+"""The least part of a column that the others of its set must leave unexplained: less is
+rounding."""
 
 
 def fitted(curve: Curve) -> Curve:
-    """Return the curve with a, b and c of its sizes; one without sizes has them all 0."""
+    """Return the curve with a, b and c of its sizes; all are 0 if it has no sizes."""
     if not measured_sizes(curve):
         return replace(curve, a=0.0, b=0.0, c=0.0)
     # The unit is the longest step, so that neither microseconds nor days meet the limits of floats.
@@ -98,7 +99,7 @@ def _solved(
 ) -> list[float] | None:
     """Return the solution of the normal equations of these columns, each of length 1.
 
-    None: two of them are the same, as far as floats can tell, or one is 0. With three unknowns
+    None: two of them are the same as far as floats can tell, or one is 0. With three unknowns
     elimination takes microseconds, where a general solver takes most of its time to begin.
     """
     rows = [[*(products[i][j] for j in columns), sums[i]] for i in columns]
@@ -119,7 +120,7 @@ def _solved(
 
 
 def _noise(curve: Curve) -> float:
-    """Return the relative error of the means, as far as windows that differed tell of it."""
+    """Return the relative error of the means, as far as differing windows show it."""
     errors = (
         size.spread_s / size.step_s / math.sqrt(min(float(size.windows), EFFECTIVE_WINDOWS))
         for size in measured_sizes(curve)

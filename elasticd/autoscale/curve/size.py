@@ -30,23 +30,23 @@ from elasticd.records.autoscale.curve import SIZES_LIMIT, Curve, SizeMeasured
 __all__ = ["is_another_job", "refused", "turned", "with_another_job", "with_windows"]
 
 KEPT = 0.6
-"""What the past counts at each new window of a size: half of the mean is of the last 1.4 windows,
+"""The weight of the past at each new window of a size: half of the mean is of the last 1.4 windows,
 and nine tenths of a slow change are seen after 5."""
 AGED = 0.99
-"""What a size counts less at each window of another one."""
+"""The factor by which a size counts less at each window of another one."""
 CHANGE_SHARE = 0.05
-"""Nearer to the mean than by this part of it, a window is never the sign of another job."""
+"""A window nearer to the mean than this part of it is never a sign of another job."""
 CHANGE_SPREADS = 3.0
 SHAPE_SPREADS = 2.0
 FAR_WINDOWS = 3
 OTHER_SHARE = 0.25
-"""Where a size that was measured makes its steps by so much faster or slower than it did, when the
-job comes back to it, the job is another one."""
+"""If a size, measured again, makes its steps faster or slower by this part, the job is another
+one."""
 FAR_SHARE = 0.1
-"""The last two windows of another job differ by less; else one of them may have had both jobs in
-it, and some more are waited for."""
+"""The last two windows of another job differ by less than this; otherwise one of them may have had
+both jobs in it, and more are waited for."""
 ANCHOR_WINDOWS = 8
-"""So many windows make a mean sure enough to tell a drift from it."""
+"""How many windows make a mean sure enough to measure a drift from it."""
 DRIFT_ERRORS = 9.0
 """A mean has drifted when it is off by so many of its standard errors, and by `CHANGE_SHARE`."""
 
@@ -186,7 +186,7 @@ def _of_another_job(
 
 
 def _with_shape_alone(curve: Curve, ratio: float) -> Curve:
-    """Take all sizes for not measured, and their steps for longer by this ratio."""
+    """Count all sizes as not measured, and scale their steps by this ratio."""
     sizes = tuple(
         replace(
             size,
@@ -210,8 +210,8 @@ def _begun_anew(curve: Curve, only: SizeMeasured, *, is_superlinear: bool = Fals
 def _is_superlinear(curve: Curve, first: SizeMeasured) -> bool:
     """Return whether this size and a measured one are further apart than their nodes.
 
-    Twice the nodes make twice the steps at best. What says otherwise was measured on two jobs: the
-    job became another one when it changed its size, so that no size shows it by itself.
+    Twice the nodes make at most twice the steps. Sizes that say otherwise were measured on two
+    jobs: the job became another one when its size changed, so no single size shows it.
     """
     noise = CHANGE_SPREADS * spread_share(curve, first)
     limit = 1.0 + max(OTHER_SHARE, noise)

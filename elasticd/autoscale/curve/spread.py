@@ -1,4 +1,4 @@
-"""How much the windows of a job differ, and how sure the mean of a size is by that."""
+"""How much the windows of a job differ, and how sure the mean of a size is because of that."""
 
 import math
 from collections.abc import Mapping
@@ -16,15 +16,16 @@ __all__ = [
 ]
 
 STALE_STEPS = 0.5
-"""Weight of a size that was measured before the job changed; below that of one step."""
+"""The weight of a size that was measured before the job changed; it is below that of one step."""
 UNKNOWN_SPREAD_SHARE = 0.05
-"""Taken for the spread where no size has two windows yet; it counts like one window more."""
+"""The spread that is assumed while no size has two windows; it counts like one window more."""
 OWN_WINDOWS = 3.0
-"""A size's own spread counts like as many windows as it has, that of all sizes like these."""
+"""How many windows the spread of all sizes counts for; a size's own spread counts for as many as it
+has."""
 WINDOWS_ENOUGH = 10
-"""More windows make a spread no surer: it is of the last ones."""
+"""More windows make a spread no surer, since it is of the last ones."""
 EFFECTIVE_WINDOWS = 4.0
-"""So many windows stand behind a mean that forgets by `KEPT`: (1 + 0.6) / (1 - 0.6)."""
+"""How many windows stand behind a mean that forgets by `KEPT`: (1 + 0.6) / (1 - 0.6)."""
 
 
 def is_measured(size: SizeMeasured) -> bool:
@@ -42,7 +43,7 @@ def spread_share(curve: Curve, size: SizeMeasured) -> float:
 
 
 def spread_shares(curve: Curve) -> Mapping[int, float]:
-    """Return that of all sizes, by their nodes."""
+    """Return the spread of all sizes, by their nodes."""
     variance = _variance(curve)
     return {size.nodes: _spread_share(size, variance) for size in curve.sizes}
 
@@ -53,7 +54,7 @@ def standard_error_share(curve: Curve, size: SizeMeasured) -> float:
 
 
 def standard_errors(curve: Curve) -> Mapping[int, float]:
-    """Return that of all sizes at which the job as it is now was measured."""
+    """Return the standard error of all sizes at which the job as it is now was measured."""
     variance = _variance(curve)
     return {
         size.nodes: _standard_error_share(size, variance)

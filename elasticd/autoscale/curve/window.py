@@ -42,17 +42,16 @@ __all__ = [
 ]
 
 FIRST_STEPS = 20
-"""Of a generation, which are not measured."""
+"""How many first steps of a generation are not measured."""
 WINDOW_STEPS = 10
-"""A window has at least so many: it may be wrong by the part of a step at either end."""
+"""The least steps of a window: it may be wrong by the part of a step at either end."""
 JUMP_SHARE, JUMP_STEPS = 0.7, 3
 """The rate jumps where less than this part of the steps was made that the other part of the window
-lets one expect, or the other way round, and by so many steps: whole numbers differ by one or two.
-"""
+predicts, or the reverse, and by so many steps: whole numbers differ by one or two."""
 OF_STEPS = frozenset(
     {TimeCause.TRAIN, TimeCause.REDONE, TimeCause.SAVE, TimeCause.DATA, TimeCause.UNEXPLAINED}
 )
-"""Causes whose time belongs to a step."""
+"""The causes whose time belongs to a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,33 +60,33 @@ class ProgressReading:
 
     generation: Generation
     generation_s: float
-    """Age of the generation, on that clock."""
+    """The age of the generation, on that clock."""
     step: int
     nodes: int
-    """Of the generation's world."""
+    """The number of nodes of the generation's world."""
     without_steps_s: float | None = 0.0
-    """Seconds of each slot of that node, from some time on, that belong to no step; None: they are
-    not known for this moment, so that no window begins or ends with it."""
+    """The seconds of each slot of that node, from some time on, that belong to no step. None if
+    they are not known for this moment, so that no window begins or ends with it."""
     first_step: int | None = None
-    """That the generation made; None: not known."""
+    """The first step that the generation made; None if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
     """What is remembered between two readings of one job; the first one follows on `Measuring()`.
 
-    It need not outlive its process: whoever comes after begins with the next reading.
+    It need not outlive its process: the next leader begins with the next reading.
     """
 
     first: ProgressReading | None = None
-    """Of the generation."""
+    """The first reading of the generation."""
     begin: ProgressReading | None = None
-    """Of the window; None: the first steps are not over."""
+    """The first reading of the window; None while the first steps are not over."""
     newest: ProgressReading | None = None
     windows: int = 0
-    """Of this generation."""
+    """How many windows this generation had."""
     is_anew: bool = False
-    """This window was begun anew."""
+    """True if this window was begun anew."""
 
 
 def reading_of(
@@ -147,7 +146,7 @@ def measured(
 def window_between(begin: ProgressReading, end: ProgressReading) -> MeasuredWindow | None:
     """Return the steps between two readings of one generation; None where nothing is measured.
 
-    Whether the first steps of the generation are over is for the caller to know.
+    The caller must know whether the first steps of the generation are over.
     """
     if begin.without_steps_s is None or end.without_steps_s is None or not _follows(begin, end):
         return None

@@ -17,26 +17,26 @@ ROUNDS_LIMIT = 1000
 class _Round:
     at_s: float
     values: Mapping[str, float]
-    """By the node."""
+    """The value of each node."""
 
 
 class History:
-    """Of one counter on all nodes."""
+    """The history of one counter on all nodes."""
 
     def __init__(self, window_s: float) -> None:
-        """Keep as much as the window takes."""
+        """Keep as many scrapes as the window takes."""
         self._window_s = window_s
         self._rounds: deque[_Round] = deque(maxlen=ROUNDS_LIMIT)
 
     def add(self, at_s: float, values: Mapping[str, float]) -> None:
-        """Note one scrape of all nodes at once; `at_s` never goes back."""
+        """Add one scrape of all nodes; `at_s` never goes back."""
         self._rounds.append(_Round(at_s=at_s, values=dict(values)))
         # The newest one that is as old as the window stays: so a whole window lies between.
         while len(self._rounds) > 2 and self._rounds[1].at_s <= at_s - self._window_s:
             self._rounds.popleft()
 
     def rate(self) -> float | None:
-        """Return the sum over all nodes, in one second; None: there is only one scrape."""
+        """Return the sum over all nodes, per second; None if there is only one scrape."""
         if len(self._rounds) < 2:
             return None
         seconds = self._rounds[-1].at_s - self._rounds[0].at_s

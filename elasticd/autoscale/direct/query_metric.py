@@ -21,28 +21,30 @@ HINT = "give --prometheus URL, or name a metric of the agents"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Series of one metric that make one number."""
+    """The series of one metric that make one number."""
 
     metric: Metric
     labels: Mapping[str, str] = field(default_factory=dict)
-    """All of the metric's labels, and what they must be."""
+    """All of the metric's labels, and the values that they must have."""
 
     @property
     def is_rate(self) -> bool:
-        """A counter is read as its rate over the window, a gauge as it is."""
+        """True for a counter, which is read as its rate over the window; a gauge is
+        read as it is.
+        """
         return self.metric.kind is Kind.COUNTER
 
     @property
     def is_sum(self) -> bool:
-        """True: over all nodes; False: of the one node that has it."""
+        """True for the sum over all nodes; False for the one node that has the series."""
         return self.metric.exporter is not Exporter.RANK_0
 
 
 def wanted(query: Query) -> Wanted:
-    """Return what the query means here: itself if it is a plain name, else the metric's name.
+    """Return the metric that the query means here: itself if it is a plain name, otherwise the name
+    in it.
 
-    Raises:
-        CallError: it is PromQL, no metric of the list, or one that is no single number.
+    Raises: CallError: it is PromQL, no metric of the list, or one that is no single number.
     """
     found = _SELECTOR.fullmatch(query.text)
     metric = _METRICS.get(found[1]) if found is not None else None

@@ -10,13 +10,13 @@ __all__ = ["Labels", "Scrape", "scraped"]
 Labels = tuple[str, ...]
 """The values of a metric's labels, in the order of the list."""
 Scrape = Mapping[str, Mapping[Labels, float]]
-"""By the metric's name; metrics without any series are left out."""
+"""The series by the metric's name; metrics without any are left out."""
 
 
 def scraped(text: str, names: Collection[str]) -> Scrape | None:
-    """Return the series of these metrics; None: an agent of another version wrote other labels.
+    """Return the series of these metrics; None if an agent of another version wrote other labels.
 
-    Lines of other metrics are not looked at.
+    Lines of other metrics are ignored.
     """
     starts = tuple(names)
     lines = "\n".join(line for line in text.split("\n") if line.startswith(starts))

@@ -2,7 +2,7 @@
 
 A number of several nodes is only there if every node answered: what is missing in a sum would look
 like less load, or like less throughput. A node that died stays in etcd until its lease is over, and
-so long nothing is decided.
+until then nothing is decided.
 """
 
 import math
@@ -30,7 +30,7 @@ OK = 200
 
 
 class AgentsSource:
-    """All agents of a cluster; used by one thread at a time."""
+    """Read all agents of a cluster; used by one thread at a time."""
 
     def __init__(
         self,
@@ -39,14 +39,16 @@ class AgentsSource:
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`nodes` gives those that are registered now; `settings` are etcd's, whose TLS counts."""
+        """`nodes` returns the nodes that are registered now; `settings` are etcd's, whose TLS
+        counts.
+        """
         self._nodes, self._now_s = nodes, now_s
         self._fetch = HttpFetch(settings, TIMEOUT_S)
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="scrape")
         self._histories: dict[Query, History] = {}
 
     def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
-        """Yield all of them at once: every number is one of all agents."""
+        """Yield all readings at once, since every number covers all agents."""
         yield self.read(queries)
 
     def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
@@ -70,10 +72,9 @@ class AgentsSource:
         return readings
 
     def check(self, query: Query) -> Reading:
-        """Return what the query says now; of a counter there is nothing to say yet.
+        """Return what the query says now; a counter cannot say anything yet.
 
-        Raises:
-            CallError: it is no metric of the agents, or one that is no single number.
+        Raises: CallError: it is no metric of the agents, or one that is no single number.
         """
         wanted(query)
         return self.read([query])[query]
@@ -83,7 +84,7 @@ class AgentsSource:
         self._fetch.close()
 
     def _scraped(self, names: set[str]) -> dict[str, Scrape] | Reading:
-        """Return what each node says; a reading without a number where one of them says nothing."""
+        """Return what each node says; a reading without a number if one of them says nothing."""
         try:
             nodes = list(self._nodes())
         except ElasticdError as exc:
@@ -106,7 +107,7 @@ class AgentsSource:
         return found
 
     def _asked(self, node: Node) -> tuple[int, bytes] | None:
-        """Ask once more where there was no answer: a kept connection may have been ended."""
+        """Ask again where there was no answer: a kept connection may have been closed."""
         return self._fetch.answer(node, "/metrics", SCRAPE_LIMIT_BYTES) or self._fetch.answer(
             node, "/metrics", SCRAPE_LIMIT_BYTES
         )

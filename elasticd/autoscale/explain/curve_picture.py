@@ -16,14 +16,14 @@ __all__ = ["curve_picture"]
 WIDTH, HEIGHT = 560.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 16.0, 14.0, 34.0
 MARKS = 12
-"""Of the newest decisions."""
+"""How many of the newest decisions are drawn."""
 INK, LINE, GOOD, BAD = "#4a5568", "#8886", "#2f855a", "#c53030"
 
 
 def curve_picture(
     points: Sequence[CurvePoint], decisions: Sequence[Decision] = (), *, now: int = 0
 ) -> str:
-    """Return an SVG of steps a second over nodes; empty where there is nothing to draw.
+    """Return an SVG of steps a second over nodes; empty if there is nothing to draw.
 
     `now`: the size that trains, which gets a ring.
     """
@@ -114,7 +114,7 @@ def _point(point: CurvePoint, px: float, y: Callable[[float], float], *, is_now:
 
 
 def _mark(decision: Decision, px: float, py: float) -> str:
-    """Return a diamond where a decision promised to be."""
+    """Return a diamond at the size and speed that a decision promised."""
     tone = BAD if decision.outcome is Outcome.TAKEN_BACK else INK
     return (
         f'<path d="M{px:.1f} {py - 5:.1f}l5 5l-5 5l-5 -5z" fill="none" stroke="{tone}">'

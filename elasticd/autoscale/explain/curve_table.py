@@ -10,7 +10,7 @@ from elasticd.records.autoscale.curve import Curve
 __all__ = ["CURVE_HEADS", "CurvePoint", "curve_points", "curve_rows", "fit_sentence"]
 
 POINTS_LIMIT = 64
-"""Of a fit; more would be a table that nobody reads."""
+"""How many points of a fit are shown; a longer table is read by nobody."""
 ROWS_LIMIT = 16
 CURVE_HEADS = ("NODES", "STEP", "STEPS/S", "LAST NODE ADDS", "HOW IT IS KNOWN")
 
@@ -21,18 +21,19 @@ class CurvePoint:
 
     nodes: int
     step_s: float
-    """Measured where it was; else by the fit, as far as the measured sizes bear it out."""
+    """Seconds of a step: measured where it was, otherwise by the fit, scaled to the measured
+    sizes."""
     fit_s: float = 0.0
-    """By the fit alone; 0: there is none."""
+    """Seconds of a step by the fit alone; 0 if there is none."""
     is_measured: bool = False
     spread_s: float = 0.0
-    """Standard deviation of the windows' means."""
+    """The standard deviation of the windows' means."""
     windows: int = 0
     steps: float = 0.0
     error_share: float = 0.0
     """How far the step may be off, as a part of it (one standard deviation)."""
     is_refused: bool = False
-    """A decision for this size was taken back."""
+    """True if a decision for this size was taken back."""
 
     @property
     def steps_per_s(self) -> float:
@@ -90,7 +91,9 @@ def curve_rows(curve: Curve, *, now: int = 0, most: int = 0) -> list[tuple[str, 
 
 
 def fit_sentence(curve: Curve) -> str:
-    """Say the fit and what a change costs; of a curve without anything, that there is nothing."""
+    """Return the fit and the cost of a change as a sentence; it also says if nothing
+    was measured.
+    """
     if not curve.sizes:
         return "no size has been measured yet"
     sizes = counted(len(curve.sizes), "size")
@@ -108,7 +111,7 @@ def fit_sentence(curve: Curve) -> str:
 
 
 def _worth(points: Iterable[CurvePoint], now: int) -> list[CurvePoint]:
-    """Leave out what the fit says of sizes far away, where the table would be too long."""
+    """Leave out sizes far away that only the fit knows, where the table would be too long."""
     points = list(points)
     if len(points) <= ROWS_LIMIT:
         return points

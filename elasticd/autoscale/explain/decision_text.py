@@ -9,7 +9,7 @@ CANDIDATES_SHOWN = 8
 
 
 def decision_line(decision: Decision, *, has_clock: bool = True) -> str:
-    """Say the change, the rule that had the last word, and its reason, in one line."""
+    """Return the change, the deciding rule and its reason in one line."""
     at = clock(decision.at_unix_s) if has_clock else ""
     kind = ", tried" if decision.is_probe else ""
     dry = ", dry run" if decision.is_dry_run else ""
@@ -20,7 +20,7 @@ def decision_line(decision: Decision, *, has_clock: bool = True) -> str:
 
 
 def decision_details(decision: Decision) -> list[str]:
-    """Say what it rests on, what it lacks, and what came of it; a line each."""
+    """Return what it rests on, what it lacks, and what came of it, a line each."""
     lines = []
     if decision.inputs:
         lines.append(f"it saw: {', '.join(_input(*each) for each in decision.inputs.items())}")
@@ -36,7 +36,7 @@ def decision_details(decision: Decision) -> list[str]:
 
 
 def outcome_sentence(decision: Decision) -> str:
-    """Say what it promised, and whether that came true."""
+    """Return what it promised, and whether that came true."""
     why = decision.outcome_why
     match decision.outcome:
         case Outcome.OPEN:
@@ -67,7 +67,9 @@ def _rate(steps_per_s: float) -> str:
 
 
 def _input(name: str, value: float) -> str:
-    """Say one number that a decision rests on; metrics by the name that the policy gives them."""
+    """Return one number that a decision rests on; metrics have the name that the policy
+    gives them.
+    """
     match name:
         case "change_cost_s":
             return f"a change costs {span(value)}"
@@ -79,7 +81,9 @@ def _input(name: str, value: float) -> str:
 
 
 def _candidate(candidate: Candidate, chosen: int) -> str:
-    """Say of one size what it makes and what speaks for or against it; `>` is before the chosen."""
+    """Return what one size makes and what speaks for or against it; the chosen one
+    begins with `>`.
+    """
     parts = []
     if candidate.steps_per_s:
         how = "measured" if candidate.is_measured else "by the fit"

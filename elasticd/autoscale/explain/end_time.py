@@ -13,20 +13,20 @@ __all__ = ["EndTime", "end_sentence", "end_time", "steps_wanted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTime:
-    """The end at the size that trains now."""
+    """The expected end at the size that trains now."""
 
     nodes: int
     steps_left: int
     left_s: float
-    """0: all steps are made."""
+    """Seconds that are left; 0 if all steps are made."""
     error_s: float
     """One standard deviation."""
     is_measured: bool
-    """Else by the fit."""
+    """True if the size was measured; otherwise the fit says it."""
 
 
 def steps_wanted(policy: Policy | None) -> int:
-    """Return the steps that the whole job makes, as its policy says; 0: it does not."""
+    """Return the steps that the whole job makes, by its policy; 0 if the policy does not say."""
     if policy is None:
         return 0
     if policy.deadline is not None:
@@ -35,7 +35,7 @@ def steps_wanted(policy: Policy | None) -> int:
 
 
 def end_time(report: JobReport) -> EndTime | None:
-    """Return when it ends at its present size; None: nothing says so, or it does not run."""
+    """Return when the job ends at its present size; None if nothing says so, or it does not run."""
     autoscaling = report.autoscaling
     if autoscaling is None or autoscaling.curve is None or report.world is None:
         return None
@@ -59,7 +59,9 @@ def end_time(report: JobReport) -> EndTime | None:
 
 
 def end_sentence(report: JobReport, now_unix_s: float) -> str:
-    """Say when its steps are made, and how that stands to a deadline; empty: it has none."""
+    """Return when its steps will be made, and how that compares with a deadline; empty if that is
+    not known.
+    """
     autoscaling = report.autoscaling
     policy = autoscaling.policy if autoscaling is not None else None
     if not steps_wanted(policy) or report.status.phase.is_final:

@@ -36,15 +36,15 @@ class Section:
 
     lines: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """Under `CURVE_HEADS`."""
+    """The rows, under `CURVE_HEADS`."""
 
 
 def explain_sections(
     report: JobReport, *, leader: str, last: int, now_unix_s: float
 ) -> list[Section]:
-    """Return what `explain` prints, in its order; `leader`: who leads, as a sentence.
+    """Return what `explain` prints, in its order; `leader` is a sentence about who leads.
 
-    `last`: so many decisions, the newest; 0: all.
+    `last`: how many decisions, the newest; 0 for all.
     """
     found = report.autoscaling
     policy = found.policy if found is not None else None
@@ -70,7 +70,7 @@ def explain_sections(
 
 
 def why_sections(report: JobReport, *, last: int) -> list[Section]:
-    """Return what `why` says of a job's sizes; nothing where no policy ever was."""
+    """Return what `why` says of a job's sizes; nothing if it never had a policy."""
     found = report.autoscaling
     if found is None or (not found.decisions and found.policy is None):
         return []
@@ -82,7 +82,7 @@ def why_sections(report: JobReport, *, last: int) -> list[Section]:
 
 
 def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
-    """Tell of the newest decisions, the newest first, with what came of each."""
+    """Return the newest decisions, the newest first, with what came of each."""
     if not decisions:
         return ["decisions: none yet"]
     shown = decisions[-last:] if last else decisions
@@ -98,7 +98,7 @@ def decisions_lines(decisions: tuple[Decision, ...], *, last: int) -> list[str]:
 
 
 def explain_plain(report: JobReport, *, last: int, now_unix_s: float) -> dict[str, object]:
-    """Return the same for programs, but who leads."""
+    """Return the same for programs, except who leads."""
     found = report.autoscaling
     end = end_time(report)
     want = report.size_want
@@ -133,7 +133,7 @@ def explain_plain(report: JobReport, *, last: int, now_unix_s: float) -> dict[st
 
 
 def curve_plain(report: JobReport) -> dict[str, object] | None:
-    """Return the curve with its points for programs; None: nothing was measured."""
+    """Return the curve with its points for programs; None if nothing was measured."""
     found = report.autoscaling
     if found is None or found.curve is None or not found.curve.sizes:
         return None

@@ -7,7 +7,7 @@ __all__ = ["leader_sentence"]
 
 
 def leader_sentence(leader: Leader | None) -> str:
-    """Say who leads and since when, or how somebody would."""
+    """Return who leads and since when, or how somebody would."""
     if leader is None:
         return (
             "no autoscaler leads: nothing is decided until one runs (`elasticd autoscale run`, or "

@@ -1,4 +1,7 @@
-"""A policy in sentences: what its file asks for, with all values that were left out. Pure."""
+"""A policy in sentences: what its file asks for, with the defaults of all that was left out.
+
+Pure.
+"""
 
 from elasticd.autoscale.explain.quantity import clock, counted, number, percent, span
 from elasticd.records.autoscale.policy import (
@@ -20,7 +23,7 @@ __all__ = ["policy_lines", "policy_rules"]
 
 
 def policy_rules(policy: Policy) -> tuple[str, ...]:
-    """Name the rules that it has, in the order in which they count."""
+    """Return the names of its rules, in the order in which they count."""
     rules = {
         "target": policy.target,
         "goodput": policy.goodput,
@@ -32,7 +35,7 @@ def policy_rules(policy: Policy) -> tuple[str, ...]:
 
 
 def policy_lines(policy: Policy, *, min_nodes: int, max_nodes: int) -> list[str]:
-    """Say who wants what; `min_nodes` and `max_nodes` are the job's own."""
+    """Return who wants what; `min_nodes` and `max_nodes` are the job's own."""
     by = f" by {policy.set_by}" if policy.set_by else ""
     at = f" at {clock(policy.set_at_unix_s, has_day=True)}" if policy.set_at_unix_s else ""
     least, most = policy.min_nodes or min_nodes, policy.max_nodes or max_nodes

@@ -7,11 +7,11 @@ __all__ = ["clock", "counted", "number", "percent", "span"]
 
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _EXACT_S = 120.0
-"""Up to here a span is told in seconds."""
+"""Spans up to this long are given in seconds."""
 
 
 def span(seconds: float) -> str:
-    """Say a duration in the unit that suits it, as in "0.31 s", "90 s" or "2.5 h"."""
+    """Return a duration in the unit that suits it, as in "0.31 s", "90 s" or "2.5 h"."""
     if seconds < 1.0:
         return f"{seconds * 1000.0:.3g} ms" if seconds > 0.0 else "0 s"
     if seconds <= _EXACT_S:
@@ -22,24 +22,26 @@ def span(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Say a number in at most four digits, and a whole one as it is; also what is none."""
+    """Return a number in at most four digits, and a whole one as it is; it takes NaN and infinities
+    too.
+    """
     if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return f"{int(value)}"
     return f"{value:.4g}"
 
 
 def percent(share: float) -> str:
-    """Say a share of one."""
+    """Return a share of one in percent."""
     return f"{share * 100.0:.3g} %"
 
 
 def counted(count: int, what: str) -> str:
-    """Say how many of something there are."""
+    """Return a number with its noun, in the singular or the plural."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def clock(unix_s: float, *, has_day: bool = False) -> str:
-    """Say a moment in this machine's time zone; empty: it is not known."""
+    """Return a moment in this machine's time zone; empty if it is not known."""
     if unix_s <= 0.0:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S" if has_day else "%H:%M:%S", time.localtime(unix_s))

@@ -10,11 +10,11 @@ from elasticd.records.autoscale.decision import Decision
 __all__ = ["autoscale_view"]
 
 DECISIONS_LIMIT = 40
-"""The newest; a page that lists more is read by nobody."""
+"""How many of the newest decisions a page lists; a longer list is read by nobody."""
 
 
 def autoscale_view(report: JobReport) -> dict[str, object] | None:
-    """Return what a page shows; None: the job never had a policy.
+    """Return what a page shows; None if the job never had a policy.
 
     Nothing in it changes only because time goes by.
     """

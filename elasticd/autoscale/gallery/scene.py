@@ -27,18 +27,18 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One picture."""
+    """One picture of the guide."""
 
     name: str
-    """Of its file, without the ending."""
+    """The name of its file, without the ending."""
     title: str
     policy: str
-    """TOML."""
+    """The policy as TOML."""
     scenario: Scenario
     marks: tuple[tuple[float, str], ...] = ()
 
     def trace(self) -> Trace:
-        """Let the shipped rules live through it."""
+        """Run the shipped rules over the simulated job."""
         policy = parsed(self.policy, file=f"{self.name}.toml", now_unix_s=BEGAN_UNIX_S)
         return simulate(self.scenario, Autoscaler(policy))
 

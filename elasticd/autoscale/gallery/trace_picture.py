@@ -17,7 +17,7 @@ __all__ = ["story", "trace_picture"]
 WIDTH, LEFT, RIGHT = 760.0, 46.0, 12.0
 NODES_TOP, NODES_FLOOR, RATE_TOP, RATE_FLOOR, HEIGHT = 44.0, 168.0, 196.0, 262.0, 292.0
 QUIET = frozenset(("no_window", "settling", "verdict", "cooldown", "probe", ""))
-"""Words of every change of size: they would hide those of a fault."""
+"""Reasons that belong to every change of size and would hide those of a fault."""
 INK, SOFT, LINE, THERE = "#4a5568", "#8a94a6", "#8886", "#8a94a622"
 NODES, RATE, GOOD, BAD = "#2b62c4", "#2f855a", "#2f855a", "#c53030"
 TICKS = 6
@@ -26,9 +26,9 @@ Place = Callable[[float], float]
 
 
 def trace_picture(trace: Trace, *, title: str, marks: Sequence[tuple[float, str]] = ()) -> str:
-    """Return an SVG that needs nothing from elsewhere.
+    """Return an SVG that loads nothing from elsewhere.
 
-    `marks`: times of the simulation in seconds, and what happened to the job then.
+    `marks`: what happened to the job, and when, in seconds of the simulation.
     """
     points = trace.points
     end_s = points[-1].at_s
@@ -69,7 +69,7 @@ def trace_picture(trace: Trace, *, title: str, marks: Sequence[tuple[float, str]
 
 
 def story(trace: Trace) -> str:
-    """Say what was decided and what came of it, without times: what a picture stands for."""
+    """Return what was decided and what came of it, without times, to compare a picture with."""
     return "; ".join(
         f"{each.from_nodes}>{each.to_nodes} {each.rule.value} {each.outcome.value}"
         for each in trace.decisions
@@ -114,7 +114,7 @@ def _mark(px: float, py: float, words: str) -> str:
 
 
 def _held(points: Sequence[Point], x: Place) -> Iterator[str]:
-    """Return a bar on the floor for each span in which nothing was decided, and its word."""
+    """Return a bar at the bottom for each span in which nothing was decided, with the reason."""
     for word, found in groupby(points, key=lambda each: each.held):
         span = list(found)
         if word in QUIET:
@@ -145,7 +145,7 @@ def _decision(decision: Decision, px: float, py: float) -> str:
 
 
 def _steps(places: Sequence[tuple[float, float]]) -> str:
-    """Return a path that goes from value to value in steps, corners alone."""
+    """Return a path that goes from value to value in steps, by its corners alone."""
     (px, py), *rest = places
     path, last = f"M{LEFT:g} {py:.1f}", py
     for px, py in rest:

@@ -20,22 +20,22 @@ __all__ = ["Nodes", "available", "nodes_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """The nodes that take work, and what is left of them; made once for all jobs."""
+    """The nodes that take work, and the slots left on them; made once for all jobs."""
 
     slots: Mapping[NodeId, int] = field(default_factory=dict)
     left: Mapping[NodeId, int] = field(default_factory=dict)
-    """Slots that no job holds that will not leave them to another one."""
+    """The slots that no job holds for good: those of spares count as left."""
     in_order: tuple[int, ...] = ()
     """The same numbers, the least first."""
     idle: int = 0
-    """Nodes of which all slots are left."""
+    """The nodes whose slots are all left."""
     held: Mapping[JobName, Mapping[NodeId, int]] = field(default_factory=dict)
-    """Slots that a job will not leave to another one."""
+    """The slots that a job will not leave to another one."""
     labels: Mapping[NodeId, Mapping[str, str]] = field(default_factory=dict)
 
 
 def nodes_of(nodes: Iterable[Node], drained: frozenset[NodeId], jobs: Iterable[JobFacts]) -> Nodes:
-    """Put together what all jobs hold of which nodes."""
+    """Put together what all jobs hold on which nodes."""
     held: dict[JobName, dict[NodeId, int]] = {}
     for facts in jobs:
         is_short = lacks_nodes(facts.spec, facts.wants, facts.status)

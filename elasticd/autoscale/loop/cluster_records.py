@@ -19,7 +19,8 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["ActiveJob", "ClusterRecords"]
 
 READY_LIMIT_S = 2.0
-"""For the first snapshots of what is watched anew; what is not there by then is seen next time."""
+"""How long to wait for the first snapshots of new watches; later ones are seen at the next
+evaluation."""
 
 log = get_logger()
 
@@ -30,12 +31,12 @@ class ActiveJob:
 
     name: JobName
     revision: int
-    """At which it was marked as active."""
+    """The revision at which it was marked as active."""
     facts: JobFacts
 
 
 class ClusterRecords:
-    """Watches them until it is closed. Used by one thread."""
+    """Watch the records until it is closed. One thread uses it."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store, self._keys = store, keys
@@ -70,7 +71,7 @@ class ClusterRecords:
     # --- private ------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Watch the jobs that are active now, each of them from its own beginning on."""
+        """Watch the jobs that are active now, each from its own beginning on."""
         active: dict[JobName, int] = {}
         for key, item in self._active.items.items():
             job = JobName(key.removeprefix(self._keys.active))
@@ -116,7 +117,7 @@ class ClusterRecords:
             yield known[1]
 
     def _say_unread(self, job: JobName, why: str) -> None:
-        """Tell once of a job that nothing is decided about, since it cannot be read."""
+        """Log once that nothing is decided about a job because its records cannot be read."""
         if self._unread.get(job) != why:
             self._unread[job] = why
             log.error("job.not_read", job=job, why=why)

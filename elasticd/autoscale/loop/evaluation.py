@@ -30,7 +30,7 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["Clocks", "Decide", "JobEvaluation"]
 
 FRESH_S = 1.0
-"""Readings that come later than that meet records that are read again."""
+"""Readings that come later than this are compared with records that are read again."""
 
 Decide = Callable[[Policy, Curve, Memory, Decision | None, Seen], Decided]
 
@@ -47,7 +47,10 @@ class Clocks:
 
 
 class JobEvaluation:
-    """Of one term. Used by one thread; whatever goes wrong with one job stops no other one."""
+    """Evaluate the jobs during one term.
+
+    One thread uses it; an error with one job stops no other.
+    """
 
     def __init__(
         self,
@@ -69,8 +72,7 @@ class JobEvaluation:
     def evaluate(self) -> None:
         """Look at all jobs once, at each as soon as its own queries are answered.
 
-        Raises:
-            ElasticdError: etcd does not answer, or refuses.
+        Raises: ElasticdError: etcd does not answer, or refuses.
         """
         began_s = read_s = time.monotonic()
         jobs, nodes = self._records.read()
@@ -94,7 +96,7 @@ class JobEvaluation:
     # --- private ------------------------------------------------------------------------------
 
     def _keep_books(self, jobs: Mapping[JobName, ActiveJob]) -> None:
-        """Forget what is over, lost its policy, or came back as another job."""
+        """Forget jobs that are over, lost their policy, or came back as another job."""
         for name, book in list(self._books.items()):
             if name not in jobs or jobs[name].revision != book.active:
                 del self._books[name]
@@ -103,7 +105,9 @@ class JobEvaluation:
     def _arrivals(
         self, jobs: Mapping[JobName, ActiveJob]
     ) -> Generator[Mapping[JobName, Mapping[str, Reading]], None, None]:
-        """Ask for all metrics of all jobs at once; yield jobs with theirs as they are whole."""
+        """Ask for all metrics of all jobs at once; yield each job as soon as its readings are
+        whole.
+        """
         left = JobReadings({name: _queries(job) for name, job in jobs.items()})
         yield left.take_whole()
         if left.queries:
@@ -194,7 +198,7 @@ class JobEvaluation:
 
 
 def _queries(job: ActiveJob) -> tuple[Query, ...]:
-    """Return what is asked for a job; nothing of a policy that no file could be."""
+    """Return the queries of a job; none for a policy that no file could have made."""
     policy = job.facts.policy
     try:
         return queries_of(policy, job.name) if policy is not None else ()
@@ -204,7 +208,7 @@ def _queries(job: ActiveJob) -> tuple[Query, ...]:
 
 
 def _is_same(job: ActiveJob, asked: ActiveJob) -> bool:
-    """Return whether a job is the one that was asked about, with the policy whose queries it were.
+    """Return whether a job is the one that was asked about, with the policy of these queries.
 
     If it is not, the next evaluation looks at it.
     """

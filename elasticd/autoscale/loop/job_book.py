@@ -25,14 +25,15 @@ from elasticd.store.api import Delete, ModifiedAt, Op, Put, Store, Txn
 __all__ = ["WRITE_EVERY_S", "JobBook"]
 
 WRITE_EVERY_S = 60.0
-"""What has not changed in a way that matters is written so often: windows of time go by it. Each
-job has a moment of its own within that time, so that many jobs are not all written at once."""
+"""How often a memory is written that has not changed in a way that matters: windows of time need
+it. Each job has a moment of its own within that time, so that many jobs are not all written at
+once."""
 UNSEEN_S = 2.0 * WRITE_EVERY_S
-"""A memory that is older than this was not handed on from one leader to the next."""
+"""A memory older than this was not handed on from one leader to the next."""
 
 
 class JobBook:
-    """Of one job in one term; used by the loop's thread alone."""
+    """Keep the book of one job in one term. The loop's thread alone uses it."""
 
     def __init__(self, store: Store, keys: Keys, job: JobName, uid: str, active: int) -> None:
         """`active` is the revision at which the job was marked as one that is not over."""
@@ -59,8 +60,7 @@ class JobBook:
         If nobody has led for long, nobody has seen whether the metrics were there meanwhile. Both
         wall clocks may be wrong: at worst one more window is waited for.
 
-        Raises:
-            ElasticdError: etcd does not answer, or a record is of a newer version.
+        Raises: ElasticdError: etcd does not answer, or a record is of a newer version.
         """
         keys, job = self._keys, self.job
         self.memory, self._written_memory = Memory(uid=self.uid), None
@@ -88,7 +88,8 @@ class JobBook:
     ) -> bool:
         """Write what was decided, if it is worth it, and remember it.
 
-        False: the election, the job or its policy is another one by now; nothing was written.
+        Returns False if the election, the job or its policy has changed meanwhile; then nothing was
+        written.
 
         Raises:
             ElasticdError: etcd does not answer, or refuses; nobody knows whether it was written.
@@ -152,7 +153,7 @@ class JobBook:
         return [Put(key=self._keys.want(self.job, AUTOSCALER), value=encode(want))]
 
     def _matters(self, decided: Decided, now_s: float) -> bool:
-        """True if the next leader would decide otherwise without it, or it is time."""
+        """Return whether the next leader would decide otherwise without it, or it is time."""
         before = self._written_memory
         if before is None or self._is_due(now_s):
             return before is None or _told(before) != _told(decided.memory)
@@ -178,10 +179,10 @@ class JobBook:
 
 
 def _gist(memory: Memory) -> object:
-    """What of a memory is written at once when it has changed.
+    """Return the part of a memory that is written at once when it has changed.
 
-    Of times only whether there is one: the next leader takes what is remembered for as old as it
-    was when it was written, so that its windows end later and never sooner.
+    Of a time only its presence counts. The next leader takes a memory for as old as it was when it
+    was written, so its windows end later and never sooner.
     """
     return (
         memory.uid,
@@ -202,12 +203,12 @@ def _gist(memory: Memory) -> object:
 
 
 def _told(memory: Memory) -> Memory:
-    """All of a memory but the moment at which it was written."""
+    """Return all of a memory except the moment at which it was written."""
     return replace(memory, now_s=0.0, at_unix_s=0.0)
 
 
 def _kept(curve: Curve | None) -> object:
-    """What of a curve is written at once: sizes and costs that are new, sizes that are refused."""
+    """Return the part of a curve that is written at once: new sizes and costs, refused sizes."""
     if curve is None:
         return ((), 0, ())
     return (tuple(each.nodes for each in curve.sizes), curve.changes, curve.refused)

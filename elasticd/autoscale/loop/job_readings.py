@@ -1,4 +1,4 @@
-"""The readings of one evaluation, put together for each job as they come. Pure."""
+"""The readings of one evaluation, collected for each job as they come. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,16 +10,16 @@ __all__ = ["JobReadings"]
 
 
 class JobReadings:
-    """Knows which jobs have all of their readings; a job waits for none of another one's."""
+    """Track which jobs have all of their readings, so that no job waits for another's."""
 
     def __init__(self, asked: Mapping[JobName, Iterable[Query]]) -> None:
-        """`asked`: what is asked for each job; a job may ask nothing."""
+        """`asked`: what is asked for each job; for some it may be nothing."""
         self._lacks = {job: set(queries) for job, queries in asked.items()}
         self._found: dict[JobName, dict[str, Reading]] = {job: {} for job in asked}
 
     @property
     def queries(self) -> list[Query]:
-        """All that has no reading yet."""
+        """Return all queries that have no reading yet."""
         return [query for queries in self._lacks.values() for query in queries]
 
     def add(self, arrived: Mapping[Query, Reading]) -> None:
@@ -30,12 +30,12 @@ class JobReadings:
                 self._found[job][query.name] = reading
 
     def take_whole(self) -> dict[JobName, dict[str, Reading]]:
-        """Return the jobs that lack nothing any more, with what their queries say; each once."""
+        """Return the jobs whose readings are complete, with them; each job once."""
         whole = [job for job, queries in self._lacks.items() if not queries]
         return {job: self._take(job) for job in whole}
 
     def take_rest(self) -> dict[JobName, dict[str, Reading]]:
-        """Return the jobs that no other call has returned, with what there is."""
+        """Return the jobs that were not returned before, with the readings that there are."""
         return {job: self._take(job) for job in list(self._lacks)}
 
     def _take(self, job: JobName) -> dict[str, Reading]:

@@ -29,16 +29,16 @@ class JobFacts:
     spec: JobSpec
     status: JobStatus
     world: World | None = None
-    """None: no world trains."""
+    """The world that trains; None if there is none."""
     members: tuple[Member, ...] = ()
     wants: Mapping[str, Want] = field(default_factory=dict)
     policy: Policy | None = None
-    """None: it has none, or one of an earlier job of this name."""
+    """Its policy; None if it has none, or only one of an earlier job of this name."""
     policy_revision: int = 0
     progress: JobProgress | None = None
     spent: tuple[TimeSpent, ...] = ()
     incidents: tuple[Incident, ...] = ()
-    """Of the newest world, as far as its nodes have told."""
+    """The incidents of the newest world, as far as its nodes have reported them."""
 
     @property
     def generation(self) -> Generation:
@@ -46,7 +46,7 @@ class JobFacts:
 
 
 class JobRecords:
-    """Watches one job until it is closed. `read` is called by one thread."""
+    """Watch one job until it is closed. One thread calls `read`."""
 
     def __init__(self, store: Store, keys: Keys, job: JobName) -> None:
         self._keys, self._job = keys, job
@@ -62,14 +62,13 @@ class JobRecords:
         self._read: tuple[Mapping[str, KeyValue], JobFacts | None] | None = None
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the records are there; False: they are not, in time."""
+        """Wait until the records are there; return False if they do not come in time."""
         return self._mirror.wait_ready(timeout_s)
 
     def read(self) -> JobFacts | None:
-        """Put together what stands now; None: nothing is known of the job yet.
+        """Put together what stands now; None if nothing is known of the job yet.
 
-        Raises:
-            NotSupported: a record that this version does not understand.
+        Raises: NotSupported: a record that this version does not understand.
         """
         items = self._mirror.items
         if self._read is None or self._read[0] is not items:

@@ -1,7 +1,7 @@
 """What a job's own records measure from one evaluation to the next: steps, changes, waits for data.
 
-What a window is, `elasticd.autoscale.curve.window` says: here the records for it are found, with
-what each change of size cost and how much of the time went to waiting for data.
+`elasticd.autoscale.curve.window` defines a window. This module finds the records for it, what each
+change of size cost, and how much time went to waiting for data.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from elasticd.records.reason import Reason
 __all__ = ["Measured", "Measurement", "slot_seconds", "used_node_hours"]
 
 SHARE_S = 15.0
-"""Least time, of each slot, over which the share of one cause is taken: agents tell of it so often.
-"""
+"""The least time, of each slot, over which the share of a cause is taken: agents report only so
+often."""
 UNTOLD_S = 45.0
-"""A world of this age whose nodes have not told of its first step does not: it formed before its
-scripts had called `elasticd.run`, as where nodes join while a job starts."""
+"""A world of this age whose nodes have not reported its first step will not do so: it formed before
+its scripts had called `elasticd.run`, for example when nodes join while a job starts."""
 RESIZES = frozenset({Reason.SCALED, Reason.JOINED})
 _NO_COST = frozenset(
     {
@@ -41,7 +41,7 @@ _NO_COST = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What is new since the evaluation before."""
+    """What is new since the last evaluation."""
 
     windows: tuple[MeasuredWindow, ...] = ()
     is_window_whole: bool = False
@@ -50,7 +50,10 @@ class Measured:
 
 
 class Measurement:
-    """Of one job, in one term. It begins with nothing: what was under way before is left out."""
+    """Measure one job in one term.
+
+    It begins with nothing: what was under way before is left out.
+    """
 
     def __init__(self) -> None:
         self._generation: Generation | None = None
@@ -127,7 +130,7 @@ class Measurement:
 
 
 def slot_seconds(facts: JobFacts) -> float:
-    """Return the slot-seconds that the job has used so far, spares left out."""
+    """Return the slot-seconds that the job has used so far, without spares."""
     return _used_s(_sums(facts))
 
 
@@ -141,13 +144,13 @@ def used_node_hours(facts: JobFacts) -> float:
 
 
 def _first_step(facts: JobFacts) -> int | None:
-    """The step that the newest world made first; None: it has not, or has not told."""
+    """Return the first step of the newest world; None if it made none, or has not reported it."""
     told = [each.step for each in facts.incidents if each.step is not None]
     return min(told) if told else None
 
 
 def _account_of_rank_0(facts: JobFacts, progress: JobProgress) -> TimeSpent | None:
-    """Return what the node of rank 0 wrote of its own time: of the same moment, if it did."""
+    """Return the account that the node of rank 0 wrote, if it is of the same moment."""
     assert facts.world is not None
     node = facts.world.nodes[0].node
     found = [each for each in facts.spent if each.node == node and not each.is_concluded]

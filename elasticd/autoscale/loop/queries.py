@@ -1,4 +1,4 @@
-"""The questions that a policy asks of a source. Pure."""
+"""The questions that a policy asks of a metrics source. Pure."""
 
 from elasticd.autoscale.rules.query import filled
 from elasticd.autoscale.source import Query
@@ -8,7 +8,9 @@ __all__ = ["queries_of"]
 
 
 def queries_of(policy: Policy, job: str) -> tuple[Query, ...]:
-    """Return them with the job's name and the window filled in, each under its metric's name."""
+    """Return the queries with the job's name and the window filled in, each under its metric's
+    name.
+    """
     asked = []
     if policy.target is not None:
         asked += [(each.name, each.query, each.max_age_s) for each in policy.target.metrics]
@@ -27,4 +29,4 @@ def queries_of(policy: Policy, job: str) -> tuple[Query, ...]:
 
 
 PRICE_AGE_S = 600.0
-"""A price changes seldom, and is scraped seldom."""
+"""How old a price may be: it changes seldom, and is scraped seldom."""

@@ -18,14 +18,14 @@ EVALUATION = by_name("elasticd_autoscaler_evaluation_seconds")
 
 
 class Direction(StrEnum):
-    """Of a decision."""
+    """Whether a decision grows or shrinks a job."""
 
     UP = "up"
     DOWN = "down"
 
 
 class AutoscalerCounts:
-    """Of one process, from its start on."""
+    """Count what one process does, from its start on."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -41,7 +41,7 @@ class AutoscalerCounts:
             self._is_leader = is_leader
 
     def decided(self, rule: Rule, from_nodes: int, to_nodes: int) -> None:
-        """Count a decision that was written; one that changes no size is none."""
+        """Count a decision that was written; one that changes no size does not count."""
         if from_nodes == to_nodes:
             return
         way = Direction.UP if to_nodes > from_nodes else Direction.DOWN
@@ -49,7 +49,7 @@ class AutoscalerCounts:
             self._decisions[rule, way] += 1
 
     def held(self, why: str) -> None:
-        """Count one evaluation of one job that was held; a word of no list counts as `other`."""
+        """Count one evaluation of one job that was held; an unknown word counts as `other`."""
         word = Held(why) if why in _WORDS else Held.OTHER
         with self._lock:
             self._held[word] += 1
@@ -61,10 +61,10 @@ class AutoscalerCounts:
             self._evaluation_s += took_s
 
     def exposition(self, *, is_alive: bool = True) -> bytes:
-        """Return all of it in Prometheus' text format.
+        """Return all counts in Prometheus' text format.
 
         `is_alive` is False where the thread that decides stands still: then nobody leads here, and
-        it is not that thread that could say so.
+        that thread cannot report it.
         """
         with self._lock:
             samples = [Sample(LEADER, (), float(self._is_leader and is_alive))]

@@ -9,7 +9,7 @@ from elasticd.errors import CallError, NotFound
 __all__ = ["LIMIT_BYTES", "document"]
 
 LIMIT_BYTES = 64 * 1024
-"""A policy is a page of text and becomes one record of etcd; a larger file is another file."""
+"""A larger file is not a policy: a policy is a page of text and becomes one record of etcd."""
 
 
 def document(path: str) -> str:

@@ -15,7 +15,7 @@ def checked(
     reports_steps: bool | None,
     now_unix_s: float,
 ) -> None:
-    """Refuse a policy that can never do anything, or nothing right, for this job.
+    """Refuse a policy that can do nothing, or nothing right, for this job.
 
     Args:
         policy: as `parsed` returned it.
@@ -58,7 +58,7 @@ def checked(
 
 
 def rules_by_steps(policy: Policy) -> tuple[str, ...]:
-    """Name the rules of a policy that go by the job's steps."""
+    """Return the rules of a policy that use the job's steps."""
     rules = {"goodput": policy.goodput, "deadline": policy.deadline, "budget": policy.budget}
     return tuple(name for name, rule in rules.items() if rule is not None)
 

@@ -1,6 +1,6 @@
-"""All keys of a policy file: what each takes, what it is without being given, and what it means.
+"""All keys of a policy file: what each takes, its default, and what it means.
 
-The parser refuses what does not stand here, and the page for people is made of it.
+The parser refuses any other key, and the page for people is made from this list.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ __all__ = ["ALIASES", "KEYS", "SECTIONS", "Form", "Key", "Section"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a value may be."""
+    """The form of a value."""
 
     name: str
     example: str
-    """As it stands in the file."""
+    """An example, as it stands in the file."""
 
 
 DURATION = Form(name="duration", example='"5m"')
@@ -40,7 +40,7 @@ class Key:
 
     form: Form
     default: str
-    """As it would stand in the file; or what it is, in words."""
+    """The default as it would stand in the file, or in words."""
     meaning: str
 
 
@@ -49,7 +49,7 @@ class Section:
     """One table of the file."""
 
     title: str
-    """As it stands in the file, with its brackets."""
+    """The title as it stands in the file, with its brackets."""
     meaning: str
     keys: Mapping[str, Key]
 
@@ -210,4 +210,4 @@ ALIASES: Mapping[str, str] = {
     "max_steps": "steps",
     "by": "at",
 }
-"""What a key is called elsewhere, mostly by the HPA, and here."""
+"""Names that a key has elsewhere, mostly in the HPA, and its name here."""

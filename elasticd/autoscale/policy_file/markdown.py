@@ -43,7 +43,7 @@ def _code(example: str) -> str:
 
 
 def _default(text: str) -> str:
-    """Return words as they are, and what would stand in a file as code."""
+    """Return a default in words as it is, and one that would stand in the file as code."""
     is_word = " " in text and not text.startswith("[")
     return text if is_word or not text else f"`{text}`"
 

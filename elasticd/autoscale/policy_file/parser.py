@@ -42,14 +42,11 @@ _RULES = ("target", "goodput", "deadline", "budget", "idle")
 def parsed(text: str, *, file: str, now_unix_s: float) -> Policy:
     """Return the policy that a file's text asks for.
 
-    Args:
-        text: TOML.
-        file: its name, for sentences.
-        now_unix_s: from when a deadline with `within` counts.
+    Args: text: TOML. file: its name, for sentences. now_unix_s: from when a deadline with `within`
+    counts.
 
-    Raises:
-        CallError: it is no TOML, or not a policy; one sentence says what to write.
-        NotSupported: it was written for a newer version.
+    Raises: CallError: it is no TOML, or not a policy; one sentence says what to write.
+    NotSupported: it was written for a newer version.
     """
     try:
         values: dict[str, object] = tomllib.loads(text)
@@ -91,7 +88,9 @@ def _policy(values: dict[str, object], file: str, now_unix_s: float) -> Policy:
 
 
 def _version(values: dict[str, object], file: str) -> int:
-    """Return the file's schema; before any key, since a newer form has keys of its own."""
+    """Return the file's schema; it is read before any key, since a newer form has keys
+    of its own.
+    """
     found = values.get("schema", POLICY_SCHEMA)
     version = Table(file, "", {"schema": found}).whole("schema", POLICY_SCHEMA)
     if version > POLICY_SCHEMA:

@@ -17,7 +17,7 @@ __all__ = ["LIMIT_S", "Table", "shown"]
 LIMIT_S = 366 * 86_400.0
 """No duration of a policy is longer than a year."""
 WHOLE_LIMIT = 2**53
-"""Whole numbers above it are none as a float."""
+"""Larger whole numbers are not exact as a float."""
 TEXT_LIMIT = 4_096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MOMENT_S = (datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()
@@ -28,7 +28,7 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 
 
 class Table:
-    """Raises CallError from every method where the file is wrong."""
+    """One table of the file. Every method raises CallError where the file is wrong."""
 
     def __init__(self, file: str, section: str, values: object, *, place: str = "") -> None:
         """Take the values of one table.
@@ -62,7 +62,7 @@ class Table:
         return CallError(f"{self.file}: {where}{key} = {shown(self._values[key])} {what}.")
 
     def value(self, key: str) -> object:
-        """Return what stands there, unchecked; None: nothing."""
+        """Return the value as it stands there, unchecked; None if there is none."""
         assert key in KEYS[self._section], key
         return self._values.get(key)
 
@@ -84,7 +84,9 @@ class Table:
     def number(
         self, key: str, default: float, *, above: float = -math.inf, least: float = -math.inf
     ) -> float:
-        """Return a number above a bound, or at least another; NaN and infinities are none."""
+        """Return a number above a bound, or no less than another; NaN and infinities
+        are refused.
+        """
         value = self.value(key)
         if value is None:
             return default
@@ -231,7 +233,7 @@ class Table:
 
 
 def shown(value: object) -> str:
-    """Return a value as it stands in the file, cut where it is long."""
+    """Return a value as it stands in the file, shortened if it is long."""
     match value:
         case bool():
             text = "true" if value else "false"

@@ -1,7 +1,6 @@
-"""A policy as the text of a policy file: what `parser` makes the same policy of again.
+"""A policy as the text of a policy file, from which `parser` makes the same policy again.
 
-Values that are as they would be without being given are left out. Who set it, and when, stands in
-no file.
+Values that equal their defaults are left out. Who set it, and when, stands in no file.
 """
 
 import json
@@ -61,7 +60,7 @@ def policy_toml(policy: Policy) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return seconds as a policy file has them: "90s", "5m", "2h"."""
+    """Return seconds as a policy file writes them: "90s", "5m", "2h"."""
     for unit, unit_s in _UNITS:
         if seconds and seconds % unit_s == 0:
             return f"{seconds / unit_s:.0f}{unit}"

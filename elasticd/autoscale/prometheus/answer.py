@@ -1,7 +1,7 @@
 """What Prometheus' HTTP API answers: bytes in, samples or a failure out. Pure.
 
-Nothing is believed: what answers may be a proxy's login page, an answer may be cut off, and a
-number may be a string that Python reads more kindly than Prometheus writes.
+Nothing is trusted: the answer may be a proxy's login page, it may be cut off, and a number may be a
+string that Python reads more freely than Prometheus writes it.
 """
 
 import json
@@ -16,9 +16,9 @@ from elasticd.records.autoscale.held import Held
 __all__ = ["Answer", "Failure", "Kind", "Sample", "answered", "number", "words"]
 
 WORDS_LIMIT = 300
-"""Characters of what others say that are passed on."""
+"""How many characters of others' messages are passed on."""
 _AGAIN = frozenset((408, 425, 429))
-"""Codes of 4xx that say: not now."""
+"""The 4xx codes that mean: try again later."""
 _AGAIN_TYPES = frozenset(("timeout", "canceled", "unavailable", "internal"))
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|Inf|NaN)", re.ASCII)
 
@@ -28,11 +28,11 @@ Kind = str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """There is no answer to go by."""
+    """There is no answer to use."""
 
     why: Held
     detail: str
-    """A sentence."""
+    """The reason, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +43,21 @@ class Sample:
     at_s: float
     """Prometheus' time at the evaluation."""
     text: str
-    """The value as it was written; empty: it is none (a histogram)."""
+    """The value as it was written; empty if it is none (a histogram)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A result that is whole."""
+    """A complete result."""
 
     kind: Kind
     samples: tuple[Sample, ...] = ()
-    """Of a matrix all points of all series, each with its own time."""
+    """The samples; of a matrix all points of all series, each with its own time."""
     warnings: tuple[str, ...] = ()
 
     @property
     def clock_s(self) -> float | None:
-        """Prometheus' time; None: a matrix, or no sample tells it."""
+        """Return Prometheus' time; None for a matrix, or if no sample tells it."""
         return self.samples[0].at_s if self.samples and self.kind != "matrix" else None
 
 
@@ -84,12 +84,12 @@ def answered(status: int, body: bytes) -> Answer | Failure:
 
 
 def number(text: str) -> float | None:
-    """Return the number that Prometheus wrote, also NaN and infinities; None: it is none."""
+    """Return the number that Prometheus wrote, NaN and infinities included; None if it is none."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def words(text: str) -> str:
-    """Return what others say as one line that is not too long."""
+    """Return others' words as one line that is not too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= WORDS_LIMIT else f"{line[:WORDS_LIMIT]}..."
 

@@ -1,10 +1,10 @@
-"""Several queries in one, and its answer taken apart again. Pure.
+"""Joins several queries in one, and takes its answer apart again. Pure.
 
-PromQL has no lists of queries, but a union of vectors: each part gets a label of ours, by which no
-series of one part is the same as one of another, so that `or` leaves all of them. For expressions
-that give a vector that is the same as asking apart. A scalar would be refused, and one part that
-Prometheus refuses, or that is slow, spoils all: so whoever asks asks apart first, and again where
-the whole failed.
+PromQL has no lists of queries, but it has a union of vectors: each part gets a label of ours, so
+that no series of one part equals one of another, and `or` keeps all of them. For expressions that
+give a vector the result is the same as that of separate queries. A scalar would be refused, and one
+part that Prometheus refuses, or that is slow, spoils the whole query. So each query is asked
+separately first, and again where the whole failed.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,13 @@ from elasticd.autoscale.prometheus.answer import Answer, Sample
 __all__ = ["PARTS_LIMIT", "apart", "union"]
 
 PARTS_LIMIT = 40
-"""Queries in one: of a hundred jobs three requests remain, and one that fails costs 40."""
+"""How many queries are joined: a hundred jobs need three requests, and one that fails affects
+40."""
 _PART = "elasticd_part"
 
 
 def union(expressions: Sequence[str]) -> str:
-    """Return one query for all of them; each gives a vector, and is whole PromQL by itself."""
+    """Return one query for all of them; each must give a vector and be valid PromQL by itself."""
     return " or ".join(
         # The line ends before the parenthesis: the expression may end with a comment.
         f'label_replace((\n{expression}\n), "{_PART}", "{number}", "", "")'
@@ -29,9 +30,10 @@ def union(expressions: Sequence[str]) -> str:
 
 
 def apart(answer: Answer, expressions: Sequence[str]) -> dict[str, Answer] | None:
-    """Return each one's own answer; None: it cannot be said whose is what.
+    """Return each query's own answer; None if it cannot be said whose is what.
 
-    A warning is of all of them or of one: nobody can tell. So is a part without its label.
+    A warning may belong to all of them or to one: nobody can tell. The same goes for a part without
+    its label.
     """
     if answer.warnings or answer.kind != "vector":
         return None

@@ -1,4 +1,4 @@
-"""The client of all jobs: readings for the loop, a check for `set`, a past for `simulate`."""
+"""The client for all jobs: readings for the loop, a check for `set`, a past for `simulate`."""
 
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -21,10 +21,10 @@ __all__ = ["Point", "PrometheusClient"]
 
 RANGE = "/api/v1/query_range"
 RESTART_SHARE = 0.1
-"""Of the time, for how long Prometheus has run."""
+"""The part of a range for which Prometheus must have run."""
 RANGE_LIMIT_BYTES = 16 << 20
 POINTS_LIMIT = 11_000
-"""Of one series in a range: Prometheus' own limit."""
+"""How many points of one series a range may have: Prometheus' own limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,12 @@ class Point:
     """One value of the past."""
 
     ago_s: float
-    """Before now, by Prometheus' clock."""
+    """Seconds before now, by Prometheus' clock."""
     value: float
 
 
 class PrometheusClient:
-    """One Prometheus; its methods are called by one thread at a time."""
+    """Query one Prometheus; one thread at a time calls its methods."""
 
     def __init__(self, settings: PrometheusSettings) -> None:
         """Read all files that are named; connect to nobody yet.

@@ -2,8 +2,8 @@
 
 A package that reads a variable as it is imported has that value for good. Where the value differs
 from rank to rank, from one generation to the next, or is set by the script before the import, the
-package must be imported by each worker itself. What reads beside Python (C's getenv) is not seen;
-whoever goes through the whole environment is not taken to depend on any of it.
+package must be imported by each worker itself. Reads outside Python (C's getenv) are not seen. Code
+that goes through the whole environment is not taken to depend on any variable of it.
 """
 
 import os
@@ -25,7 +25,7 @@ _Environ: Any = type(os.environ)
 
 
 class EnvironReads:
-    """The names that were read so far."""
+    """Collect the names of the variables that were read so far."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -41,18 +41,22 @@ class EnvironReads:
                 self.names.add(key)
 
     def _is_walker(self, frame: FrameType) -> bool:
-        """Whether it is the one that goes through all, or a comprehension that does it for it."""
+        """Return whether this frame goes through all variables, or is a comprehension that does it
+        for one.
+        """
         if frame.f_code.co_name in _COMPREHENSIONS and frame.f_back is not None:
             frame = frame.f_back
         return _identity(frame) == self._walker
 
     def walked(self, frame: FrameType) -> None:
-        """Take note that a frame begins to go through all of them."""
+        """Take note that a frame begins to go through all variables."""
         self._walker = _identity(frame)
 
 
 class _RecordedEnviron(_Environ):  # type: ignore[misc]
-    """`os.environ` with notes; its content and its methods are the same object's as before."""
+    """`os.environ` with notes of what is read; its content and its methods are those of the same
+    object as before.
+    """
 
     def __getitem__(self, key: str) -> str:
         _reads.read(key, sys._getframe(1))
@@ -73,7 +77,7 @@ _reads = EnvironReads()
 
 @contextmanager
 def recorded() -> Iterator[EnvironReads]:
-    """Record what is read of `os.environ` meanwhile; not for two at once."""
+    """Record what is read of `os.environ` inside the block; only one such block may be active."""
     global _reads
     _reads = EnvironReads()
     environ: Any = os.environ

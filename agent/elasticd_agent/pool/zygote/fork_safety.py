@@ -1,7 +1,7 @@
-"""What must hold of a process whose forks become workers, and what is wrong where it does not.
+"""What must hold of a process whose forks become workers, and what is wrong where it does not hold.
 
-A fork copies one thread, and every descriptor. A lock of another thread stays held for ever, a
-connection would be spoken on by several workers at once, a CUDA context does not survive.
+A fork copies one thread and every descriptor. A lock of another thread stays held for ever, several
+workers would talk over one connection, and a CUDA context does not survive.
 """
 
 import locale
@@ -22,14 +22,15 @@ from elasticd_agent.pool.process_table import children_of
 __all__ = ["CANARY_S", "ProcessFacts", "answers", "facts", "what_changed"]
 
 CANARY_S = 5.0
-"""A forked process that has not answered by then is taken not to work."""
+"""A forked process that has not answered within this time is taken not to work."""
 _SHARED_BADLY = ("socket:", "pipe:", "anon_inode:")
-"""What a worker that uses it takes away from all others: a wait for events, a wake-up, a talk."""
+"""Kinds of descriptors that several workers cannot share: one that uses it (an epoll, an eventfd, a
+socket) takes it from the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """What an import must leave as it was."""
+    """The properties of a process that an import must not change."""
 
     threads: int
     has_cuda: bool
@@ -47,7 +48,7 @@ class ProcessFacts:
 
 
 def facts() -> ProcessFacts:
-    """Look at this process."""
+    """Read these properties of this process."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     umask = os.umask(0o77)
     os.umask(umask)
@@ -70,7 +71,9 @@ def facts() -> ProcessFacts:
 
 
 def what_changed(before: ProcessFacts, now: ProcessFacts) -> str:
-    """Say in a few words what an import did that a fork, or another worker, would suffer from."""
+    """Return in a few words what an import did that a fork, or another worker, would
+    suffer from.
+    """
     changes = (
         (now.threads > before.threads, "it starts a thread"),
         (now.has_cuda and not before.has_cuda, "it makes a CUDA context"),
@@ -90,7 +93,7 @@ def what_changed(before: ProcessFacts, now: ProcessFacts) -> str:
 
 
 def answers(priority: int = 0, limit_s: float = CANARY_S) -> bool:
-    """Fork a process that starts a thread and computes; say whether it does so in time."""
+    """Fork a process that starts a thread and computes; return whether it does so in time."""
     read_fd, write_fd = os.pipe()
     pid = fork()
     if pid == 0:

@@ -1,9 +1,9 @@
-"""Import what was learned, package by package, and look after each whether all is still well.
+"""Imports what was learned, package by package, and checks after each that a fork is still safe.
 
-Which package is at fault is known at once, since the look comes after each. Only a fork that does
-not work is tried once at the end; if it fails, a second trial, a careful one, tries a fork after
-each package. A package that imports the one at fault is found to be at fault itself; nothing is
-kept from being imported, so no package takes another way than it would in a worker.
+The check comes after each package, so the one at fault is known at once. Only whether a fork works
+is tried once at the end; if it does not, a second, careful trial forks after each package. A
+package that imports the one at fault is found to be at fault itself. Nothing is kept from being
+imported, so each package takes the same way as in a worker.
 """
 
 import gc
@@ -34,14 +34,15 @@ class Unsound(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What the imports came to."""
+    """What the imports resulted in."""
 
     modules: int
     import_s: float
     reads: frozenset[str]
-    """Variables whose values the packages have for good."""
+    """The variables whose values the packages keep from now on."""
     environment: Mapping[str, str | None]
-    """What the imports set in the environment, and every worker must have; None: taken away."""
+    """What the imports set in the environment, which every worker must have; None where they
+    removed a variable."""
 
 
 def import_packages(
@@ -55,11 +56,10 @@ def import_packages(
 ) -> Loaded:
     """Import all packages of the set in this process.
 
-    `differing` are the variables that are not the same in all workers; `set_by_script` those that
-    the script itself sets, with values; None: only their names are known, from an earlier run.
+    `differing` are the variables that differ between workers. `set_by_script` are those that the
+    script itself sets, with values; None if only their names are known, from an earlier run.
 
-    Raises:
-        Unsound: a package did what makes a fork unsafe, or read a variable that differs.
+    Raises: Unsound: a package did what makes a fork unsafe, or read a variable that differs.
     """
     began_s, count = time.monotonic(), 0
     before_modules = len(sys.modules)
@@ -107,7 +107,9 @@ def _can_renew() -> bool:
 
 
 def _import(name: str) -> bool:
-    """Import one; what cannot be imported here is left to the worker, which may know how."""
+    """Import one module. One that cannot be imported here is left to the worker, which may be able
+    to.
+    """
     if name in sys.modules:
         return True
     try:
@@ -126,7 +128,7 @@ def _changes(own: Mapping[str, str]) -> dict[str, str | None]:
 def _set_by_script(
     learned: LearnedSet, values: Mapping[str, str] | None, own: Mapping[str, str]
 ) -> set[str]:
-    """Name the variables that the script sets itself: those that a package sets are none."""
+    """Return the variables that the script sets itself, without those that a package sets."""
     now = _plain(os.environ)
     by_packages = {key for key in learned.variables if now.get(key) != own.get(key)}
     if values is not None:
@@ -135,5 +137,5 @@ def _set_by_script(
 
 
 def _plain(environ: Any) -> dict[str, str]:
-    """Copy the environment without being taken for one that reads it."""
+    """Copy the environment without being recorded as a reader of it."""
     return {environ.decodekey(k): environ.decodevalue(v) for k, v in environ._data.items()}

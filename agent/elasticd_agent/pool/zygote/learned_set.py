@@ -1,8 +1,8 @@
 """What a node knows of the packages that a script loads, from one run of it to the next.
 
-Kept beside the runs, one small file for each (interpreter, installed packages, script). The script
-counts with its content: one that was edited is learned anew. A file that cannot be read or written
-costs the knowledge, nothing else.
+Kept beside the runs, one small file for each (interpreter, installed packages, script). The
+script's content counts, so an edited script is learned anew. If a file cannot be read or written,
+only this knowledge is lost.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Script:
     entry: str
     kind: EntryKind
     folder: str
-    """Where it is started."""
+    """The folder in which it is started."""
 
     @property
     def path(self) -> str:
@@ -37,7 +37,7 @@ class Script:
 
     @property
     def first_folder(self) -> str:
-        """The folder that comes first on the search path of its process."""
+        """Return the folder that comes first on the search path of its process."""
         if self.kind is EntryKind.MODULE:
             return self.folder
         return os.path.dirname(os.path.realpath(self.path))
@@ -46,18 +46,18 @@ class Script:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedSet:
     modules: tuple[str, ...] = ()
-    """In the order in which their imports began in a worker."""
+    """The modules, in the order in which their imports began in a worker."""
     variables: tuple[str, ...] = ()
-    """Names of those that the script sets itself."""
+    """The names of the variables that the script sets itself."""
     differing: tuple[str, ...] = ()
-    """Names of those that are not in all workers as they are in the pool."""
+    """The names of the variables that differ between some worker and the pool."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Packages that must not be imported ahead, and why."""
+    """The packages that must not be imported ahead, and why."""
 
     def with_more(
         self, modules: Iterable[str], variables: Iterable[str], differing: Iterable[str]
     ) -> "LearnedSet":
-        """Add what another worker has named."""
+        """Return the set with what another worker has named."""
         return replace(
             self,
             modules=tuple(dict.fromkeys([*self.modules, *modules]))[:_NAMES_LIMIT],
@@ -66,11 +66,11 @@ class LearnedSet:
         )
 
     def without(self, package: str, why: str) -> "LearnedSet":
-        """Leave a package out from now on."""
+        """Return the set without this package, which is left out from now on."""
         return replace(self, left_out={**self.left_out, package: why})
 
     def packages(self) -> dict[str, list[str]]:
-        """Return the modules by package, without those left out, first loaded first."""
+        """Return the modules by package, without those left out; the first loaded comes first."""
         found: dict[str, list[str]] = {}
         for name in self.modules:
             if package_of(name) not in self.left_out:
@@ -83,14 +83,19 @@ def package_of(module: str) -> str:
 
 
 def shadowed(packages: Iterable[str], folder: str) -> set[str]:
-    """Name the packages of which a script in this folder would import another one from there."""
+    """Return the packages that a script in this folder would import from there, and not from where
+    they are installed.
+    """
     with suppress(OSError):
         return {name.partition(".")[0] for name in os.listdir(folder)} & set(packages)
     return set()
 
 
 def record_path(folder: str, script: Script) -> Path:
-    """Where it is kept: the name is a digest of all that must be equal for it to be true."""
+    """Return the path of the record.
+
+    Its name is a digest of all that must be equal for it to be valid.
+    """
     digest = hashlib.sha256()
     for part in (sys.executable, sys.version, script.path, script.kind, *_installed()):
         digest.update(part.encode(errors="surrogateescape") + b"\0")
@@ -100,7 +105,7 @@ def record_path(folder: str, script: Script) -> Path:
 
 
 def load(path: Path) -> LearnedSet:
-    """Read it; what is missing or does not fit is as if nothing had been learned."""
+    """Read the record; a missing or unfit one counts as if nothing had been learned."""
     try:
         plain = json.loads(path.read_bytes())
         if plain["version"] != _VERSION:
@@ -116,7 +121,7 @@ def load(path: Path) -> LearnedSet:
 
 
 def save(path: Path, learned: LearnedSet) -> None:
-    """Write it whole or not at all."""
+    """Write the record whole or not at all."""
     plain = {
         "version": _VERSION,
         "modules": learned.modules,
@@ -132,7 +137,7 @@ def save(path: Path, learned: LearnedSet) -> None:
 
 
 def _installed() -> list[str]:
-    """Name what is installed, with versions: the folders of metadata that pip leaves."""
+    """Return what is installed, with versions, from the metadata folders that pip leaves."""
     names: list[str] = []
     for entry in sys.path:
         with suppress(OSError):

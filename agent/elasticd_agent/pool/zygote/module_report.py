@@ -1,8 +1,8 @@
 """In the worker: name the installed modules that the script has loaded, once it trains.
 
-Nothing of ours may stand in the way of a step, and a script that started no thread must not find
-one. So the look is taken by a callback of the garbage collector, which runs in any process that
-makes objects; it costs some tenths of a microsecond, and removes itself when it has told.
+Nothing of ours may delay a step, and a script that started no thread must not find one. So a
+callback of the garbage collector looks, which runs in any process that makes objects; it costs some
+tenths of a microsecond, and removes itself after the report.
 
 Rejected: a thread (a fork beside it is unsafe, and a script may count its threads), a timer's
 signal (it interrupts system calls), a hook of torch's optimizers (torch.compile traces it), a
@@ -21,15 +21,15 @@ from elasticd.channel.pool import ModulesLoaded
 __all__ = ["ModuleReport", "installed_modules", "installed_roots"]
 
 GROUP_S = 2.0
-"""A script that has had a process group for so long has made its model and has taken steps."""
+"""A script that has had a process group for this long has built its model and taken steps."""
 ALONE_S = 30.0
-"""A script that makes no group has done by then what it does at its start."""
+"""A script without a process group has done by then what it does at its start."""
 _LOOK_EVERY_S = 0.25
 _ROOT_NAMES = ("site-packages", "dist-packages")
 
 
 class ModuleReport:
-    """Tells once; what it finds is sent through `send`."""
+    """Report once, through `send`, what the script has loaded."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ModuleReport:
         self._next_s = 0.0
 
     def watch(self) -> None:
-        """Look now and then, until it has told."""
+        """Look now and then, until the report is sent."""
         gc.callbacks.append(self._look)
 
     def _look(self, phase: str, _: Mapping[str, object]) -> None:
@@ -68,7 +68,7 @@ class ModuleReport:
             gc.callbacks.remove(self._look)
 
     def is_due(self, now_s: float) -> bool:
-        """Say whether the script has trained for a while."""
+        """Return whether the script has trained for a while."""
         if self._group_s is None and _has_group():
             self._group_s = now_s
         if self._group_s is not None:
@@ -76,7 +76,9 @@ class ModuleReport:
         return now_s - self._began_s >= ALONE_S
 
     def collect(self) -> ModulesLoaded:
-        """Name what was loaded, and which variables changed, since this was made."""
+        """Return the modules that were loaded, and the variables that changed, since
+        this was made.
+        """
         found = installed_modules(sys.modules, self._before, installed_roots(sys.path))
         names = [n for n in found if n.partition(".")[0] != self._script_package]
         now = dict(os.environ)
@@ -92,7 +94,7 @@ class ModuleReport:
 def installed_roots(path: Iterable[str]) -> tuple[str, ...]:
     """Folders of the search path into which packages are installed, each with a slash at its end.
 
-    A package that is installed to be edited lies elsewhere: it is taken for the script's own.
+    A package in an editable install lies elsewhere, and counts as the script's own.
     """
     roots = (os.path.abspath(entry) for entry in path if entry)
     return tuple(root + os.sep for root in roots if os.path.basename(root) in _ROOT_NAMES)
@@ -101,7 +103,7 @@ def installed_roots(path: Iterable[str]) -> tuple[str, ...]:
 def installed_modules(
     modules: Mapping[str, ModuleType], before: Collection[str], roots: tuple[str, ...]
 ) -> list[str]:
-    """Name the modules that came after those of `before` out of a file below one of the roots."""
+    """Return the modules that were loaded since `before` from a file below one of the roots."""
     found = []
     for name, module in list(modules.items()):
         if name in before or name.startswith("__"):

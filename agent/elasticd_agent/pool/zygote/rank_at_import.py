@@ -1,7 +1,7 @@
-"""Libraries that ask for the rank as they are imported, and are told it again in each worker.
+"""Libraries that read the rank while they are imported, and must read it again in each worker.
 
-In the pool there is no rank. Such a library takes itself for rank 0 there; without this it could
-not be imported ahead, and with it all that imports it: of Lightning everything.
+The pool has no rank, so such a library takes itself for rank 0 there. Without this module it could
+not be imported ahead, nor could anything that imports it (all of Lightning).
 """
 
 import os
@@ -25,14 +25,13 @@ READERS_OF_RANK: Mapping[str, Callable[[dict[str, Any]], None]] = {
     "lightning_fabric.utilities.rank_zero": _lightning,
     "torchmetrics.utilities.prints": _torchmetrics,
 }
-"""By module: how it is told."""
+"""For each such module: the function that makes it read the rank again."""
 
 
 def renew_ranks() -> None:
     """Set what these modules would have set if they were imported now.
 
-    Raises:
-        Exception: one of them is not built as we know it.
+    Raises: Exception: one of them is not built as we know it.
     """
     for name, renew in READERS_OF_RANK.items():
         if name in sys.modules:

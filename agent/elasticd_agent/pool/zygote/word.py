@@ -1,4 +1,4 @@
-"""What a zygote says to the pool that it comes from, one line each."""
+"""What a zygote reports to the pool that it comes from, one line each."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ __all__ = ["Failed", "Importing", "Ready", "unpack_word"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importing:
-    """It begins with a package: if it ends now, that is at fault."""
+    """It begins to import a package: if it ends now, that package is at fault."""
 
     package: str
 
@@ -21,7 +21,7 @@ class Failed:
 
     why: str
     package: str = ""
-    """Which is at fault; empty: none is known to be."""
+    """The package at fault; empty if none is known to be."""
     learned: LearnedSet = field(default_factory=LearnedSet)
 
 
@@ -32,7 +32,7 @@ class Ready:
     modules: int
     import_s: float
     reads: tuple[str, ...]
-    """Variables that must be as they were when it was made."""
+    """The variables that must have the same values as when it was made."""
     learned: LearnedSet
 
 
@@ -42,8 +42,7 @@ _WORDS = {kind.__name__: kind for kind in (Importing, Failed, Ready)}
 def unpack_word(line: bytes) -> Importing | Failed | Ready:
     """Read one line.
 
-    Raises:
-        InvariantBroken: it is none of them.
+    Raises: InvariantBroken: the line is none of these messages.
     """
     word: Importing | Failed | Ready = wire.unpack(line, _WORDS)
     return word

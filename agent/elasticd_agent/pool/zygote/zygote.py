@@ -1,10 +1,10 @@
-"""A child of the pool that imports what was learned, and then forks workers at the pool's word.
+"""A child of the pool that imports what was learned, and then forks workers when the pool asks.
 
-What it forks must be the pool's child, as all workers are: the pool reaps them, guards them, and
-they end with it. So a worker is forked by a process that stands by for that, forked itself before
-it is needed, and ends at once; the worker's parent is then the pool, which adopts orphans. A worker
-runs nothing before the pool has heard of it: else one that was given up might run beside another.
-Rejected: clone(CLONE_PARENT), which passes over what the C library and Python do at a fork.
+What it forks must become the pool's child, as all workers are: the pool reaps and guards them, and
+they end with it. So a stand-by process, forked before it is needed, forks the worker and ends at
+once; the pool adopts orphans, and so becomes the worker's parent. A worker runs nothing before the
+pool knows of it, because one that was given up might otherwise run beside another. Rejected:
+clone(CLONE_PARENT), which skips what the C library and Python do at a fork.
 """
 
 import os
@@ -40,9 +40,10 @@ from elasticd_agent.pool.zygote.word import Failed, Importing, Ready
 __all__ = ["ZygoteOrder", "be_zygote"]
 
 NICENESS = 10
-"""Who trains comes first; but on a node whose cores all train the imports still come to an end."""
+"""Training processes come first; but on a node whose cores all train, the imports must still come
+to an end."""
 RECALL_NICENESS = 19
-"""Of what is imported while the first workers start: they must not be slower for it."""
+"""The niceness of imports while the first workers start, which they must not slow down."""
 ORDER_FDS = 3
 _ADOPTION_LIMIT_S = 5.0
 _ADOPTION_TICK_S = 0.0001
@@ -53,7 +54,7 @@ class ZygoteOrder:
     script: Script
     record_folder: str
     learned: LearnedSet | None = None
-    """None: what the node knows from an earlier run, if anything."""
+    """What was learned; None if the node is to use what it knows from an earlier run."""
     set_by_script: Mapping[str, str] | None = None
     is_careful: bool = False
 
@@ -63,8 +64,7 @@ def be_zygote(
 ) -> NoReturn:
     """Be the zygote in a child that was just forked from the pool.
 
-    Raises:
-        BornChild: in a worker that was forked from here.
+    Raises: BornChild: in a worker that was forked from here.
     """
     try:
         shed({*kept_fds, control_fd}, pool_pid)
@@ -130,7 +130,7 @@ def _load(order: ZygoteOrder, control_fd: int, priority: int) -> Loaded:
 def _serve(
     script: Script, loaded: Loaded, packages: frozenset[str], control_fd: int, *, pool_pid: int
 ) -> None:
-    """Keep one process standing by that forks the next worker; ends with the pool."""
+    """Keep one stand-by process that forks the next worker; return when the pool ends."""
     own_pid = os.getpid()
     heritage = Heritage(
         kept_fds=frozenset(open_fds() - {control_fd}), environment=loaded.environment
@@ -148,7 +148,7 @@ def _serve(
 
 
 def _stand_by(control_fd: int, *, own_pid: int, pool_pid: int) -> tuple[Start, int, int]:
-    """Wait for an order, fork, and end; returns in the worker alone, once the pool owns it."""
+    """Wait for an order, fork, and end; return in the worker alone, once the pool owns it."""
     ask_for_signal_at_parents_end(signal.SIGKILL)
     if os.getppid() != own_pid:
         os._exit(1)

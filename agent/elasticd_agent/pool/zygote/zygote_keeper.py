@@ -1,4 +1,5 @@
-"""The pool's side of the zygote: has it made, made anew without what is at fault, and asks it.
+"""The pool's side of the zygote: it has one made, has it made again without a package at fault, and
+asks it for workers.
 
 At most one serves and one is being made. Whatever goes wrong with either, workers are forked from
 the pool itself, as before anything was learned.
@@ -28,25 +29,26 @@ from elasticd_agent.pool.zygote.zygote import ZygoteOrder, be_zygote
 __all__ = ["ZygoteKeeper", "ZygotePlan"]
 
 SETTLE_S = 1.0
-"""From one worker's word until the imports begin: the others of this node speak as well."""
+"""The time from one worker's report until the imports begin, in which the other workers of this
+node report too."""
 TRIALS_LIMIT = 12
-"""Zygotes that are made in the life of a pool; each costs the imports once more."""
+"""How many zygotes are made in the life of a pool; each costs the imports once more."""
 ANSWER_LIMIT_S = 1.0
-"""For a worker that is asked for. The pool does nothing else meanwhile."""
+"""How long the pool waits for a worker that it asked for. It does nothing else meanwhile."""
 SILENCE_LIMIT_S = 600.0
-"""For one package to be imported: the machine may be busy with those who train."""
+"""How long the import of one package may take: training may keep the machine busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygotePlan:
-    """What a pool must know to learn."""
+    """What a pool needs to know in order to learn."""
 
     script: Script
     record_folder: str
     pool_pid: int
     kept_fds: Collection[int]
     environment: Mapping[str, str]
-    """In which the pool was started, and imports."""
+    """The environment in which the pool was started and imports."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class _Zygote:
     heard_s: float
     ready: Ready | None = None
     is_reaped: bool = False
-    """Its number may be another process's by now."""
+    """True if its process number may belong to another process by now."""
 
 
 @dataclass(slots=True)
@@ -72,11 +74,11 @@ class ZygoteKeeper:
     _trials: int = 0
     _learned: LearnedSet = field(default_factory=LearnedSet)
     _ended: set[int] = field(default_factory=set)
-    """Killed, and not reaped yet."""
+    """The zygotes that were killed and are not reaped yet."""
 
     @property
     def pids(self) -> set[int]:
-        """Those of our children that are no workers."""
+        """Return the process numbers of those of our children that are not workers."""
         both = (self._serving, self._making)
         return {each.pid for each in both if each and not each.is_reaped} | self._ended
 
@@ -85,7 +87,7 @@ class ZygoteKeeper:
         return tuple(each.link for each in (self._serving, self._making) if each)
 
     def recall(self) -> None:
-        """Have what the node knows from an earlier run imported."""
+        """Have the packages imported that the node knows from an earlier run."""
         self._next = ZygoteOrder(script=self.plan.script, record_folder=self.plan.record_folder)
 
     def hear(self, told: ModulesLoaded, start: Start, now_s: float) -> None:
@@ -104,10 +106,9 @@ class ZygoteKeeper:
         self._learned = more
 
     def tend(self, now_s: float) -> None:
-        """Hear what is being made, begin with what is due.
+        """Listen to the zygote that is being made, and begin what is due.
 
-        Raises:
-            BornChild: in a worker that was forked from a zygote.
+        Raises: BornChild: in a worker that was forked from a zygote.
         """
         for each in (self._serving, self._making):
             if each is not None:
@@ -124,7 +125,7 @@ class ZygoteKeeper:
                 self._making = self._begin(order, now_s)
 
     def launch(self, start: Start) -> Child | None:
-        """Have a worker forked from the zygote; None: fork it from the pool."""
+        """Have a worker forked from the zygote; None means that it must be forked from the pool."""
         zygote = self._serving
         if zygote is None or not self._is_true_for(zygote, start):
             return None
@@ -135,7 +136,7 @@ class ZygoteKeeper:
             return None
 
     def bury(self, pid: int) -> None:
-        """Know that a child of ours was reaped."""
+        """Take note that a child of ours was reaped."""
         self._ended.discard(pid)
         for each in (self._serving, self._making):
             if each is not None and each.pid == pid:
@@ -187,7 +188,7 @@ class ZygoteKeeper:
             self._discard(zygote)
 
     def _failed(self, zygote: _Zygote, failed: Failed) -> None:
-        """Try again without the package at fault, or look for it."""
+        """Try again without the package at fault, or search for that package."""
         learned = failed.learned if failed.learned.modules else self._learned
         again = replace(zygote.order, learned=learned)
         print(f"elasticd pool: {failed.package}: {failed.why}", file=sys.stderr)  # noqa: T201
@@ -198,7 +199,7 @@ class ZygoteKeeper:
             self._next = self._next or replace(again, is_careful=True)
 
     def _serve(self, zygote: _Zygote, ready: Ready) -> None:
-        """Fork workers from it from now on; the one before ends."""
+        """Fork workers from this zygote from now on, and end the one before."""
         if self._serving is not None:
             self._discard(self._serving)
         self._serving, self._making = zygote, None
@@ -238,7 +239,7 @@ class ZygoteKeeper:
         return {k for k in {*own, *start.env} if own.get(k) != start.env.get(k)}
 
     def _is_true_for(self, zygote: _Zygote, start: Start) -> bool:
-        """Say whether what the packages read as they were imported holds for this worker."""
+        """Return whether what the packages read while they were imported holds for this worker."""
         if zygote.ready is None or start.entry_kind is EntryKind.COMMAND:
             return False
         own = self.plan.environment
@@ -247,11 +248,9 @@ class ZygoteKeeper:
 
 
 def _ask(control_fd: int, start: Start) -> Child:
-    """Ask for a worker, and let it run once its number is known.
+    """Ask for a worker, and let it run once its process number is known.
 
-    Raises:
-        OSError: there is no answer.
-        ValueError: it is none.
+    Raises: OSError: there is no answer. ValueError: the answer makes no sense.
     """
     read_fd, write_fd = os.pipe()
     go_fd, release_fd = os.pipe()
@@ -272,7 +271,7 @@ def _ask(control_fd: int, start: Start) -> Child:
 
 
 def _answer(control_fd: int) -> bytes:
-    """Read one line within the limit."""
+    """Read one line within the time limit."""
     poll = select.poll()
     poll.register(control_fd, select.POLLIN)
     answer = b""
