@@ -9,19 +9,19 @@ __all__ = ["Proposal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The word of one rule in one evaluation."""
+    """The answer of one rule in one evaluation."""
 
     rule: Rule
     nodes: int | None
-    """None: the rule has nothing to say (its inputs are missing, or it has no wish)."""
+    """The size; None if the rule has none (its inputs are missing, or it has no wish)."""
     why: str
     """One sentence that names the numbers behind it."""
     held: str = ""
-    """With None: the word under which this is counted; empty: nothing is missing."""
+    """If there is no size: the word under which this is counted; empty if nothing is missing."""
     may_shrink: bool = True
-    """False: not all of its inputs are there, and only a larger size may be followed."""
+    """False if some inputs are missing, so that only a larger size may be followed."""
     is_probe: bool = False
     was_steps_per_s: float = 0.0
     promised_steps_per_s: float = 0.0
-    """What the size is expected to bring; 0: the rule promises no throughput."""
+    """What the size is expected to bring; 0 if the rule promises no throughput."""
     candidates: tuple[Candidate, ...] = ()

@@ -25,8 +25,8 @@ def proposals(
 ) -> tuple[Memory, tuple[Proposal, ...]]:
     """Return what each rule of the policy says, and the memory with what the target asked for.
 
-    `unsettled` keeps the rules that measure from speaking; `awaited` those that would go to another
-    size before the last one is known. A budget only limits the others, and goes on doing so.
+    `unsettled` keeps the measuring rules silent; `awaited` silences those that would go to another
+    size before the last one is judged. A budget only limits the others, and always does.
     """
     said = []
     if policy.target is not None:

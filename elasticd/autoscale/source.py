@@ -19,13 +19,13 @@ class Query:
 
     job: str
     name: str
-    """Of the metric in the policy; `price` for that of a budget."""
+    """The name of the metric in the policy; `price` for that of a budget."""
     text: str
-    """PromQL, with `$job` and `$window` filled in."""
+    """The PromQL, with `$job` and `$window` filled in."""
     max_age_s: float = 60.0
     """Older samples count as missing."""
     window_s: float = 60.0
-    """The policy's; without a Prometheus the time over which a counter's rate is taken."""
+    """The policy's window; without a Prometheus, the time over which a counter's rate is taken."""
 
 
 class Source(Protocol):
@@ -35,16 +35,15 @@ class Source(Protocol):
         """Yield one reading for each query as it comes, within the source's own time limit.
 
         It never raises for what it cannot reach, and never leaves a query out: a reading without a
-        number says why there is none. Whoever stops before the end closes the iterator.
+        number says why there is none. A caller that stops before the end closes the iterator.
         """
         ...
 
     def check(self, query: Query) -> Reading:
-        """Return what the query says now, also where that is nothing yet, as `set` wants to know.
+        """Return what the query says now, even if that is nothing yet, as `set` wants to know.
 
-        Raises:
-            CallError: it never will, with the source's own words.
-            Unavailable: it does not answer.
+        Raises: CallError: it never will, with the source's own words. Unavailable: it does not
+        answer.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Asks one node's agent for what a bundle needs of it.
 
-An agent that does not answer is asked once: what stands in front of a person who waits is at most
-one time-out for each node, whatever the number of questions.
+An agent that does not answer is asked once, so a person waits at most one time-out for each node,
+whatever the number of questions.
 """
 
 import json
@@ -19,11 +19,11 @@ __all__ = ["AgentClient"]
 
 TIMEOUT_S = 4.0
 ANSWER_LIMIT_BYTES = 8 << 20
-"""What an agent gives in one answer is less: the rest would be nonsense."""
+"""The limit of one answer: an agent gives less, so more would be nonsense."""
 
 
 class AgentClient:
-    """Of one node and job; used by one thread."""
+    """Ask about one job on one node; one thread uses it."""
 
     def __init__(self, node: Node, job: JobName, settings: StoreSettings | None) -> None:
         self._node, self._job = node, job
@@ -32,7 +32,9 @@ class AgentClient:
         """It did not answer, and is not asked again."""
 
     def list(self) -> list[JobFile] | None:
-        """Return the job's files there; None: it does not give them, or does not answer."""
+        """Return the job's files there; None if the agent does not give them, or does
+        not answer.
+        """
         body = self._get(f"/v1/bundle/jobs/{self._job}")
         if not body:
             return None
@@ -42,19 +44,19 @@ class AgentClient:
         return None
 
     def end(self, name: str, limit_bytes: int) -> bytes | None:
-        """Return the end of one of them; None: it is not there any more, or nobody answers."""
+        """Return the end of one of them; None if it is gone, or nobody answers."""
         return self._get(f"/v1/bundle/jobs/{self._job}/{quote(name)}?bytes={limit_bytes}")
 
     def log(self) -> bytes | None:
-        """Return the newest lines of the agent's own log; None: it does not give them."""
+        """Return the newest lines of the agent's own log; None if it does not give them."""
         return self._get("/v1/bundle/agent.log")
 
     def versions(self) -> bytes | None:
-        """Return what is installed there, as JSON; None: it does not say."""
+        """Return what is installed there, as JSON; None if it does not say."""
         return self._get("/v1/bundle/versions")
 
     def metrics(self) -> bytes | None:
-        """Return its metrics in Prometheus' text format; None: it does not give them."""
+        """Return its metrics in Prometheus' text format; None if it does not give them."""
         return self._get("/metrics")
 
     def close(self) -> None:

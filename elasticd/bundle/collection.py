@@ -1,8 +1,8 @@
-"""Gathers what nodes and disks have of a job: all nodes at once, and not for longer than a while.
+"""Collects what nodes and disks have of a job: all nodes at once, within a time limit.
 
-Each node is asked by a thread of its own, in the order in which a reader would look: what its agent
-says of itself, the stacks, the output of ranks that failed, then the output of the others from the
-newest generation on. What a node did not give in time is named; nothing waits for it.
+A thread of its own asks each node, in the order in which a reader would look: what its agent says
+of itself, the stacks, the output of ranks that failed, then the output of the others from the
+newest generation on. What a node did not give in time is listed as missing; nothing waits for it.
 """
 
 import threading
@@ -24,16 +24,16 @@ from elasticd.store.api import StoreSettings
 __all__ = ["Wanted", "files_path", "from_agents", "from_disk", "worth"]
 
 LIMIT_S = 60.0
-"""Until what did not come is done without."""
+"""The time limit; what did not come by then is left out."""
 THREADS = 32
 RAW_BYTES = 192 << 20
-"""Of all files together before they are compressed; it is memory of whoever calls."""
+"""The limit for all files together before compression, since the caller holds them in memory."""
 OLDER = "its agent is of a version that does not give these"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Of which job, and what in it comes first."""
+    """Which job is wanted, and what of it comes first."""
 
     job: JobName
     mask: Mask
@@ -42,12 +42,12 @@ class Wanted:
 
 
 def files_path(job: JobName, name: str) -> str:
-    """Say where in a bundle a file of the job's folder stands: `--log-dir run` finds it."""
+    """Return where in a bundle a file of the job's folder stands: `--log-dir run` finds it."""
     return f"run/{job}/{name}"
 
 
 def worth(name: str, failed: frozenset[tuple[int, int]], newest: int) -> tuple[int, int, int]:
-    """Return what orders the files of a job by what they tell; the least comes first."""
+    """Return a key that orders the files of a job by how much they tell; the best comes first."""
     output = generation_of(name)
     if output is None:
         return (4 if name.startswith("prepared/") else 1, 0, 0)
@@ -111,7 +111,7 @@ def from_agents(
 
 @dataclass(slots=True)
 class _Claims:
-    """Names of files that somebody gives; agents may share a folder."""
+    """The names of files that somebody gives already, since agents may share a folder."""
 
     names: set[str]
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -140,7 +140,7 @@ class _Visit:
     is_begun: bool = False
     is_done: bool = False
     is_over: bool = False
-    """Nobody waits for it any more: what comes now is too late."""
+    """True if nobody waits for it any more: what comes now is too late."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:

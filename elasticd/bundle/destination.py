@@ -1,4 +1,4 @@
-"""Where a bundle goes: a folder or a file, here or anywhere that fsspec reaches."""
+"""Where a bundle goes: a folder or a file, on this machine or anywhere that fsspec reaches."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,15 +16,15 @@ __all__ = ["Destination", "check_writable", "destination_of", "write"]
 
 SUFFIXES = (".tar.gz", ".tgz")
 PATIENCE = Policy(limit_s=20.0)
-"""A person waits, and may call again."""
+"""How long writes are retried: a person waits, and may call again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     folder: str
-    """URL of the folder."""
+    """The URL of the folder."""
     name: str = ""
-    """Of the file; empty: it is given one."""
+    """The name of the file; empty if it is to be given one."""
 
     def named(self, name: str) -> "Destination":
         """Return the same with a name for the file, if it has none."""
@@ -32,7 +32,7 @@ class Destination:
 
     @property
     def url(self) -> str:
-        """For people: a path where it is one."""
+        """The place for people: a path where it is one."""
         between = "" if self.folder.endswith("/") else "/"
         return f"{self.folder}{between}{self.name}".removeprefix("file://")
 
@@ -56,10 +56,9 @@ def destination_of(text: str, flag: str) -> Destination:
 
 
 def check_writable(place: Destination, flag: str) -> None:
-    """See that a folder of this machine can be written; what is elsewhere is not asked.
+    """Check that a folder of this machine can be written; places elsewhere are not tried.
 
-    Raises:
-        CallError: it cannot; says why.
+    Raises: CallError: it cannot; says why.
     """
     if not place.folder.startswith("file://"):
         return
@@ -73,10 +72,9 @@ def check_writable(place: Destination, flag: str) -> None:
 def write(
     place: Destination, data: bytes, options: Mapping[str, Any], environ: Mapping[str, str]
 ) -> None:
-    """Write it, over an older one of the name, whole or not at all.
+    """Write the file whole or not at all, over an older one of its name.
 
-    Raises:
-        CallError, Unavailable: it cannot be; says why.
+    Raises: CallError, Unavailable: it cannot be written; says why.
     """
     try:
         bucket = Retrying(open_untried(place.folder, options, environ), PATIENCE)
@@ -90,7 +88,7 @@ def write(
 
 @contextmanager
 def _private(place: Destination) -> Iterator[None]:
-    """Have what is written on this machine be its owner's alone: it holds logs."""
+    """Open for writing a file that only its owner can read, since it holds logs."""
     if not place.folder.startswith("file://"):
         yield
         return

@@ -1,7 +1,7 @@
-"""The files of a job on one node that a bundle may have: a list of what is there, and their ends.
+"""The files of a job on one node that a bundle may have: their list, and their ends.
 
-What may be read is a closed list of forms, made of names and numbers alone; anything else in the
-folder, and whatever a link leads to elsewhere, is not there for whoever asks.
+Only names of a closed list of forms may be read, made of words and numbers alone; anything else in
+the folder, and any link that leads elsewhere, does not exist for who asks.
 """
 
 import os
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 GENERATIONS = 3
-"""The newest ones, of which the output of workers is given."""
+"""How many of the newest generations give the output of their workers."""
 LOG_BYTES = 256 << 10
 RECORD_BYTES = 1 << 20
 FILES_LIMIT = 20_000
-"""Of one list; a node with more than a thousand ranks has more."""
+"""The limit of one list; a node with more than a thousand ranks has more files."""
 PREPARED_LIMIT = 16
-"""Files of processes that had no rank yet; the newest."""
+"""The limit for files of processes that had no rank yet; the newest are listed."""
 
 _ANY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _OUTPUT = re.compile(r"gen-([0-9]{1,9})/rank-([0-9]{1,9})\.(out|err|error\.json)")
@@ -48,28 +48,27 @@ _HOLE = re.compile(rb"\0{64,}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
     name: str
-    """Below the job's folder, as in "gen-3/rank-0.out"."""
+    """Its path below the job's folder, as in "gen-3/rank-0.out"."""
     size: int
-    """Bytes, of which a bundle may have the end alone."""
+    """Its size in bytes, of which a bundle may have only the end."""
 
 
 class JobFiles:
-    """Those of one job on this node; `folder` is the job's own."""
+    """The files of one job on this node; `folder` is the job's own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def list(self) -> list[JobFile]:
-        """Return what is there, the newest output first; nothing where the folder is not."""
+        """Return what is there, the newest output first; nothing if there is no folder."""
         found = [*self._outputs(), *self._beside()]
         return found[:FILES_LIMIT]
 
     def end(self, name: str, mask: Mask, limit_bytes: int = 0) -> bytes:
-        """Return the end of a file without secrets, from the begin of a line; 0: all that may be.
+        """Return the end of a file without secrets, from the begin of a line; a limit of 0 means
+        all.
 
-        Raises:
-            NotFound: it is none of these files, or is not there.
-            OSError: it cannot be read.
+        Raises: NotFound: it is none of these files, or is not there. OSError: it cannot be read.
         """
         if not _is_known(name):
             raise NotFound(f"{name} is no file of a bundle.")
@@ -118,7 +117,7 @@ class JobFiles:
 
 
 def generation_of(name: str) -> tuple[int, int] | None:
-    """Return generation and rank of a worker's output; None: it is something else."""
+    """Return generation and rank of a worker's output; None if it is something else."""
     found = _OUTPUT.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -149,7 +148,9 @@ def end_of(folder: Path, name: str, mask: Mask, limit_bytes: int) -> bytes:
 
 
 def last_part(data: bytes, limit_bytes: int, *, is_whole: bool) -> bytes:
-    """Return the last bytes, from the begin of a line if there is one; all, if it is no more."""
+    """Return the last bytes, from the begin of a line if there is one; all if the text
+    is shorter.
+    """
     if len(data) <= limit_bytes and is_whole:
         return data
     data = data[-limit_bytes:]

@@ -1,9 +1,9 @@
-"""Takes secrets out of what is written down: those that are known, and what has their form. Pure.
+"""Removes secrets from text: known ones, and what has the form of one. Pure.
 
-A known secret is looked for as it is and in the spellings in which programs print text (JSON, URL,
-HTML, `repr`). What is not known is found by its form alone: a password in a URL, a token that
-follows `Bearer`, a private key. A value that a script prints in a form of its own is found by
-neither, which no program can promise.
+A known secret is searched for as it is and in the spellings in which programs print text (JSON,
+URL, HTML, `repr`). An unknown one is found only by its form: a password in a URL, a token after
+`Bearer`, a private key. A value that a script prints in a form of its own is found by neither,
+which no program can promise.
 """
 
 import base64
@@ -18,14 +18,16 @@ from urllib.parse import quote, quote_plus
 __all__ = ["MARK", "OVERLAP_BYTES", "Mask", "Secret"]
 
 MARK = "***"
-"""What stands in the place of a value."""
+"""The text that replaces a value."""
 OVERLAP_BYTES = 8192
-"""So much more is read before a piece of a text, so that no secret is cut at its begin."""
+"""How much is read before a piece of a text, so that no secret is cut at its begin."""
 LINE_LEAST = 12
-"""Characters; the lines of a secret that has several are secrets too, if they are this long."""
+"""The least characters of a line that counts as a secret of its own, if a secret has several
+lines."""
 
 BLOCK_BYTES = 16 << 10
-"""A search in one holds up other threads: an agent renews its lease beside it."""
+"""The size of one search, since a search holds up other threads: an agent renews its lease
+meanwhile."""
 _KEY_BEGIN, _KEY_HEAD_BYTES = b"-----BEGIN ", 64
 
 _WORDS = (
@@ -36,7 +38,7 @@ _ENDS = (
     *(each + b"key" for each in (b"_", b"-", b"i", b"s", b"e", b"t")),
     *(each + b"token" for each in (b"_", b"-", b"h", b"s", b"i", b"f", b"b", b"t", b"n", b"y")),
 )
-"""What the names in `_WORDS` end with, the letter before included."""
+"""The endings of the names in `_WORDS`, with the letter before."""
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _FORMS: tuple[tuple[tuple[bytes, ...], bytes, bytes], ...] = (
     # What must stand in a text, as it is or in small letters, the form, and what stays before the
@@ -96,7 +98,7 @@ class Secret:
 
 
 class Mask:
-    """Replaces all of some secrets, and what looks like one."""
+    """Replace all of some secrets, and what looks like one."""
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
         found: dict[bytes, bytes] = {}
@@ -125,7 +127,9 @@ class Mask:
             return data.decode("utf-8", "replace")
 
     def plain(self, value: object, kept: frozenset[str] = frozenset()) -> object:
-        """Return what JSON has without secrets in its strings; those of the fields `kept` stay."""
+        """Return a JSON value without secrets in its strings; the fields in `kept` stay as they
+        are.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -147,7 +151,7 @@ def _without_forms(data: bytes) -> bytes:
 
 
 def _without_keys(data: bytes) -> bytes:
-    """Take out what stands between the two lines of a private key, or up to the end."""
+    """Remove what stands between the two lines of a private key, or up to the end."""
     parts, done = [], 0
     while (begin := data.find(_KEY_BEGIN, done)) >= 0:
         head = data.find(b"-----", begin + len(_KEY_BEGIN), begin + _KEY_HEAD_BYTES)
@@ -162,7 +166,7 @@ def _without_keys(data: bytes) -> bytes:
 
 
 def _blocks(data: bytes) -> Iterator[bytes]:
-    """Cut at ends of lines, where there are any: other threads have their turn in between."""
+    """Cut the text at line ends where there are any, so that other threads can run in between."""
     at = 0
     while at < len(data):
         end = data.find(b"\n", at + BLOCK_BYTES, at + 2 * BLOCK_BYTES)

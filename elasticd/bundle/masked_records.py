@@ -50,7 +50,7 @@ _STRUCTURE = frozenset(
         "held",
     )
 )
-"""Fields of names and of words from closed lists; a record that has others in them is none."""
+"""Fields with names and words of closed lists; a record with other values in them is not valid."""
 
 
 def masked_records(
@@ -109,7 +109,7 @@ def _is_structure(name: str, value: object) -> bool:
 
 
 def _masked_labels(labels: object, mask: Mask) -> object:
-    """Mask those that are named as secrets are; their names are an operator's."""
+    """Mask the values of labels that are named as secrets are; an operator chooses their names."""
     if not isinstance(labels, dict):
         return mask.plain(labels)
     return {

@@ -10,12 +10,12 @@ class Part:
     """One file of a bundle, without secrets."""
 
     path: str
-    """Below the bundle's own folder."""
+    """Its path below the bundle's own folder."""
     data: bytes
     size: int = 0
-    """Bytes that it has where it comes from, if the bundle has its end alone; 0: this is all."""
+    """Its full size in bytes, if the bundle has only its end; 0 if the bundle has all of it."""
     node: str = ""
-    """Where it comes from; empty: put together here."""
+    """The node that it comes from; empty if it was made here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Missing:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What was found, in the order of its worth, and what was not."""
+    """What was found, the most telling first, and what was not."""
 
     found: list[Part] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)

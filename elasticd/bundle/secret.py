@@ -1,9 +1,9 @@
 """Which values are secrets: those that a job was given, and those that the environment names so.
 
-All that a job gets by `--env` counts, and all strings of `--storage-options`, whatever their names
-are: only who gave them knows. What stays readable in running text are variables that everybody
-knows (NCCL_DEBUG, CUDA_VISIBLE_DEVICES), and folders in variables that say that they are one: a log
-without its paths helps nobody. In the job's own record no value is left, not even those.
+All values of `--env` count, and all strings of `--storage-options`, whatever their names are, since
+only the user knows what they are. In running text two kinds stay readable: variables that everybody
+knows (NCCL_DEBUG, CUDA_VISIBLE_DEVICES), and folders in variables that are named as folders,
+because a log without its paths helps nobody. The job's own record keeps no value at all.
 """
 
 import re
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 VALUE_LEAST = 6
-"""Characters; what is shorter would be found in every other word."""
+"""The least length of a secret in characters; a shorter one would be found in every other word."""
 NAMED_LEAST = 4
-"""The same of a value whose name says that it is a secret."""
+"""The least length of a value whose name says that it is a secret."""
 NUMBER_LEAST = 10
-"""The same of a value that has digits alone."""
+"""The least length of a value that has only digits."""
 FILE_LIMIT_BYTES = 1 << 16
 
 _NAME = re.compile(
@@ -47,12 +47,14 @@ _OF_FOLDER = re.compile(r".*(_|^)(dir|path|root|home|folder|file)", re.IGNORECAS
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a value of this name is meant for nobody else."""
+    """Return whether a value of this name is secret."""
     return _NAME.search(name.replace("-", "_").replace(".", "_")) is not None
 
 
 def secrets_of_environ(environ: Mapping[str, str]) -> list[Secret]:
-    """Give what stands in an environment under a name that says so; also in a file named there."""
+    """Return what stands in an environment under a name that says so, and in a file that such a
+    variable names.
+    """
     found = []
     for name, value in environ.items():
         if not is_secret_name(name) or _NOT_SECRET.fullmatch(name):
@@ -64,7 +66,7 @@ def secrets_of_environ(environ: Mapping[str, str]) -> list[Secret]:
 
 
 def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[Secret]:
-    """Give what a job was given; `environ` has what its options name."""
+    """Return the secrets that a job was given; `environ` has what its options name."""
     found = [
         Secret(name=name, value=value)
         for name, value in spec.env.items()
@@ -81,7 +83,7 @@ def secrets_of_spec(spec: JobSpec, environ: Mapping[str, str]) -> list[Secret]:
 
 
 def secrets_of_options(options: Mapping[str, object], environ: Mapping[str, str]) -> list[Secret]:
-    """Give the strings of options, and what `env:NAME` and `file:PATH` stand for."""
+    """Return the strings of options, and what `env:NAME` and `file:PATH` stand for."""
     found = []
     for name, value in _strings(options):
         known = value
@@ -98,7 +100,9 @@ def secrets_of_options(options: Mapping[str, object], environ: Mapping[str, str]
 
 
 def masked_options(value: object) -> object:
-    """Return options without their values; what names a secret (`env:NAME`) tells none."""
+    """Return options without their values; the name of a secret (`env:NAME`) stays, since it
+    reveals nothing.
+    """
     if isinstance(value, Mapping):
         return {name: masked_options(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -121,7 +125,9 @@ def _without(arg: str, values: set[str]) -> str:
 
 
 def _secrets_of_args(args: Sequence[str]) -> list[Secret]:
-    """Find `--api-key=V`, `--api-key V` and `wandb.api_key=V`, and passwords in URLs."""
+    """Return values of `--api-key=V`, `--api-key V` and `wandb.api_key=V`, and
+    passwords in URLs.
+    """
     found: list[Secret] = []
     for number, arg in enumerate(args):
         found += _passwords(arg)
@@ -138,7 +144,7 @@ def _secrets_of_args(args: Sequence[str]) -> list[Secret]:
 
 
 def _passwords(text: str) -> list[Secret]:
-    """Find those in a URL."""
+    """Return the passwords in a URL."""
     if "://" not in text or "@" not in text:
         return []
     with suppress(ValueError):
@@ -159,7 +165,7 @@ def _strings(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _content(path: Path) -> str:
-    """Return the text of a file, empty if it is none that one can read at once."""
+    """Return the text of a file; empty if it cannot be read at once."""
     with suppress(OSError, ValueError):
         if path.is_file() and path.stat().st_size <= FILE_LIMIT_BYTES:
             return path.read_text(encoding="utf-8").strip()
@@ -167,14 +173,14 @@ def _content(path: Path) -> str:
 
 
 def _is_long(name: str, value: str) -> bool:
-    """Whether it is no word or number that stands everywhere."""
+    """Return whether the value is longer than words and numbers that stand everywhere."""
     if value.isdecimal():
         return len(value) >= (VALUE_LEAST if is_secret_name(name) else NUMBER_LEAST)
     return len(value.strip()) >= (NAMED_LEAST if is_secret_name(name) else VALUE_LEAST)
 
 
 def _is_known(name: str, value: str) -> bool:
-    """Whether everybody may see it: a variable that all know, or a folder."""
+    """Return whether everybody may see it: a well-known variable, or a folder."""
     if is_secret_name(name) and not _NOT_SECRET.fullmatch(name):
         return False
     is_folder = _OF_FOLDER.fullmatch(name) and value.startswith(("/", "./", "../", "~"))

@@ -1,4 +1,4 @@
-"""One compressed file of many, never larger than it may be."""
+"""One compressed file of many, never larger than its limit."""
 
 import gzip
 import io
@@ -8,16 +8,17 @@ import zlib
 __all__ = ["LIMIT_BYTES", "Tarball"]
 
 LIMIT_BYTES = 50_000_000
-"""What can be attached to an issue of most trackers, or sent."""
+"""The size that most issue trackers accept as an attachment."""
 LEVEL = 6
-"""For logs of a training a fifth of the time of 9, and a tenth more bytes."""
+"""The compression level: for training logs it takes a fifth of the time of 9, and a tenth more
+bytes."""
 PENDING_BYTES = 512 << 10
-"""What the compressor may still hold, and the end of the file."""
+"""Room for what the compressor may still hold, and for the end of the file."""
 HEADER_BYTES = 2048
 
 
 class Tarball:
-    """Grows in memory, since a full disk may be what a bundle has to tell of."""
+    """A tarball that grows in memory, because a bundle may have to report a full disk."""
 
     def __init__(self, top: str, at_unix_s: float, limit_bytes: int = LIMIT_BYTES) -> None:
         """`top` is the folder that everything in it stands in."""
@@ -29,7 +30,7 @@ class Tarball:
         self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
 
     def add(self, path: str, data: bytes, *, reserve_bytes: int = 0) -> bool:
-        """Take a file in; False: there is no room for it beside what is reserved."""
+        """Add a file; return False if there is no room for it beside what is reserved."""
         room = self._limit - self._buffer.tell() - PENDING_BYTES - HEADER_BYTES - reserve_bytes
         if len(data) > room and (room <= 0 or len(zlib.compress(data, 1)) > room):
             return False

@@ -1,7 +1,7 @@
-"""Which versions of what stand on this machine, found without importing any of it.
+"""Which versions are installed on this machine, found without importing anything.
 
-Torch takes a second to import and an agent never does; what it was built with stands in a file of
-text beside it.
+Torch takes a second to import, and an agent never imports it; a text file in its folder says how it
+was built.
 """
 
 import platform
@@ -23,7 +23,7 @@ _LIMIT_BYTES = 1 << 16
 
 
 def versions() -> Mapping[str, str]:
-    """Return them by name; what is not there, or cannot be told, is left out."""
+    """Return the versions by name; what is missing or unknown is left out."""
     found = {
         "elasticd": __version__,
         "python": sys.version.split("\n")[0],
@@ -45,7 +45,7 @@ def versions() -> Mapping[str, str]:
 
 
 def _torch() -> Mapping[str, str]:
-    """Say what torch was built for, as its own file says it."""
+    """Return what torch was built for, from its own file."""
     with suppress(metadata.PackageNotFoundError, OSError, ValueError):
         path = metadata.distribution("torch").locate_file("torch/version.py")
         with open(str(path), encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """The messages between an agent and its warm pool.
 
-The socket is a socketpair that the agent makes and the
-pool inherits, so nobody else can speak on it; its end is the end of the other side.
+The socket is a socketpair that the agent makes and the pool inherits, so nobody else can speak on
+it. When it ends, the other side has ended.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Start:
     """Start a worker; answered by Started or StartFailed, later by Exited."""
 
     worker: str
-    """Names it in every later message; unique in the life of the pool."""
+    """The worker's name in every later message; unique in the life of the pool."""
     entry_kind: EntryKind
     entry: str
     args: tuple[str, ...]
@@ -49,18 +49,18 @@ class Start:
     """The whole environment of the worker, not a difference."""
     out_path: str
     err_path: str
-    """Opened for appending; their folder is made."""
+    """It is opened for appending, like `out_path`; their folder is created."""
     error_file: str
-    """Where a traceback goes in `@record`'s form, if the script did not write one itself."""
+    """Where a traceback is written in `@record`'s form, if the script wrote none itself."""
     threads: int = 0
-    """For `torch.set_num_threads`; 0 leaves it alone."""
+    """The value for `torch.set_num_threads`; 0 leaves it alone."""
     niceness: int = 0
-    """Added to the worker's; above 0 it yields to those who train."""
+    """It is added to the worker's niceness; above 0 the worker yields to those who train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """SIGTERM now, SIGKILL of the whole subtree after the grace; 0 kills at once."""
+    """Send SIGTERM now, and SIGKILL to the whole subtree after the grace; 0 kills at once."""
 
     worker: str
     grace_s: float
@@ -68,16 +68,18 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class License:
-    """Workers may run until then (CLOCK_BOOTTIME); the pool kills them if it is not renewed."""
+    """Workers may run until this time (CLOCK_BOOTTIME); the pool kills them if it is
+    not renewed.
+    """
 
     until_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepStores:
-    """Keep `count` TCPStores that nobody used yet; those named in `used` count no more.
+    """Keep `count` unused TCPStores; those named in `used` do not count any more.
 
-    A store in `close` may be shut: its generation is over.
+    A store in `close` may be shut, since its generation is over.
     """
 
     count: int
@@ -85,7 +87,8 @@ class KeepStores:
     used: tuple[StoreAddress, ...] = ()
     close: tuple[StoreAddress, ...] = ()
     are_ports: bool = False
-    """Only keep the ports free for whoever wants to listen there: nothing of torch is imported."""
+    """Only keep the ports free for programs that want to listen there; nothing of torch is
+    imported."""
 
 
 ToPool = Start | Stop | License | KeepStores
@@ -99,7 +102,7 @@ class PoolReady:
     pid: int
     import_s: float
     can_fork: bool
-    """False where a preloaded module started threads: then workers are spawned, not forked."""
+    """False where a preloaded module started threads; then workers are spawned, not forked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +126,9 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """An exception left the script, or it called for an exit with a code other than 0.
+    """An exception left the script, or the script exited with a code other than 0.
 
-    Sent before the interpreter winds down, ahead of Exited.
+    It is sent before the interpreter winds down, ahead of Exited.
     """
 
     worker: str
@@ -134,23 +137,23 @@ class Raised:
     traceback: str
     has_group: bool
     code: int = 1
-    """With which it is going to exit."""
+    """The code with which it is going to exit."""
     ends_job: bool = False
-    """It says of itself that no other process would do better."""
+    """True if the error says that a new process would fail in the same way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited:
-    """Reaped, and nothing of its subtree is left."""
+    """The worker was reaped, and nothing of its subtree is left."""
 
     worker: str
     code: int
-    """Negative for a signal."""
+    """The exit code, negative for a signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoresReady:
-    """All fresh stores, next to be used first."""
+    """All fresh stores, the next one to use first."""
 
     stores: tuple[StoreAddress, ...] = field(default=())
 
@@ -164,9 +167,9 @@ class ModulesLoaded:
 
     worker: str
     modules: tuple[str, ...]
-    """In the order in which their imports began."""
+    """The modules, in the order in which their imports began."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Those of its environment that are not as they were at its start; empty: one that is gone."""
+    """Variables of its environment that changed since its start; empty for one that was removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +180,8 @@ class PoolLearned:
     modules: int
     import_s: float
     pss_bytes: int
-    """Memory of that process, each page that it shares counted by its share; 0: not known."""
+    """The memory of that process in bytes, each shared page counted by its share; 0 if not
+    known."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Packages that each worker still imports for itself, and why."""
 

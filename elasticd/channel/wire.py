@@ -10,11 +10,12 @@ from elasticd.records.codec import from_plain, to_plain
 __all__ = ["LINE_LIMIT_BYTES", "pack", "unpack"]
 
 LINE_LIMIT_BYTES = 4_000_000
-"""Room for an environment of the largest size that Linux lets a process start with."""
+"""The limit of a line: room for the largest environment that Linux allows a process at its
+start."""
 
 
 def pack(message: object) -> bytes:
-    """One line, with its newline."""
+    """Return one line, with its newline."""
     return json.dumps([type(message).__name__, to_plain(message)]).encode() + b"\n"
 
 

@@ -1,8 +1,8 @@
 """The messages between an agent and a worker that called `elasticd.run`.
 
-The worker connects to the agent's socket (`ELASTICD_AGENT`, an abstract unix socket) and says
-`Attached` first; the agent knows it by its process number, which the kernel vouches for. Its end
-is the end of the attachment, not of the worker: that is the pool's to tell.
+The worker connects to the agent's socket (`ELASTICD_AGENT`, an abstract unix socket) and sends
+`Attached` first. The agent knows it by its process number, which the kernel confirms. The end of
+the connection is not the end of the worker: the pool reports that.
 """
 
 from collections.abc import Mapping
@@ -40,9 +40,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enter:
-    """Be this rank of this generation; a newer one than an earlier Enter or Leave named.
+    """Enter a world: be this rank of this generation, which is newer than that of any earlier Enter
+    or Leave.
 
-    Answered by Entered as soon as the generation before is left, later by Formed and Stepped.
+    It is answered by Entered as soon as the generation before is left, later by Formed and Stepped.
     """
 
     generation: Generation
@@ -56,9 +57,9 @@ class Enter:
     store: StoreAddress
     reason: str
     agents: tuple[Peer, ...] = ()
-    """Those of the other nodes of the world, which listen as long as they live."""
+    """The agents of the world's other nodes, which listen as long as they live."""
     out_path: str = ""
-    """Where its output goes from now on; empty: where it went before."""
+    """Where its output goes from now on; empty if it goes where it went before."""
     err_path: str = ""
     at_step: int | None = None
     """Stay in the generation before until at least this many steps are applied; None: leave it at
@@ -67,17 +68,18 @@ class Enter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Leave the generation and wait, with the state kept, for another; answered by Left."""
+    """Leave the generation and wait for another with the state kept; it is answered by Left."""
 
     at_step: int | None = None
-    """As in Enter."""
+    """The step after which to leave, as in Enter."""
     save_within_s: float | None = None
-    """The job ends: save the state first, and answer when it is durable, or when this is over."""
+    """The job ends: save the state first, and answer when it is durable, or when this time is
+    over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:
-    """Say where every thread stands; answered by Stacks."""
+    """Report where every thread stands; it is answered by Stacks."""
 
 
 ToWorker = Enter | Leave | Dump
@@ -95,29 +97,29 @@ class Attached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """Nothing of an older generation goes on here; the new group is being formed."""
+    """Nothing of an older generation runs here any more; the new group is being formed."""
 
     generation: Generation
     committed_ago_s: float = 0.0
-    """Age of the newest commit; 0: there was none, or an older version says nothing."""
+    """The age of the newest commit; 0 if there was none, or from an older version."""
     sent_s: float = 0.0
-    """When this was sent, by CLOCK_BOOTTIME of this machine; 0: an older version."""
+    """When this was sent, by CLOCK_BOOTTIME of this machine; 0 from an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formed:
-    """The group stands and all ranks have one state; `train` is called now."""
+    """The group is formed and all ranks have one state; `train` is called now."""
 
     generation: Generation
     step: int
-    """Applied steps that all ranks now have."""
+    """The applied steps that all ranks have now."""
     source: int = -1
-    """Lowest rank whose state was copied; -1: nobody needed it."""
+    """The lowest rank whose state was copied; -1 if nobody needed it."""
     place: str = ""
     """From where a state that no rank had was restored: ranks, memory or storage."""
     received_bytes: int = 0
     phases_s: Mapping[str, float] = field(default_factory=dict)
-    """abort, form, compare, copy: seconds on this worker's clock."""
+    """Seconds on this worker's clock for abort, form, compare and copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,36 +128,39 @@ class Stepped:
 
     generation: Generation
     step: int
-    """Applied steps, this one included."""
+    """The applied steps, this one included."""
     phases_s: Mapping[str, float] = field(default_factory=dict)
-    """Those of Formed, and step: from there to this commit."""
+    """The phases of Formed, and `step`: from there to this commit."""
     lost_steps: int = 0
-    """Steps applied here or begun in the generation before and done again."""
+    """Steps that were applied or begun in the generation before and done again."""
     place: str = ""
-    """That of Formed."""
+    """The place of Formed."""
     note: str = ""
     """What a person should know of this recovery, if anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Answer to Leave."""
+    """The answer to Leave."""
 
     step: int
     durable_step: int = -1
-    """Where the state was to be saved: of the newest checkpoint that is known to be durable."""
+    """Where the state was to be saved: the step of the newest checkpoint that is known to be
+    durable."""
     why: str = ""
     """Why that is behind, if it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A collective or the forming of the group failed, and no newer world came to explain it."""
+    """A collective failed, or the group could not be formed, and no newer world came to
+    explain it.
+    """
 
     generation: Generation
     why: str
     unreachable: tuple[NodeId, ...] = ()
-    """Other nodes of the world that did not answer, where that was asked."""
+    """Other nodes of the world that did not answer, if they were asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,64 +168,67 @@ class Waits:
     """What is typical of the last steps of a rank, in seconds."""
 
     steps: int = 0
-    """Of so many; 0: of none yet, and nothing is known."""
+    """How many steps this is about; 0 if none yet, and nothing is known."""
     step_s: float = 0.0
-    """Median of the time from commit to commit."""
+    """The median of the time from commit to commit."""
     wait_s: float = 0.0
-    """Median of the time in which a step waited for collectives, that is for the last rank."""
+    """The median of the time in which a step waited in collectives, which is for the last rank."""
     low_s: float = 0.0
-    """In two of three steps it waited for longer."""
+    """In two of three steps it waited for longer than this."""
     high_s: float = 0.0
-    """In one of three."""
+    """In one of three steps it waited for longer than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """Sent by a thread of its own, about five times a second: the process lives and gets the GIL.
+    """A heartbeat: sent by a thread of its own, five times a second, while the process lives and
+    gets the GIL.
 
     Progress is any change of the numbers.
     """
 
     generation: Generation
-    """0: not in train."""
+    """The generation; 0 if the worker is not in `train`."""
     step: int
-    """Applied steps."""
+    """The applied steps."""
     step_s: float
-    """Smoothed duration of a step; 0: unknown."""
+    """The smoothed duration of a step; 0 if unknown."""
     batches: int
-    """Batches delivered in this process."""
+    """The batches that were delivered in this process."""
     sequence: int
-    """Collectives of its group that this rank's device came to; the odd rank has the least."""
+    """The number of collectives of its group that this rank's device reached; a rank that hangs has
+    the least."""
     is_in_step: bool = False
-    """A batch was delivered that is in no commit yet."""
+    """True if a batch was delivered that is in no commit yet."""
     has_returned: bool = False
-    """`train` returned here; it waits until it has on all ranks."""
+    """True if `train` returned here, and the worker waits until it has on all ranks."""
     is_paused: bool = False
     why_paused: str = ""
     epoch: int = 0
     consumed: int = 0
-    """Samples of this epoch in applied steps, of all ranks."""
+    """The samples of this epoch in applied steps, of all ranks."""
     epochs: int = 0
-    """Epochs that `state.epochs` was asked for; 0: it was not called."""
+    """The epochs that `state.epochs` was asked for; 0 if it was not called."""
     epoch_samples: int = 0
-    """Samples of one epoch of the first loader; 0: there is no loader."""
+    """The samples of one epoch of the first loader; 0 if there is no loader."""
     scalars: Mapping[str, float] = field(default_factory=dict)
     """What the script last gave to `commit`, where it is a number by now."""
     committed_ago_s: float = 0.0
-    """Age of the newest commit."""
+    """The age of the newest commit."""
     sent_s: float = 0.0
     """When this was sent, by CLOCK_BOOTTIME of this machine: an agent that was stopped for a while
     reads it late. 0: an older version."""
     samples: int = 0
-    """In applied steps of the whole job, of all ranks; 0: there is no loader."""
+    """The samples in applied steps of the whole job, of all ranks; 0 if there is no loader."""
     data_s: float = 0.0
-    """Seconds that this process has spent in its loaders, which had no batch ready or made one."""
+    """Seconds that this process has waited for its loaders, which had no batch ready or made
+    one."""
     save_s: float = 0.0
     """Seconds for which steps of this process have waited for copies of the state."""
     step_wait_s: float = 0.0
     """Seconds for which committed steps of this process have waited for collectives."""
     waits: Waits | None = None
-    """Of the last steps of this generation."""
+    """The waits of the last steps of this generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +238,10 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """`train` returned on all ranks; what the whole run did, as this process knows it."""
+    """`train` returned on all ranks.
+
+    The message says what the whole run did, as this process knows it.
+    """
 
     step: int
     epochs: int
@@ -241,7 +252,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """What a script of restart mode said to `elasticd.progress`, five times a second at most.
+    """What a script of restart mode reported by `elasticd.progress`, five times a second at most.
 
     It comes without Attached, and makes no attachment. Sums and durations are of this process.
     """
@@ -249,20 +260,20 @@ class Progressed:
     step: int
     """The script's own number of the newest step that ended."""
     first_step: int = 0
-    """That of the first call in this process."""
+    """The step of the first call in this process."""
     samples: int = 0
-    """Those of all calls."""
+    """The samples of all calls."""
     epoch: int = 0
     scalars: Mapping[str, float] = field(default_factory=dict)
     """What the script last gave to `elasticd.progress` beside the step."""
     told_ago_s: float = 0.0
-    """Age of the newest call."""
+    """The age of the newest call."""
     stepping_s: float = 0.0
     """Seconds from the first call to the newest, those of `save_s` included."""
     save_s: float = 0.0
-    """Seconds for which `elasticd.checkpoint.save` was waited for."""
+    """Seconds in which `elasticd.checkpoint.save` was waited for."""
     step_s: float = 0.0
-    """Smoothed duration of a step, without saving; 0: unknown."""
+    """The smoothed duration of a step, without saving; 0 if unknown."""
 
 
 FromWorker = (

@@ -28,7 +28,7 @@ _HOMES = {
     "save": "train.save_and_load",
     "wait": "train.save_and_load",
 }
-"""Modules of layers above: imported with the first use of a name."""
+"""Modules of rooms above, imported at the first use of a name."""
 
 
 def __getattr__(name: str) -> object:

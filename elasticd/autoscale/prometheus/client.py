@@ -58,11 +58,11 @@ class PrometheusClient:
         return self._endpoint.url
 
     def read(self, queries: Sequence[Query]) -> Mapping[Query, Reading]:
-        """Ask for all of them, and wait for the slowest."""
+        """Ask all queries, and wait for the slowest."""
         return {query: each for part in self.readings(queries) for query, each in part.items()}
 
     def readings(self, queries: Sequence[Query]) -> Generator[Mapping[Query, Reading], None, None]:
-        """Ask for all of them and for how fresh they are, within the time limit of the settings.
+        """Ask all queries and how fresh their series are, within the time limit of the settings.
 
         A reading comes as soon as its own query and ages are answered.
         """
@@ -96,11 +96,10 @@ class PrometheusClient:
                 yield {query: _reading(query, waiting.pop(query), found, doubt) for query in whole}
 
     def check(self, query: Query) -> Reading:
-        """Return what the query says now, also where that is nothing yet.
+        """Return what the query says now, even if that is nothing yet.
 
-        Raises:
-            CallError: Prometheus refuses it, or it can never be one number; with Prometheus' words.
-            Unavailable: Prometheus does not answer.
+        Raises: CallError: Prometheus refuses it, or it can never be one number; with Prometheus'
+        words. Unavailable: Prometheus does not answer.
         """
         answer = self._answers([query.text])[query.text]
         if isinstance(answer, Failure):
@@ -189,9 +188,9 @@ class _Doubt:
     """What makes all series of one Prometheus doubtful, as its first answer shows it."""
 
     back_s: float
-    """By how much its clock went back."""
+    """How many seconds its clock went back."""
     restarted: Restarted | None
-    """None: surely not since it was asked before."""
+    """Its restart; None if it was surely not restarted since the last evaluation."""
 
 
 def _reading(
@@ -218,7 +217,7 @@ def _reading(
 
 
 def _clock_s(found: Mapping[str, Answer | Failure]) -> float | None:
-    """Return Prometheus' time as the first of these answers has it; the others are as good."""
+    """Return Prometheus' time from the first of these answers; any other would do as well."""
     for answer in found.values():
         if isinstance(answer, Answer) and answer.clock_s:
             return answer.clock_s

@@ -1,8 +1,7 @@
 """The token, the password and the certificates, as they stand in their files now.
 
-They rotate while the autoscaler runs, so the files are looked at before each evaluation and read
-again when one of them changed. What was in them stays in here and in the header: no error quotes
-it.
+They rotate while the autoscaler runs, so the files are checked before each evaluation and read
+again when one of them changed. Their contents stay in here and in the header: no error quotes them.
 """
 
 import base64
@@ -21,17 +20,17 @@ FILE_LIMIT_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a request shows of us."""
+    """What a request shows of who we are."""
 
     authorization: str = field(default="", repr=False)
-    """The header; empty: none."""
+    """The header; empty if there is none."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What no sentence may hold, also where others say it back to us."""
+    """Texts that no message may hold, even where others repeat them to us."""
     context: ssl.SSLContext | None = None
 
 
 class Credentials:
-    """Reads the files of one endpoint; used by one thread."""
+    """Read the files of one endpoint; one thread uses it."""
 
     def __init__(self, settings: PrometheusSettings, endpoint: Endpoint) -> None:
         """Read nothing yet."""
@@ -108,7 +107,7 @@ def _identity(name: str) -> tuple[int, ...]:
 
 
 def _line(name: str, what: str) -> str:
-    """Return the one line of a file; nothing of it stands in any error."""
+    """Return the one line of a file; no error quotes it."""
     try:
         with Path(name).open("rb") as file:
             content = file.read(FILE_LIMIT_BYTES + 1)

@@ -1,16 +1,16 @@
 """All queries of one evaluation, asked within one time limit.
 
-What was chosen: each distinct text is asked once, by POST (a GET's address has a limit), by a few
-threads over connections that are kept. A text that Prometheus has answered before with a vector is
-from then on asked with up to 39 others as one union (`batch`), which PromQL can do without changing
-what any of them means; an unknown one, a scalar, or one that failed or was slow is asked apart.
-Where a union fails, warns, or takes longer than a second, its parts are asked apart in the same
-evaluation, since the fault may be that of one of them; a union is given a third of the time at
-most. What took longer than that by itself comes last the next time.
+Each distinct text is asked once, by POST (a GET's address has a limit), by a few threads over
+connections that are kept. A text that Prometheus has answered with a vector before is from then on
+asked with up to 39 others as one union (`batch`), which PromQL can do without changing what any of
+them means. An unknown text, a scalar, or one that failed or was slow is asked separately. Where a
+union fails, warns, or takes longer than a second, its parts are asked separately in the same
+evaluation, since one of them may be at fault. A union gets a third of the time at most. A text that
+took longer than that by itself comes last the next time.
 
-Nobody waits for a query of somebody else: answers are handed over as they come, and a request that
-takes longer than a second no longer keeps its thread from the others, so that eight queries which
-hang do not hold up a ninth. What hangs costs its own job the reading, and the evaluation its time.
+No query waits for another job's: answers are passed on as they come, and a request that takes
+longer than a second no longer keeps its thread from the others, so that eight queries which hang do
+not hold up a ninth. A query that hangs costs its own job the reading, and the evaluation its time.
 
 Rejected: recording rules (they change somebody's Prometheus), and one union of everything (one bad
 query would blind all jobs).
@@ -32,18 +32,19 @@ __all__ = ["QUERY", "THREADS_LIMIT", "WORKERS", "Evaluation", "Known"]
 QUERY = "/api/v1/query"
 WORKERS = 8
 THREADS_LIMIT = 4 * WORKERS
-"""With threads that are stuck where nobody can break them off, as in DNS."""
+"""The limit of threads, including those that are stuck where nobody can interrupt them, as in
+DNS."""
 PATIENCE_S = 1.0
-"""A request that takes longer than that may be one that hangs."""
+"""A request that takes longer than this may be one that hangs."""
 LOOK_S = 0.25
-"""Between two looks for such requests, while answers are waited for."""
+"""The pause between two looks for such requests, while answers are waited for."""
 UNION_SHARE = 1 / 3
-"""Of the time: as much is left for twice that, if its parts must be asked apart."""
+"""The part of the time for a union, so that twice as much is left to ask its parts separately."""
 _LATE = Failure(why=Held.UNREACHABLE, detail="Prometheus has not answered in time.")
 
 
 class Known:
-    """What earlier evaluations have shown of each text; owned by whoever evaluates."""
+    """What earlier evaluations have shown of each text; the evaluating thread owns it."""
 
     def __init__(self) -> None:
         self.vectors: set[str] = set()
@@ -70,17 +71,17 @@ class _Asked:
     """One request under way."""
 
     texts: tuple[str, ...]
-    """Asked as one."""
+    """The texts that are asked as one."""
     since_s: float
     is_apart: bool = False
-    """A union whose parts are asked apart by now."""
+    """True for a union whose parts are asked separately by now."""
 
 
 class Evaluation:
     """One evaluation; `arrivals` is called once."""
 
     def __init__(self, session: Session, known: Known, deadline_s: float) -> None:
-        """`deadline_s`: on the monotonic clock."""
+        """`deadline_s` is a time of the monotonic clock."""
         self._session, self._known, self._deadline_s = session, known, deadline_s
         self._union_s = UNION_SHARE * max(0.0, deadline_s - time.monotonic())
         self._union_deadline_s = deadline_s - self._union_s * (1 / UNION_SHARE - 1)
@@ -94,9 +95,10 @@ class Evaluation:
         self._is_over = False
 
     def arrivals(self, texts: Sequence[str]) -> Generator[dict[str, Answer | Failure], None, None]:
-        """Ask all of them; yield one answer or failure for each, as they come.
+        """Ask all queries; yield one answer or failure for each, as they come.
 
-        The last ones come no later than the deadline. Whoever stops before closes the iterator.
+        The last ones come no later than the deadline. A caller that stops earlier closes the
+        iterator.
         """
         wanted = dict.fromkeys(texts)
         told = 0
@@ -119,7 +121,7 @@ class Evaluation:
             yield late
 
     def _fresh(self, told: int) -> dict[str, Answer | Failure]:
-        """Return what has come beyond the first so many answers; nothing: the time is over."""
+        """Return the answers beyond the first so many; none means that the time is over."""
         with self._news:
             while len(self._found) <= told:
                 left_s = self._deadline_s - time.monotonic()
@@ -130,7 +132,7 @@ class Evaluation:
             return dict(list(self._found.items())[told:])
 
     def _pass_by_slow(self) -> None:
-        """See that what may hang keeps nothing else waiting; with the lock held."""
+        """Make sure that a request that may hang blocks nothing else; the caller holds the lock."""
         now_s = time.monotonic()
         for call, asked in self._under_way.items():
             if len(asked.texts) == 1 or now_s < asked.since_s + PATIENCE_S:
@@ -143,7 +145,7 @@ class Evaluation:
         self._start()
 
     def _end(self) -> None:
-        """Break off what is under way, and remember what was slow and what was a vector."""
+        """Abort what is under way, and remember what was slow and what was a vector."""
         with self._news:
             self._is_over = True
             self._left.clear()
@@ -165,7 +167,7 @@ class Evaluation:
         return unions + [(text,) for text in alone]
 
     def _start(self) -> None:
-        """Have a thread for each thing to ask, but not too many; with the lock held."""
+        """Start a thread for each thing to ask, up to the limit; the caller holds the lock."""
         threads = self._known.threads
         threads[:] = [thread for thread in threads if thread.is_alive()]
         long_ago_s = time.monotonic() - PATIENCE_S
@@ -201,7 +203,10 @@ class Evaluation:
             self._note(answer, time.monotonic() - began_s, call)
 
     def _taken(self) -> tuple[str, ...]:
-        """Return the next texts to ask as one; none: there are no more. With the lock held."""
+        """Return the next texts to ask as one; none if there are no more.
+
+        The caller holds the lock.
+        """
         while self._left:
             texts = self._left.popleft()
             if len(texts) > 1 or texts[0] not in self._found:

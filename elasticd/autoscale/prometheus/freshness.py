@@ -24,9 +24,9 @@ from elasticd.records.autoscale.held import Held
 __all__ = ["Clock", "age_queries", "age_s"]
 
 LOOKBACK_S = 300.0
-"""How far Prometheus' own instant selectors look back, unless it was set otherwise."""
+"""How far Prometheus' instant selectors look back, unless it was set otherwise."""
 BACK_S = 5.0
-"""Two Prometheus behind one address may have clocks that differ by so much."""
+"""The clocks of two Prometheus servers behind one address may differ by this much."""
 
 
 def age_queries(expression: str, max_age_s: float) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def _stamps(selector: str, max_age_s: float) -> str:
 
 
 def age_s(answers: Iterable[Answer | Failure]) -> float | Failure | None:
-    """Return the age of the oldest series; None: no selector has any. One failure fails all."""
+    """Return the age of the oldest series; None if no selector has any. One failure fails all."""
     ages = []
     for answer in answers:
         if isinstance(answer, Failure):
@@ -60,13 +60,13 @@ def age_s(answers: Iterable[Answer | Failure]) -> float | Failure | None:
 
 
 class Clock:
-    """Remembers how far one Prometheus' time had got, to see that it was put back."""
+    """Remember the latest time of one Prometheus, to see that its clock was put back."""
 
     def __init__(self) -> None:
         self._latest_s = 0.0
 
     def back_s(self, now_s: float | None) -> float:
-        """Take note of its time; return by how much it is behind what was seen before, or 0."""
+        """Take note of its time; return how far it is behind an earlier one, or 0."""
         if now_s is None:
             return 0.0
         behind_s = self._latest_s - now_s

@@ -1,7 +1,7 @@
-"""From what Prometheus answered to a number to go by, or to the reason why there is none. Pure.
+"""Turns Prometheus' answer into a number to use, or into the reason why there is none. Pure.
 
-A missing number is never 0: what takes it for that sends a job to its least size whenever a metric
-is away, which is what has happened to others.
+A missing number is never 0: to take it for 0 sends a job to its least size whenever a metric is
+away, which has happened to others.
 """
 
 import math
@@ -13,7 +13,7 @@ from elasticd.records.autoscale.held import Held
 __all__ = ["reading"]
 
 GREATEST = 1e30
-"""Above that no number counts anything: a product with it would overflow somewhere."""
+"""Larger numbers count nothing real: a product with one would overflow somewhere."""
 SHOWN_LABELS = 6
 
 

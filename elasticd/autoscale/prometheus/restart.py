@@ -18,24 +18,25 @@ from elasticd.autoscale.prometheus.session import Call, Session
 __all__ = ["PATH", "Restart", "Restarted", "started_unix_s"]
 
 PATH = "/api/v1/status/runtimeinfo"
-"""Prometheus has it; what else speaks its API may not, and is taken to have run for ever."""
+"""Prometheus has this path. Other servers with its API may not, and are taken to have run for
+ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarted:
-    """The start of a Prometheus, by which a number may be one over too little."""
+    """The start of a Prometheus, after which a number may be an average over too little."""
 
     ago_s: float
     is_sure: bool
-    """False: nobody knows whether it was asked before that."""
+    """False if it is not known whether it was asked before that."""
 
     def is_gap(self, window_s: float) -> bool:
-        """Return whether a number over the last `window_s` is not to be gone by."""
+        """Return whether a number over the last `window_s` must not be used."""
         return self.is_sure or self.ago_s < window_s
 
 
 class Restart:
-    """Of one address; used by one thread."""
+    """Watch one address for restarts; one thread uses it."""
 
     def __init__(self) -> None:
         self._answered_s: float | None = None
@@ -73,7 +74,7 @@ def started_unix_s(body: bytes) -> float | None:
 
 
 def _body(session: Session, limit_s: float) -> bytes | None:
-    """Ask on a thread of its own, which is left alone when it takes too long."""
+    """Ask on a thread of its own, which is abandoned if it takes too long."""
     call = Call(time.monotonic() + limit_s)
     found: list[bytes | None] = []
     thread = Thread(target=lambda: found.append(session.get(PATH, call)), daemon=True)

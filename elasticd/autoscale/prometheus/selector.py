@@ -1,10 +1,10 @@
 """The vector selectors of a PromQL expression: which series it rests on. Pure.
 
-Intuition: whether an answer is fresh can only be asked of series (`timestamp(selector)`), while a
-policy has any expression. So its selectors are found by a lexer, which knows PromQL's strings,
-comments, numbers and words, and no grammar: what stands in braces, and a name that is neither a
-function nor a keyword, with the braces after it. Prometheus itself judges what is found, as each
-selector goes back to it in a query.
+Only series can be asked whether they are fresh (`timestamp(selector)`), but a policy may have any
+expression. So a lexer finds its selectors. It knows PromQL's strings, comments, numbers and words,
+but no grammar: a selector is what stands in braces, or a name that is neither a function nor a
+keyword, with the braces after it. Prometheus itself judges the result, since each selector goes
+back to it in a query.
 
 Rejected: Prometheus' own parser behind `/api/v1/parse_query`, which those of before 3.0, Thanos and
 Mimir do not have. Limits: `offset` and `@` are left out, so the series must live *now*, although
@@ -35,19 +35,19 @@ _AGGREGATIONS = frozenset(
     )
 )
 _LISTS = frozenset(("by", "without", "on", "ignoring", "group_left", "group_right"))
-"""Words before a list of labels."""
+"""Keywords that are followed by a list of labels."""
 _KEYWORDS = _LISTS | frozenset(
     ("and", "or", "unless", "atan2", "bool", "offset", "inf", "nan", "smoothed", "anchored")
 )
 
 _Token = tuple[str, str]
-"""Its kind and its text."""
+"""The kind of a token, and its text."""
 
 
 def selectors(expression: str) -> tuple[str, ...]:
-    """Return them, each once, in their order; none where only times and constants are named.
+    """Return the selectors, each once, in their order; none if only times and constants are named.
 
-    What is no PromQL has some selectors or none: Prometheus says what is wrong with it.
+    Text that is no PromQL gives some selectors or none: Prometheus says what is wrong with it.
     """
     found: dict[str, None] = {}
     tokens = [token for token in _tokens(expression) if token[0] != "skip"]
@@ -81,14 +81,16 @@ def _is_aggregation(word: str, following: str) -> bool:
 
 
 def _behind(tokens: list[_Token], at: int, end: str) -> int:
-    """Return the place behind the next `end`; neither labels nor durations hold another one."""
+    """Return the position after the next `end`; neither labels nor durations contain
+    another one.
+    """
     while at < len(tokens) and tokens[at][1] != end:
         at += 1
     return at + 1
 
 
 def _tokens(expression: str) -> Iterator[_Token]:
-    """Yield the tokens, those from one brace to its closing one as a single one."""
+    """Yield the tokens; all from one brace to its closing one is a single token."""
     braces: list[str] = []
     for found in _TOKEN.finditer(expression):
         kind, text = found.lastgroup or "", found.group()

@@ -1,12 +1,13 @@
-"""One request over kept connections: bytes, or a sentence, and in time whatever the other end does.
+"""One request over kept connections: it returns bytes or a sentence, in time whatever the other end
+does.
 
-urllib3 gives the pool of connections that are kept, TLS and the time limits of one socket. Those
-hold for each wait alone, and a server that drips a byte a second never meets them: so whoever waits
-for an evaluation breaks off what is left when its time is over (`Call.abort`).
+urllib3 provides the pool of kept connections, TLS and the time limits of one socket. Those limits
+hold for each single wait, and a server that sends one byte a second never meets them. So the thread
+that waits for an evaluation aborts the rest when its time is over (`Call.abort`).
 
 No redirect is followed: the next address might be another host's, which must not see our token, or
-http after https. No proxy of the environment is used, and an answer is never unpacked: a kilobyte
-that becomes a gigabyte is not read.
+http after https. No proxy of the environment is used. An answer is never decompressed, so that a
+kilobyte cannot become a gigabyte.
 """
 
 import re
@@ -38,10 +39,10 @@ CHUNK_BYTES = 1 << 16
 
 
 class Call:
-    """One request under way; another thread may break it off."""
+    """One request under way; another thread may abort it."""
 
     def __init__(self, deadline_s: float) -> None:
-        """`deadline_s`: on the monotonic clock."""
+        """`deadline_s` is a time of the monotonic clock."""
         self.deadline_s = deadline_s
         self.is_aborted = False
         self._socket: socket.socket | None = None
@@ -55,7 +56,7 @@ class Call:
             self.abort()
 
     def abort(self) -> None:
-        """Have its thread wait for nothing any more."""
+        """Make its thread stop waiting for anything."""
         self.is_aborted = True
         if self._socket is not None:
             with suppress(OSError, ValueError):
@@ -64,7 +65,7 @@ class Call:
 
 
 _here = local()
-"""The call of this thread, for the connection that it gets out of the pool."""
+"""The call of this thread, for the connection that it takes from the pool."""
 
 
 class _Plain(HTTPConnection):
@@ -78,7 +79,7 @@ class _Plain(HTTPConnection):
 
 
 class _Tls(_Plain, HTTPSConnection):
-    """Connects by `HTTPSConnection`, as it comes next in the order of its classes."""
+    """Connect by `HTTPSConnection`, which comes next in the order of its classes."""
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):
@@ -93,7 +94,7 @@ class Session:
     """Connections to one endpoint with one set of credentials; safe for several threads."""
 
     def __init__(self, endpoint: Endpoint, shown: Shown, connections: int) -> None:
-        """Connect to nobody yet; keep at most so many connections."""
+        """Connect to nobody yet; keep at most this many connections."""
         self._endpoint, self.shown = endpoint, shown
         self._headers = {
             "Accept": "application/json",
@@ -119,7 +120,7 @@ class Session:
     ) -> Answer | Failure:
         """Post a form to the API, and return what it answers; it raises nothing.
 
-        Prometheus is told how long we wait, so that it works no longer than that either.
+        Prometheus is told how long we wait, so that it does not work for longer.
         """
         found = self._tried(path, fields, call, limit_bytes)
         answer = found if isinstance(found, Failure) else answered(*found)
@@ -128,7 +129,7 @@ class Session:
         return answer
 
     def get(self, path: str, call: Call) -> bytes | None:
-        """Return the body of a plain answer; None: there is none."""
+        """Return the body of a plain answer; None if there is none."""
         found = self._tried(path, None, call, ANSWER_LIMIT_BYTES)
         return found[1] if not isinstance(found, Failure) and found[0] == HTTPStatus.OK else None
 
@@ -189,7 +190,7 @@ class Session:
         return response.status, content
 
     def _refusal(self, response: BaseHTTPResponse) -> Failure | None:
-        """Say what the head of an answer says already; None: its body counts."""
+        """Return what the head of an answer says already; None if its body counts."""
         if 300 <= response.status < 400:
             to = urlsplit(response.headers.get("Location", ""))
             where = words(
@@ -227,7 +228,7 @@ class Session:
 
 
 def _read(response: BaseHTTPResponse, limit_bytes: int) -> bytes | None:
-    """Return the body; None: it is longer than that."""
+    """Return the body; None if it is longer than the limit."""
     parts: list[bytes] = []
     size = 0
     while part := response.read(CHUNK_BYTES):
@@ -242,7 +243,7 @@ _OBJECT = re.compile(r"^<[^>]*>: |^\w*(Connection|Pool)\(.*?\): ")
 
 
 def _reason(exc: Exception) -> str:
-    """Return what is behind it, without the objects and ports that urllib3 names."""
+    """Return the cause of an error, without the objects and ports that urllib3 names."""
     cause: BaseException = exc
     while not isinstance(cause, OSError) and (inner := _inner(cause)) is not None:
         cause = inner

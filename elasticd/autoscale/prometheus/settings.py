@@ -1,4 +1,4 @@
-"""Where a Prometheus answers, and how we show who we are: the files, never their contents."""
+"""Where a Prometheus answers, and how we identify ourselves: the files, never their contents."""
 
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
@@ -13,26 +13,26 @@ HINT = "give its address as http://host:9090 or https://host/prefix"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSettings:
-    """What the operator gives."""
+    """The settings that the operator gives."""
 
     url: str
-    """`http` or `https`, with the path under which the API is, where that is not `/`."""
+    """`http` or `https`, with the path of the API if that is not `/`."""
     bearer_token_file: str = ""
-    """Read again when it changes, as all files here. Not together with `username`."""
+    """It is read again when it changes, as all files here are. It excludes `username`."""
     username: str = ""
     password_file: str = ""
     ca_file: str = ""
-    """Who signed its certificate; empty: whoever this machine trusts."""
+    """The CA of its certificate; empty for those that this machine trusts."""
     cert_file: str = ""
-    """Our own certificate, with `key_file`; empty: none is shown."""
+    """Our own certificate, with `key_file`; empty if none is shown."""
     key_file: str = ""
     timeout_s: float = TIMEOUT_S
-    """For all queries of one evaluation together."""
+    """The time limit for all queries of one evaluation together, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One address, understood."""
+    """One address, parsed."""
 
     host: str
     port: int
@@ -47,10 +47,9 @@ class Endpoint:
 
 
 def endpoint(settings: PrometheusSettings) -> Endpoint:
-    """Understand the address, and see that the settings fit each other.
+    """Parse the address, and check that the settings fit each other.
 
-    Raises:
-        CallError: it is no address of a Prometheus, or two settings contradict each other.
+    Raises: CallError: it is no address of a Prometheus, or two settings contradict each other.
     """
     try:
         parts = urlsplit(settings.url)
@@ -97,5 +96,5 @@ def _refuse_more(parts: SplitResult) -> None:
 
 
 def _shown(url: str) -> str:
-    """Return it without what may be a password."""
+    """Return it without anything that may be a password."""
     return url.rpartition("@")[2][:200]

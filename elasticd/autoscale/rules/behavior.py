@@ -2,8 +2,8 @@
 
 Two brakes, in this order, both with numbers for each direction:
 
-* Stabilization: up goes no further than the least that was proposed within the window, down no
-  further than the most. A peak shorter than the window moves nothing.
+* Stabilization: a job grows no further than the least size that was proposed within the window,
+  and shrinks no further than the largest. A peak shorter than the window changes nothing.
 * Rates: within a period the job changes by so many nodes, or so many percent, at most. Of several
   rates the one that allows most counts (`max`), or least (`min`); `disabled` forbids the direction.
 
@@ -29,11 +29,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stabilized:
-    """What of a proposal may be followed now."""
+    """The part of a proposal that may be followed now."""
 
     nodes: int
     why: str
-    """What held it back, as a sentence; empty: nothing."""
+    """What held it back, as a sentence; empty if nothing did."""
 
 
 def stabilized(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
@@ -42,7 +42,7 @@ def stabilized(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
 
 
 def stabilization(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> Stabilized:
-    """Return what of a proposal may be followed now, and what held it back.
+    """Return how far a proposal may be followed now, and what held it back.
 
     Limits of the policy and of the job are not applied here.
 
@@ -73,9 +73,9 @@ def stabilization(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> S
 
 
 def with_proposed(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> Memory:
-    """Return the memory with this proposal in it, and without those that can't matter any more.
+    """Return the memory with this proposal in it, and without those that cannot matter any more.
 
-    The first one finds the present size there as well, as if it had been proposed: a job that has
+    At the first proposal the present size is added too, as if it had been proposed: a job that has
     just begun is not made smaller before one window is over.
     """
     before = memory.proposed or (Proposed(at_s=seen.now_s, nodes=seen.wanted),)
@@ -124,7 +124,7 @@ def _in_rates(rule: TargetRule, seen: Seen, memory: Memory, nodes: int) -> int:
 
 
 def _limit(behavior: Behavior, seen: Seen, memory: Memory, *, is_up: bool) -> int:
-    """Return how far one direction may go now; without rates as far as it likes."""
+    """Return how far one direction may go now; without rates there is no limit."""
     if behavior.select is Select.DISABLED:
         return seen.wanted
     limits = [

@@ -26,7 +26,9 @@ SPARE_SHARE = 0.02
 
 
 def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
-    """Return the largest size that the budget pays for to the end; the least where none does."""
+    """Return the largest size that the budget pays for to the end; the least if it pays
+    for none.
+    """
     del memory  # Nothing of it counts: what is left and what was measured say all.
     nothing = held(Rule.BUDGET, rule.steps, curve, seen)
     if nothing is not None:
@@ -80,7 +82,7 @@ def propose(rule: BudgetRule, policy: Policy, curve: Curve, seen: Seen, memory: 
 
 
 class _Money:
-    """Says node-hours, and what they cost where there is a price."""
+    """Format node-hours, and what they cost if there is a price."""
 
     def __init__(self, price: float) -> None:
         self._price = price

@@ -61,7 +61,7 @@ def propose(
 def _smallest(
     sizes: list[Remaining], curve: Curve, now: Remaining, left_s: float
 ) -> Remaining | None:
-    """Return the smallest size that makes it surely, or else probably; None: none makes it."""
+    """Return the smallest size that surely makes it, or else probably; None if none does."""
     noise = error_share(curve, now.nodes)
     # One that is larger and not sooner is no help, however sure its end is.
     sizes = [size for size in sizes if size.nodes <= now.nodes or size.seconds < now.seconds]
@@ -75,7 +75,7 @@ def _smallest(
 
 
 def _soonest(sizes: list[Remaining], now: Remaining) -> Remaining:
-    """Return the size that ends first; another one than now's must be sooner by its error."""
+    """Return the size that ends first; one other than the present must be sooner by its error."""
     best = min(sizes, key=lambda size: (size.seconds, size.nodes), default=now)
     margin_s = best.error_s + now.error_s if best.is_measured else 0.0
     return best if best.seconds + margin_s < now.seconds else now

@@ -1,17 +1,17 @@
 """The goodput rule: as many nodes as pay for themselves, by the job's own measured steps.
 
-Intuition: a size is worth its steps in a second, less what the change to it costs, spread over the
-horizon; and each node in it must earn its keep. Rough model: worth(m) = rate(m) / m ** s, where s
-is `least_share`. It has its maximum exactly where the last node adds s of what a node adds on
-average: d ln rate / d ln m = s. With s = 0 the throughput alone counts, with s = 1 that of a node.
-Between two sizes, ln(rate(n) / rate(m)) / ln(n / m) is the mean of that share on the way.
+A size is worth its steps in a second, less what the change to it costs, spread over the horizon;
+and each node in it must be worth its price. Rough model: worth(m) = rate(m) / m ** s, where s is
+`least_share`. It has its maximum exactly where the last node adds s of what a node adds on average:
+d ln rate / d ln m = s. With s = 0 the throughput alone counts, with s = 1 that of a node. Between
+two sizes, ln(rate(n) / rate(m)) / ln(n / m) is the mean of that share on the way.
 
 The rule moves to the size of the greatest worth, if that is more than that of now. Each move goes
-up on one function of the size, so moves cannot go round in a circle while the curve stays as it is.
-In doubt a job trains on more nodes: of sizes worth nearly the same the largest counts, and a
-smaller one must be worth more by what noise may be, on both sides. So what noise made the job grow
-to, noise does not give back. That a larger size earns its change, (rate(m) - rate(n)) x horizon >
-rate(n) x cost, follows from its greater worth.
+up on one function of the size, so moves cannot go in a circle while the curve stays as it is. In
+doubt a job trains on more nodes: of sizes worth nearly the same the largest counts, and a smaller
+one must be worth more by the possible noise on both sides. So a size that noise chose is not given
+back by noise. That a larger size earns its change, (rate(m) - rate(n)) x horizon > rate(n) x cost,
+follows from its greater worth.
 
 Rejected: to compare the last node with the average one by the difference of two neighbours. At 30
 nodes the last one adds 3 % at best, which is the noise of a window.
@@ -56,12 +56,13 @@ from elasticd.records.autoscale.policy import GoodputRule, Policy
 __all__ = ["is_worth_as_much", "propose"]
 
 TURN_SHARE = 0.05
-"""A job that has turned once since it became what it is turns again to fewer nodes only where they
-are worth so much more, and to more that nobody has measured where they make so many steps more."""
+"""How much more a size must be worth for a job that has already turned once: it turns again to
+fewer nodes only for this gain in worth, and to more nodes that were never measured only for this
+gain in steps."""
 ALIKE_SHARE = 0.01
 """Sizes whose worth differs by less are worth the same; the largest of them trains soonest."""
 KNOWN_SHARE = 0.03
-"""A measured size counts before a smaller one that may be worth so much more."""
+"""A measured size counts before a smaller, unmeasured one that may be worth this much more."""
 
 
 def propose(
@@ -93,7 +94,7 @@ def propose(
 def is_worth_as_much(rule: GoodputRule, curve: Curve, tried: Decision, got_per_s: float) -> bool:
     """Return whether a larger size is worth what the one before it was, and all smaller ones.
 
-    Noise is left out: the job was smaller, so the doubt is against the larger size.
+    Noise is ignored: the job was smaller, so the larger size has to prove itself.
     """
     rates = {size.nodes: 1.0 / size.step_s for size in measured_sizes(curve)}
     rates[tried.from_nodes] = tried.was_steps_per_s
@@ -119,7 +120,7 @@ def _wishes(
 
 
 def _is_worth_a_turn(curve: Curve, scene: Scene, size: SizeWorth) -> bool:
-    """Return whether a size is worth that a job which turned before turns once more for it."""
+    """Return whether a size is worth it that a job which turned before turns once more."""
     way = 1 if size.nodes > scene.now.nodes else -1
     if curve.turns == 0 or way == curve.way:
         return True
@@ -130,10 +131,10 @@ def _is_worth_a_turn(curve: Curve, scene: Scene, size: SizeWorth) -> bool:
 
 
 def _best(sizes: list[SizeWorth], now: int) -> SizeWorth | None:
-    """Return the largest of those that are worth the most, or nearly; None: none is better.
+    """Return the largest of the sizes that are worth the most, or nearly; None if none is better.
 
-    A larger one is better than that of now already if it is worth as much, but for `ALIKE_SHARE`,
-    as the best of all: where the worth is flat, the rate is not.
+    A larger one is better than the present one if it is worth as much, within `ALIKE_SHARE`, as the
+    best of all: where the worth is flat, the rate is not.
     """
     most = max((size.worth for size in sizes if not size.is_refused), default=0.0)
     least = max(1.0, most) * (1.0 - ALIKE_SHARE)

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 CANDIDATES_LIMIT = 12
-"""Listed in a decision, the best ones: it is a record."""
+"""How many of the best candidates a decision lists, since it is a record."""
 
 
 def candidates_of(scene: Scene, sizes: list[SizeWorth]) -> tuple[Candidate, ...]:
@@ -58,7 +58,7 @@ def _verdict(scene: Scene, size: SizeWorth) -> str:
 
 
 def why(scene: Scene, size: SizeWorth) -> str:
-    """Say what a size that is worth a change brings."""
+    """Return what a size that is worth a change brings."""
     rates = f"{_rate(size.step)}, against {_rate(scene.now)}"
     if size.nodes > scene.now.nodes:
         return (
@@ -75,7 +75,7 @@ def why(scene: Scene, size: SizeWorth) -> str:
 
 
 def why_cliff(scene: Scene, size: SizeWorth) -> str:
-    """Say why a size is tried that no smooth curve speaks for."""
+    """Return why a size is tried that no smooth curve recommends."""
     return (
         f"{_rate(scene.now)}, and the sizes that were measured do not lie on one smooth curve: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
@@ -84,7 +84,7 @@ def why_cliff(scene: Scene, size: SizeWorth) -> str:
 
 
 def why_lower(scene: Scene, size: SizeWorth) -> str:
-    """Say that a size is tried since the larger ones add little."""
+    """Return the sentence that a size is tried because the larger ones add little."""
     return (
         f"{_rate(scene.now)}, and of the larger size that was measured each node adds little: "
         f"{counted(size.nodes, 'node')} {'is' if size.nodes == 1 else 'are'} tried for "
@@ -93,7 +93,7 @@ def why_lower(scene: Scene, size: SizeWorth) -> str:
 
 
 def why_trial(scene: Scene, size: SizeWorth) -> str:
-    """Say that a size is tried because nothing else is known."""
+    """Return the sentence that a size is tried because nothing else is known."""
     return (
         f"No size but {counted(scene.now.nodes, 'node')} has been measured "
         f"({number(scene.now.per_s)} steps/s): {size.nodes} "
@@ -102,7 +102,7 @@ def why_trial(scene: Scene, size: SizeWorth) -> str:
 
 
 def why_not(scene: Scene, sizes: list[SizeWorth]) -> str:
-    """Say why the size stays, and which other one came next."""
+    """Return why the size stays, and which other one was next best."""
     now = f"{_rate(scene.now)}"
     open_ones = [size for size in sizes if not size.is_refused]
     if not open_ones:

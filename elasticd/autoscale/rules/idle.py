@@ -1,15 +1,15 @@
 """The idle rule: the least number of nodes while the job waits for its data.
 
-When work is there again the job goes back to the size that it had, at once. A job that waited for
-its data is asked whether it would wait again: where the data come at a rate of their own, fewer
-nodes wait less, and all of them would wait as before. At m nodes that wait for a part d of their
-time, N nodes would wait for 1 - (1-d) x m/N of theirs; only below the rule's share is there work
-for N.
+When work is there again, the job goes back at once to the size that it had. For a job that waited
+for its data the rule computes whether it would wait again: where the data come at a rate of their
+own, fewer nodes wait less, and all of them would wait as before. At m nodes that wait for a part d
+of their time, N nodes would wait for 1 - (1-d) x m/N of theirs; only below the rule's share is
+there work for N.
 
 A pause is not idle. Ranks leave a world after a step that they agree on, and in a pause (an
 evaluation, which may need all of them) no step ends: a wish for fewer nodes would free none as long
-as the pause lasts, and take them away in the moment in which there is work again. It is neither the
-beginning of idle time nor its end.
+as the pause lasts, and would take them away at the moment when there is work again. A pause is
+neither the beginning of idle time nor its end.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ def remembered(rule: IdleRule, seen: Seen, memory: Memory) -> Memory:
 
 
 def propose(rule: IdleRule, policy: Policy, curve: Curve, seen: Seen, memory: Memory) -> Proposal:
-    """Return MIN for a job that is idle, its earlier size for one that is so no longer, or none.
+    """Return MIN for an idle job, its earlier size for one that is not idle any more, or none.
 
     `memory` is what `remembered` returned in this evaluation.
     """

@@ -1,9 +1,9 @@
 """A policy's PromQL: `$job` and `$window` filled in.
 
-Intuition: a policy is written once and set for many jobs, so its queries name the job by `$job`
-(or `${job}`) and the length of the window by `$window`. The name comes into a string of PromQL, so
-it is escaped as that string needs it: with backslashes in "..." and '...', not at all in `...`, and
-as a regular expression's literal where the string is one (after =~ and !~). What else begins with a
+A policy is written once and set for many jobs, so its queries name the job by `$job` (or `${job}`)
+and the length of the window by `$window`. The name is put into a string of PromQL, so it is escaped
+as that string needs it: with backslashes in "..." and '...', not at all in `...`, and as a regular
+expression's literal where the string is one (after =~ and !~). Anything else that begins with a
 dollar is left alone: `label_replace` has references of its own ($1, ${name}).
 """
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 VARIABLES = ("job", "window")
-"""What a query may name by a dollar."""
+"""The names that a query may use after a dollar."""
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _TOKEN = re.compile(
@@ -89,7 +89,7 @@ def reach_s(query: str, window_s: float) -> float:
 
 
 def _span_s(text: str) -> float:
-    """Read a PromQL duration, 1h30m or a number of seconds; what is none is as long as nothing."""
+    """Read a PromQL duration (1h30m, or a number of seconds); anything else counts as 0."""
     return sum(float(each[1]) * _UNIT_S[each[2]] for each in _SPAN.finditer(text))
 
 
@@ -106,7 +106,7 @@ def unquoted(query: str) -> tuple[str, ...]:
 
 
 def is_closed(query: str) -> bool:
-    """Return whether each quote of the query has its closing one."""
+    """Return whether each quote of the query is closed."""
     return all(found.lastgroup != "quote" for found in _TOKEN.finditer(query))
 
 

@@ -1,12 +1,13 @@
 """Sizes that are tried although the curve does not promise anything of them.
 
-The fit is smooth, and a job need not be: the first node in another rack may cost more than all
-others bring. So where a size is much worse than the ones below it said, the next doubling is tried
-once, for what lies behind a cliff may still be better than what lies before it; then the sizes
+The fit is smooth, but a job need not be: the first node in another rack may cost more than all
+others bring. So where a size is much worse than those below it predicted, the next doubling is
+tried once, because a size behind a cliff may still be better than those before it; then the sizes
 below are tried downwards, one after the other, until one is as good as those before the cliff said,
-or until the rates fall as a smooth curve lets them. Upwards once and downwards once: a job does not
-go to and fro. Where it has settled before the cliff, and what was measured behind it grows with the
-nodes so that more of them would be better than all that is known, the next doubling is tried.
+or until the rates fall as a smooth curve lets them. It searches once upwards and once downwards, so
+that a job does not go to and fro. Where it has settled before the cliff, and what was measured
+behind it grows with the nodes so that more of them would be better than all that is known, the next
+doubling is tried.
 """
 
 import math
@@ -29,40 +30,44 @@ __all__ = [
 ]
 
 TRIAL_SHARE = 0.1
-"""Of the horizon that a trial may take when nothing speaks for the size but that it is unknown."""
+"""The part of the horizon that a trial may cost when nothing recommends the size but that it is
+unknown."""
 FALL_SHARE = 0.1
-"""By so much the worth of a size falls before what lies beyond it is tried. Where only two sizes
-are known, which any smooth curve passes through, any fall does."""
+"""The worth of a size must fall by this share before what lies beyond it is tried. Where only two
+sizes are known, any fall does, since any smooth curve passes through both."""
 CLIFF_SHARE = 0.22
-"""A size is behind a cliff if it is slower by so much more than what the sizes below it say; a
-smooth curve bends by less within one doubling."""
+"""A size is behind a cliff if it is slower by this share than those below it predict; a smooth
+curve bends by less within one doubling."""
 LEAST_HOPE = 1.05
 """A size is tried if the best that it can be is worth more than the best one by this factor."""
 NEXT_HOPE = 1.02
-"""The same for a size next to a good one: a worth of 2 % more is 4 % more steps, and there are few
-of such sizes."""
+"""The factor for a size next to a good one: a worth of 2 % more is 4 % more steps, and there are
+few such sizes."""
 SHARP_SHARE = 0.5
-"""The same where nothing below it says how the rates went, and they are taken to be in proportion
+"""The factor where nothing below shows how the rates grew, and they are taken to be in proportion
 to the nodes."""
 SMOOTH_SIZES = 4
-"""A fit that is right at so many sizes is believed: three numbers pass through any three."""
+"""A fit that is right at this many sizes is believed: three parameters pass through any three."""
 SMOOTH_SHARE = 0.05
 EXACT_SHARE = 0.02
-"""A fit that is off by less everywhere is that of a smooth curve, whatever the noise."""
+"""A fit that is off by less than this everywhere is that of a smooth curve, whatever the noise."""
 LOSS_SHARE = 0.05
-"""Of the steps within the horizon, that a look further down may cost."""
+"""The share of the steps within the horizon that a search further down may cost."""
 LEAST_GAIN = 0.2
-"""How the rate grows with the nodes at least where it is not clear that fewer are better."""
+"""The least growth of the rate with the nodes where it is not clear that fewer are better."""
 LARGEST_CLIFF = 2.5
-"""So much slower are the sizes behind a cliff that is looked for below all that is known."""
+"""How much slower the sizes behind a cliff are taken to be, when one is searched below all that is
+known."""
 ROOM_SHARE = 0.25
-"""By so much larger the allowed sizes are at least where a larger one tells anything."""
+"""The allowed sizes must be larger by at least this factor for a larger one to tell anything."""
 PARTS = 8
-"""A gap between two measured sizes is searched in so many steps at most."""
+"""A gap between two measured sizes is searched in at most this many steps."""
 
 
 def behind_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return the size to try next from one that is much worse than was promised; None: none."""
+    """Return the next size to try from one that is much worse than promised; None if
+    there is none.
+    """
     known = [size for size in measured_sizes(curve) if low <= size.nodes <= high]
     at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), 0)
     if at == 0 or _is_too_long(scene) or _is_exact(curve, known):
@@ -79,9 +84,9 @@ def behind_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
 
 
 def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return a size between that of now and the next measured one, if that lies behind a cliff.
+    """Return a size between the present and the next measured one, if that lies behind a cliff.
 
-    It is the one that lies next to the cliff, as far as is known: from there the way leads down.
+    It is the one next to the cliff, as far as is known: the search goes down from there.
     """
     known = [size for size in measured_sizes(curve) if low <= size.nodes]
     at = next((i for i, size in enumerate(known) if size.nodes == scene.now.nodes), len(known))
@@ -92,10 +97,10 @@ def before_cliff(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth |
 
 
 def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
-    """Return the next doubling where the last one paid, and the fit is wrong about it.
+    """Return the next doubling where the last one paid and the fit is wrong about it.
 
-    Or where the sizes beyond were measured before the job changed: what they say of it now is no
-    more than a guess, and what was measured since says that nodes pay.
+    It also does so where the sizes beyond were measured before the job changed: what they say of it
+    now is a guess, and what was measured since says that nodes pay.
     """
     known = measured_sizes(curve)
     now = known[-1]
@@ -113,9 +118,11 @@ def further(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
 
 
 def far_side(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
-    """Return the next doubling behind a cliff before which the job has settled; None: no hope.
+    """Return the next doubling behind a cliff before which the job has settled; None if there is no
+    hope.
 
-    It is asked anew as nodes come: what is not worth a look with six of them may be with twelve.
+    It is asked again as nodes come: a search that is not worth it with six nodes may be with
+    twelve.
     """
     known = measured_sizes(curve)
     cliff = next((at for at in range(1, len(known)) if _is_cliff(curve, known, at)), None)
@@ -136,9 +143,9 @@ def far_side(scene: Scene, curve: Curve, high: int) -> SizeWorth | None:
 
 
 def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | None:
-    """Return a size to try where one alone is known; None: enough is known, or it costs too much.
+    """Return a size to try where only one is known; None if enough is known, or it costs too much.
 
-    After the job changed there are other sizes whose shape is known, and perhaps no longer true.
+    After the job changed there are other sizes whose shape is known, but perhaps not true any more.
     """
     nodes = scene.now.nodes
     if len(measured_sizes(curve)) > 1 or _is_too_long(scene):
@@ -155,11 +162,11 @@ def only_known(scene: Scene, curve: Curve, low: int, high: int) -> SizeWorth | N
 
 
 def lower(scene: Scene, curve: Curve, low: int) -> SizeWorth | None:
-    """Return half of the smallest measured size, where the job trains; None: there is no hope.
+    """Return half of the smallest measured size, where the job trains; None if there is no hope.
 
-    Whoever came down from MAX knows two sizes then, which any smooth curve passes through. Both may
-    lie behind a cliff, and the best size before it: how the rate grows with the nodes behind it
-    does not tell. It costs one window with half of the nodes, once.
+    A job that came down from MAX knows two sizes, and any smooth curve passes through both. Both
+    may lie behind a cliff, with the best size before it, and the growth of the rate behind the
+    cliff does not show that. The trial costs one window with half of the nodes, once.
     """
     known = measured_sizes(curve)
     is_beginning = len(curve.sizes) == len(known) == 2
@@ -200,7 +207,7 @@ def _is_smooth(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
 
 
 def _is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
-    """Return whether the fit is so near that there is no room for a cliff between two sizes."""
+    """Return whether the fit is so close that there is no room for a cliff between two sizes."""
     offs = (abs(off_share(curve, size) - 1.0) for size in known)
     return len(known) >= SMOOTH_SIZES and max(offs) <= EXACT_SHARE
 
@@ -208,7 +215,9 @@ def _is_exact(curve: Curve, known: Sequence[SizeMeasured]) -> bool:
 def _beyond(
     scene: Scene, curve: Curve, known: Sequence[SizeMeasured], high: int, top: float
 ) -> SizeWorth | None:
-    """Return the next doubling after the first size that fell; None: it can't be the best one."""
+    """Return the next doubling after the first size that fell; None if it cannot be the
+    best one.
+    """
     share = scene.rule.least_share
     worths = [1.0 / size.step_s / size.nodes**share for size in known]
     fall = FALL_SHARE if len(known) > 2 else 0.0
@@ -228,7 +237,7 @@ def _beyond(
 def _below(
     scene: Scene, curve: Curve, known: Sequence[SizeMeasured], at: int, top: float, high: int
 ) -> SizeWorth | None:
-    """Return the size below a measured one that does not go on as those below it went."""
+    """Return the size below a measured one that does not continue what those below it show."""
     now, last = known[at], known[at - 1]
     if now.nodes - last.nodes < 2 or not _is_cliff(curve, known, at):
         return None
@@ -249,7 +258,9 @@ def _below(
 
 
 def _is_cliff(curve: Curve, known: Sequence[SizeMeasured], at: int) -> bool:
-    """Return whether a measured size is slower than a smooth curve through those below it lets."""
+    """Return whether a measured size is slower than a smooth curve through those below
+    it allows.
+    """
     now, last = known[at], known[at - 1]
     sharp = SHARP_SHARE
     if at >= 2:

@@ -1,4 +1,4 @@
-"""What a size is worth to a job, against the size of now."""
+"""What a size is worth to a job, compared with the present size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,25 +10,25 @@ from elasticd.records.autoscale.policy import GoodputRule
 __all__ = ["GROWTH_SHARE", "SHRINK_SHARE", "Scene", "SizeWorth", "size_worth"]
 
 GROWTH_SHARE = 0.005
-"""Of the worth, that a larger size must be worth more."""
+"""How much more a larger size must be worth, as a share of the present worth."""
 SHRINK_SHARE = 0.03
-"""Of the worth, that a smaller size must be worth more: in doubt the job trains on more nodes."""
+"""How much more a smaller size must be worth: in doubt the job trains on more nodes."""
 SHRINK_ERRORS = 2.0
-"""A smaller one also by so many standard errors of both sizes: then what noise made the job grow to
-is not given back by noise."""
+"""A smaller size must also be better by this many standard errors of both: then a size that noise
+chose is not given back by noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeWorth:
-    """One size that was looked at."""
+    """One size that was considered."""
 
     step: Step
     gain_steps: float
-    """Within the horizon, less the cost of the change."""
+    """Steps gained within the horizon, less the cost of the change."""
     worth: float
-    """That of the size of now is 1."""
+    """Its worth, where that of the present size is 1."""
     needed: float
-    """What the worth must be more than."""
+    """What the worth must exceed."""
     is_refused: bool
 
     @property
@@ -50,15 +50,17 @@ class Scene:
     cost_s: float
     is_cost_seen: bool
     errors: Mapping[int, float]
-    """Standard errors of the measured sizes, as parts of their steps."""
+    """The standard errors of the measured sizes, as parts of their steps."""
 
     def error_share(self, *nodes: int) -> float:
-        """Return what sizes may be off together; one that is not measured is taken at its word."""
+        """Return how far two sizes may be off together; one that is not measured counts
+        as exact.
+        """
         return sum(self.errors.get(each, 0.0) for each in nodes)
 
 
 def size_worth(scene: Scene, curve: Curve, step: Step) -> SizeWorth:
-    """Compare one size with that of now."""
+    """Compare one size with the present one."""
     now = scene.now
     # The steps that the change takes are spread over the horizon.
     rate = step.per_s - now.per_s * scene.cost_s / scene.horizon_s

@@ -1,10 +1,10 @@
 """The target rule: the algorithm of the Kubernetes HPA (autoscaling/v2), on any metrics.
 
-Intuition: a metric at twice its target wants twice the nodes. Rough model, for each metric:
-ratio = value / target, and the job should have ceil(ratio x nodes); within the tolerance it stays
-as it is. Of several metrics the one that asks for most counts.
+A metric at twice its target wants twice the nodes. The model for each metric: ratio = value /
+target, and the job should have ceil(ratio x nodes); within the tolerance it stays as it is. Of
+several metrics the one that asks for most counts.
 
-Two sizes come in. `seen.wanted` is what the HPA calls `spec.replicas`: the size that stays where
+Two sizes are used. `seen.wanted` is what the HPA calls `spec.replicas`: the size that stays where
 nothing is to be changed. `seen.nodes` is its number of ready pods: the nodes that train, which made
 the value.
 
@@ -32,9 +32,9 @@ __all__ = ["FACTOR_LIMIT", "NODES_LIMIT", "propose"]
 
 FACTOR_LIMIT = 1e15
 """A value this many times its target, or a supply this far below it, is a mistake of the query: no
-count of samples or bytes is so far off, and the size that follows from it would be absurd."""
+real count is so far off, and the resulting size would be absurd."""
 NODES_LIMIT = 2**31 - 1
-"""The largest size that is asked for, as with the HPA, whose sizes are 32-bit integers."""
+"""The largest size that is asked for; the HPA's sizes are 32-bit integers too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class _Wish:
     """What one metric asks for."""
 
     nodes: int | None
-    """None: its number is missing, or none to go by."""
+    """The size; None if its number is missing or cannot be used."""
     why: str
     held: str = ""
     """A word of `Held`."""
@@ -109,7 +109,7 @@ def _wish(rule: TargetRule, metric: TargetMetric, seen: Seen) -> _Wish:
 
 
 def _refused(metric: TargetMetric, reading: Reading | None) -> _Wish | None:
-    """Return why a reading is none to go by; None: it is one."""
+    """Return why a reading cannot be used; None if it can."""
     if reading is None:
         return _Wish(nodes=None, why=f"{metric.name} was not asked for", held=Held.EMPTY)
     value = reading.value

@@ -1,4 +1,4 @@
-"""What the whole rest of a job takes at one size: for the deadline and the budget."""
+"""What the whole rest of a job takes at one size, for the deadline and the budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["Remaining", "candidates_near", "held", "remaining"]
 
 CANDIDATES_LIMIT = 16
-"""Listed in a decision: it is a record."""
+"""How many candidates a decision lists, since it is a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Remaining:
 
     nodes: int
     seconds: float
-    """The change to this size included."""
+    """Seconds, including the change to this size."""
     error_s: float
     """One standard deviation."""
     steps_per_s: float
@@ -47,7 +47,7 @@ class Remaining:
 
 
 def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | None:
-    """Return why the rest of the job cannot be told; None: it can."""
+    """Return why the rest of the job cannot be estimated; None if it can."""
     if seen.nodes <= 0:
         why = "No world trains, so no step can be measured."
         return Proposal(rule=rule, nodes=None, why=why, held=Held.NOT_RUNNING)
@@ -66,10 +66,10 @@ def held(rule: Rule, total_steps: int, curve: Curve, seen: Seen) -> Proposal | N
 
 
 def remaining(total_steps: int, policy: Policy, curve: Curve, seen: Seen) -> tuple[Remaining, ...]:
-    """Return it for the sizes that are looked at and the one of now, in the order of their nodes.
+    """Return the estimate for each size that is considered, in the order of their nodes.
 
-    Those are the ones of `sizes_between`, and those that were measured; sizes that were taken back
-    are left out. The curve knows the size of now (`held`).
+    These are the sizes of `sizes_between`, the measured ones and the present one; sizes that were
+    taken back are left out. The curve knows the present size (`held`).
     """
     low, high = size_range(policy, seen)
     left = total_steps - seen.step

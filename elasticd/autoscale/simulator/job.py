@@ -38,7 +38,7 @@ class SimulatedJob:
 
     @property
     def available(self) -> int:
-        """Nodes that train or could."""
+        """Return the nodes that train or could train."""
         return self._scenario.available_at(self.now_s)
 
     def follow(self) -> None:
@@ -57,7 +57,7 @@ class SimulatedJob:
         self._busy_until_s = self.now_s + cost_s
 
     def advance(self, until_s: float) -> None:
-        """Train until then."""
+        """Train until that time."""
         shape, every_s = self._scenario.shape_at(self.now_s), until_s - self.now_s
         trains_s = max(0.0, until_s - max(self.now_s, self._busy_until_s))
         if self._scenario.is_paused_at(self.now_s):

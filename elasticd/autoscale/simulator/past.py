@@ -1,9 +1,9 @@
 """What a job's queries answered in its life, and what they would have at another size. Pure.
 
-Prometheus knows what each query said at the size that the job had. At another size it is taken to
-have said: of a *supply*, as much more as the job is faster there, by the job's own curve; of a
-*load*, less in proportion as there are more nodes, as the HPA takes it; of a load for each node and
-of a price, the same. Where Prometheus has no number, the simulated autoscaler has none either.
+Prometheus knows what each query said at the size that the job had. For another size these answers
+are assumed: a *supply* grows as the job is faster there, by the job's own curve; a *load* falls in
+proportion to the nodes, as in the HPA; a load per node and a price stay the same. Where Prometheus
+has no number, the simulated autoscaler has none either.
 
 A job that waited for its data had them at a rate that no number of nodes changes.
 """
@@ -23,9 +23,9 @@ from elasticd.records.autoscale.policy import MetricKind, Policy, TargetMetric
 __all__ = ["JobPast", "PastMetrics", "PastValue", "Sizes"]
 
 GAP_STEPS = 1.5
-"""A point counts until the next one is late by half a step."""
+"""A point counts until the next one is late by this many steps of the query."""
 PAUSED_SHARE = 0.5
-"""Where more of the slots' time than that went to pauses, the job was paused."""
+"""If pauses took more of the slots' time than this, the job was paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class PastValue:
     """What one query said at one time."""
 
     at_s: float
-    """Since the job's begin."""
+    """Seconds since the job's begin."""
     value: float
     """Finite."""
 
@@ -43,13 +43,13 @@ class JobPast:
     """What Prometheus has of one job's life; each sequence in the order of its times."""
 
     step_s: float
-    """Between two points."""
+    """Seconds between two points."""
     readings: Mapping[str, Sequence[PastValue]] = field(default_factory=dict)
     """By the name of the metric in the policy; the price of a budget under `price`."""
     pause_share: Sequence[PastValue] = ()
-    """Part of the slots' time that went to pauses."""
+    """The part of the slots' time that went to pauses."""
     data_share: Sequence[PastValue] = ()
-    """Part of it that went to waiting for data."""
+    """The part of it that went to waiting for data."""
 
     @property
     def pauses(self) -> tuple[tuple[float, float], ...]:
@@ -66,7 +66,7 @@ class JobPast:
         return tuple(found)
 
     def data_rates(self, shape: Shape, nodes_at: Callable[[float], int]) -> tuple[DataRate, ...]:
-        """Return how fast data came, where the job waited for them; else as fast as it likes."""
+        """Return how fast data came where the job waited for them; infinitely fast elsewhere."""
         found: list[DataRate] = []
         for each in self.data_share:
             rate = math.inf
@@ -77,7 +77,7 @@ class JobPast:
         return tuple(found)
 
     def value_at(self, name: str, at_s: float) -> float | None:
-        """Return what a metric was at that time; None: Prometheus has no number then."""
+        """Return the metric's value at that time; None if Prometheus has no number then."""
         values = self.readings.get(name, ())
         at = bisect_right(values, at_s, key=lambda each: each.at_s) - 1
         if at < 0 or at_s - values[at].at_s > GAP_STEPS * self.step_s:
@@ -87,18 +87,18 @@ class JobPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How many nodes the job had when."""
+    """How many nodes the job had at each time."""
 
     from_s: tuple[float, ...]
     nodes: tuple[int, ...]
 
     def at(self, at_s: float) -> int:
-        """Return how many it had then; before its begin as many as at it."""
+        """Return how many it had then; a time before its begin counts as its begin."""
         return self.nodes[max(0, bisect_right(self.from_s, at_s) - 1)]
 
 
 class PastMetrics:
-    """Answers as the queries of the simulated policy would have."""
+    """Answer as the queries of the simulated policy would have answered."""
 
     def __init__(self, past: JobPast, policy: Policy, sizes: Sizes, shape: Shape) -> None:
         self._past, self._sizes, self._shape = past, sizes, shape

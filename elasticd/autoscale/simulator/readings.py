@@ -1,8 +1,8 @@
 """The metrics of a simulated job, as a query would answer them, and what a fault makes of them.
 
-Three of them: `throughput` in steps per second over one minute, changes and all, as `rate()` has
+There are three: `throughput` in steps per second over one minute, changes and all, as `rate()` has
 it; `utilisation`, the part of a step in which a device computes; and `queue`, a load that asks for
-next to nothing, so that a policy has an input that may be missing.
+almost nothing, so that a policy has an input that may be missing.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ MISSING = {
 
 
 class Metrics:
-    """Of one job."""
+    """The metrics of one job."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

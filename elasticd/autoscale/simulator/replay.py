@@ -1,10 +1,10 @@
-"""What another policy would have done with a job, on what that job itself has measured.
+"""What another policy would have done with a job, from what that job itself has measured.
 
 The simulated job has the real one's curve, its range, the cost of its changes, its begin and its
-end; what its queries answered, when it paused and how it waited for data are in its `JobPast`,
-where a Prometheus has that. What nobody wrote down is assumed, and said in a note: how many nodes
-were there, and what a query would have answered at another size. Rules for which nothing was
-written down at all are left out.
+end. Its `JobPast` holds what its queries answered, when it paused and how it waited for data, if a
+Prometheus has that. What nobody recorded is assumed, and a note says so: how many nodes were there,
+and what a query would have answered at another size. Rules for which nothing at all was recorded
+are left out.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ from elasticd.records.autoscale.policy import PRICE, MetricKind, Policy, TargetR
 __all__ = ["EVERY_S", "MOST_S", "History", "Size", "replay", "simulated_policy"]
 
 LEAST_S, MOST_S = 900.0, 86_400.0
-"""How much is simulated at least, and at most: a day takes some seconds."""
+"""The least and the most time that is simulated: a day takes some seconds."""
 EVERY_S = 15.0
 MOST_NODES = 64
-"""A MAX up to this is taken as it is; larger ones only as far as there were nodes: each size is
-looked at in each evaluation, and people write a million for "all that there are"."""
+"""A MAX up to this is taken as it is, and a larger one only as far as there were nodes: each size
+is considered in each evaluation, and people write a million for "all that there are"."""
 COST_S = 1.0
-"""Of a change, where none was measured."""
+"""The cost of a change where none was measured."""
 NOISE_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """From this time on the job trained on so many nodes."""
+    """From this time on the job trained on this many nodes."""
 
     at_unix_s: float
     nodes: int
@@ -52,12 +52,12 @@ class History:
     max_nodes: int
     curve: Curve
     sizes: tuple[Size, ...]
-    """In the order of their times; the first is the first world."""
+    """The sizes in the order of their times; the first is the first world."""
     end_unix_s: float
-    """When it ended, or was seen last."""
+    """When it ended, or was last seen."""
     steps: int = 0
     decisions: tuple[Decision, ...] = ()
-    """For how many nodes were there."""
+    """The decisions, which show how many nodes were there."""
 
     @property
     def began_unix_s(self) -> float:
@@ -69,7 +69,7 @@ class History:
 
     @property
     def node_hours(self) -> float:
-        """That it used, by its worlds."""
+        """The node-hours that it used, by its worlds."""
         ends = [each.at_unix_s for each in self.sizes[1:]] + [self.end_unix_s]
         return (
             sum(
@@ -196,7 +196,7 @@ def simulated_policy(policy: Policy, past: JobPast | None = None) -> tuple[Polic
 def _lacking(
     past: JobPast | None, names: Sequence[str], what: str, told: Sequence[PastValue] = ()
 ) -> str:
-    """Return why a rule has nothing to go by; empty: it has."""
+    """Return why a rule has nothing to use; empty if it has."""
     if past is None:
         return f"nobody wrote down {what}, but a Prometheus may have it: give --prometheus URL"
     if told or any(past.readings.get(name) for name in names):
@@ -205,7 +205,7 @@ def _lacking(
 
 
 def _assumed(rule: TargetRule) -> list[str]:
-    """Say what the metrics are taken to have been at another size than the job had."""
+    """Return what the metrics are assumed to have been at sizes that the job did not have."""
     supplies = [each.name for each in rule.metrics if each.kind is MetricKind.SUPPLY]
     loads = [
         each.name for each in rule.metrics if each.kind is MetricKind.LOAD and not each.is_per_node
@@ -232,7 +232,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _shape(curve: Curve, most: int) -> Shape:
-    """Return the curve as the estimate has it; beyond what is known as the nearest size."""
+    """Return the curve as the estimate has it; beyond what is known, as at the nearest size."""
     known = {each.nodes: each.seconds for each in steps(curve, range(1, most + 1))}
     nearest = sorted(known)
     table = {
@@ -244,9 +244,9 @@ def _shape(curve: Curve, most: int) -> Shape:
 
 
 def _most(history: History, nodes: Sequence[Nodes]) -> int:
-    """Return the largest size that is looked at: a MAX far beyond what was there changes nothing.
+    """Return the largest size that is considered: a MAX far beyond the nodes changes nothing.
 
-    Twice as many are, for a wish that stands because nodes are missing.
+    It is twice the nodes, for a wish that stands because nodes are missing.
     """
     had = [each.nodes for each in history.sizes] + [each.nodes for each in history.curve.sizes]
     there = max([0, *had, *(each.available for each in nodes)])

@@ -1,4 +1,4 @@
-"""Let a scaler live through a scenario, one evaluation after the other."""
+"""Runs a scaler through a scenario, one evaluation after the other."""
 
 from dataclasses import replace
 from typing import Protocol
@@ -24,11 +24,11 @@ EPOCH_S = 1.0
 
 
 class Scaler(Protocol):
-    """What sizes the job."""
+    """What gives the job its size."""
 
     @property
     def window_s(self) -> float:
-        """How much of a generation one measurement wants at least."""
+        """The least part of a generation that one measurement needs."""
         ...
 
     @property
@@ -42,16 +42,18 @@ class Scaler(Protocol):
         ...
 
     def wish(self, seen: Seen) -> int | None:
-        """Return the size to want from now on; None: as before."""
+        """Return the size to want from now on; None to keep the last one."""
         ...
 
     def restart(self, seen: Seen) -> None:
-        """Be killed at this evaluation, before anything was written, and begin anew."""
+        """Simulate that it is killed at this evaluation, before anything was written, and begins
+        anew.
+        """
         ...
 
 
 class Autoscaler:
-    """The shipped one, with its records as they would stand in etcd."""
+    """The shipped autoscaler, with its records as they would stand in etcd."""
 
     def __init__(self, policy: Policy, curve: Curve | None = None) -> None:
         self._policy = policy
@@ -105,15 +107,15 @@ class Autoscaler:
 
 
 class Answers(Protocol):
-    """What the queries of the policy say."""
+    """What the queries of the policy answer."""
 
     def read(self, now_s: float, nodes: int, steps: float) -> dict[str, Reading]:
-        """Return it by name, on so many nodes and after so many steps."""
+        """Return the answers by name, for this many nodes and steps."""
         ...
 
 
 def simulate(scenario: Scenario, scaler: Scaler, answers: Answers | None = None) -> Trace:
-    """Return what the job went through with this scaler; without `answers` with `Metrics`."""
+    """Return what the job went through with this scaler; without `answers`, `Metrics` give them."""
     job = SimulatedJob(scenario, scaler.window_s)
     metrics = answers if answers is not None else Metrics(scenario)
     points = []

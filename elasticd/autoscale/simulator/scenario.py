@@ -11,7 +11,7 @@ __all__ = ["DataRate", "Fault", "FaultKind", "Nodes", "Phase", "Scenario"]
 
 
 class FaultKind(StrEnum):
-    """What goes wrong."""
+    """What goes wrong with the metrics or the leader."""
 
     EMPTY = "empty"
     STALE = "stale"
@@ -23,9 +23,9 @@ class FaultKind(StrEnum):
     UNREACHABLE = "unreachable"
     WARNING = "warning"
     LOW_AFTER = "low_after"
-    """Prometheus begins anew: nothing at first, then averages over too little."""
+    """Prometheus restarts: it knows nothing at first, then averages over too little."""
     LEADER_KILLED = "leader_killed"
-    """Before it could write; the next one reads the records, on a clock of its own."""
+    """It is killed before it could write; the next one reads the records, on a clock of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """From this time on so many nodes are there."""
+    """From this time on there are this many nodes."""
 
     from_s: float
     available: int
@@ -55,11 +55,13 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRate:
-    """From this time on the data come at most so fast, whatever number of nodes waits for them."""
+    """From this time on the data come at most this fast, whatever number of nodes waits
+    for them.
+    """
 
     from_s: float
     steps_per_s: float
-    """Infinite: nobody waits for them."""
+    """Steps per second; infinite if nobody waits for data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,27 +70,27 @@ class Scenario:
 
     name: str
     phases: tuple[Phase, ...]
-    """In the order of their times, the first at 0."""
+    """The curves in the order of their times, the first at 0."""
     nodes: tuple[Nodes, ...]
-    """Likewise."""
+    """The nodes, likewise."""
     duration_s: float = 14_400.0
     every_s: float = 15.0
-    """Between two evaluations."""
+    """Seconds between two evaluations."""
     min_nodes: int = 1
     max_nodes: int = 16
     change_cost_s: float = 2.0
     """Seconds without steps at each change of the world, planned or not."""
     first_nodes: int = 0
-    """What somebody wanted before the autoscaler came; 0: as many as there may be."""
+    """The size that somebody wanted before the autoscaler came; 0 for as many as there may be."""
     noise_share: float = 0.02
-    """Standard deviation of the throughput between two evaluations, as a part of it."""
+    """The standard deviation of the throughput between two evaluations, as a part of it."""
     stall_share: float = 0.0
-    """Part of the time between evaluations in which the job runs at half its speed."""
+    """The part of the time between evaluations in which the job runs at half its speed."""
     faults: tuple[Fault, ...] = ()
     pauses: tuple[tuple[float, float], ...] = ()
     """From when to when the script pauses: it evaluates, and makes no steps."""
     data_rates: tuple[DataRate, ...] = ()
-    """In the order of their times; before the first one nobody waits for data."""
+    """The data rates in the order of their times; before the first one nobody waits for data."""
     seed: int = 0
 
     def shape_at(self, at_s: float) -> Shape:
@@ -109,7 +111,7 @@ class Scenario:
         return self.data_rates[at].steps_per_s if at >= 0 else math.inf
 
     def fault_at(self, at_s: float) -> FaultKind | None:
-        """Return what is wrong with the metrics at that time; None: nothing."""
+        """Return what is wrong with the metrics at that time; None if nothing is."""
         for fault in self.faults:
             if fault.from_s <= at_s < fault.until_s and fault.kind is not FaultKind.LEADER_KILLED:
                 return fault.kind

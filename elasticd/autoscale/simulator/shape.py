@@ -1,4 +1,4 @@
-"""How long a step takes at each number of nodes, where it is known: what the autoscaler must find.
+"""How long a step takes at each number of nodes: the truth that the autoscaler must find.
 
 t(n) = a + b/n + c(n-1), times `cliff_factor` above `cliff_nodes`: the first node in another rack,
 or the first one whose all-reduce leaves the fast network.
@@ -16,16 +16,16 @@ class Shape:
     """One scaling curve; all times are seconds."""
 
     a: float = 0.0
-    """What no node shortens."""
+    """The part of a step that no node shortens."""
     b: float = 1.0
-    """What is divided by the nodes."""
+    """The part that is divided by the nodes."""
     c: float = 0.0
     """What each further node adds."""
     cliff_nodes: int = 0
-    """0: there is no cliff."""
+    """The size above which the cliff lies; 0 if there is none."""
     cliff_factor: float = 1.0
     table: Mapping[int, float] = field(default_factory=dict)
-    """Sizes with a time of their own, which stands above the formula."""
+    """Sizes with a time of their own, which replaces the formula."""
 
     def step_s(self, nodes: int) -> float:
         """Return the seconds of a step."""

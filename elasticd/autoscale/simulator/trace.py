@@ -1,4 +1,4 @@
-"""What a simulation went through: to be counted, and to be drawn."""
+"""What a simulation went through, to be counted and drawn."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,7 +14,7 @@ class Point:
 
     at_s: float
     nodes: int
-    """Of the world that trains; 0: none does."""
+    """The nodes of the world that trains; 0 if none does."""
     wanted: int
     available: int
     rate: float
@@ -24,12 +24,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """From the beginning to the end."""
+    """A whole simulation, from the beginning to the end."""
 
     name: str
     points: tuple[Point, ...]
     decisions: tuple[Decision, ...] = ()
-    """With their outcomes; `at_unix_s` is the time of the simulation."""
+    """The decisions with their outcomes; `at_unix_s` is the time of the simulation."""
     steps: float = 0.0
     node_hours: float = 0.0
     notes: tuple[str, ...] = field(default=())
@@ -37,7 +37,7 @@ class Trace:
 
     @property
     def turns(self) -> int:
-        """How often a change of size went the other way than the one before it."""
+        """How often a change of size went in the opposite direction of the one before."""
         ways = [
             each.to_nodes > each.from_nodes
             for each in self.decisions

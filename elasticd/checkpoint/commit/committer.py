@@ -1,6 +1,6 @@
 """Makes a checkpoint count: all fragments together, the manifest, and one entry in the log.
 
-Anybody may do it for a snapshot whose fragments are all there, more than one at a time too: the
+Any keeper may do it for a snapshot whose fragments are all there, even several at once: the
 manifest is created once, the log takes one entry for it, and nothing depends on who was first.
 """
 
@@ -28,7 +28,7 @@ HOLDERS = 2
 class Outcome(StrEnum):
     COMMITTED = "committed"
     ALREADY = "already"
-    """Somebody else did it."""
+    """Another keeper committed it."""
     TOO_LATE = "too_late"
     """A newer generation rules, or a newer checkpoint is there."""
 
@@ -41,7 +41,7 @@ class Committer:
     log: Log
     uid: str
     job: str
-    """Whose checkpoints these are: the same over all runs of a job."""
+    """The job whose checkpoints these are; the same over all its runs."""
 
     def open(self, generation: int, step: int) -> int:
         """Write down that a generation began at this step; return the run it belongs to.
@@ -90,11 +90,9 @@ class Committer:
             )
 
     def commit(self, manifest: Manifest) -> Outcome:
-        """Make a checkpoint of it, whose parts and fragments are durable.
+        """Make a checkpoint of a snapshot whose parts and fragments are durable.
 
-        Raises:
-            Damaged: nobody could read it, or another manifest stands in its place, which nobody can
-                read.
+        Raises: Damaged: nobody could read it, or another, unreadable manifest stands in its place.
         """
         snapshot = manifest.header.snapshot
         text = manifest.to_json()
@@ -141,11 +139,13 @@ class Committer:
         return is_ours and may_commit(ruling, snapshot)
 
     def fragment(self, snapshot: Snapshot, share: int) -> Fragment | None:
-        """Read this run's fragment of a share, of whichever holder wrote one; None: nobody did."""
+        """Return this run's fragment of a share, from whichever holder wrote one; None if nobody
+        did.
+        """
         return fragment_of(self.bucket, snapshot, share, self.uid)
 
     def gather(self, snapshot: Snapshot, shares: int, own: Iterable[Fragment]) -> Manifest | None:
-        """Put the manifest together; None as long as a share is missing.
+        """Put the manifest together; return None as long as a share is missing.
 
         `own` are fragments that need not be read.
         """
@@ -160,7 +160,9 @@ class Committer:
 
 
 def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int, uid: str) -> Fragment | None:
-    """Read a share's fragment, of whichever holder of this run wrote one; None: nobody did."""
+    """Return a share's fragment, from whichever holder of this run wrote one; None if
+    nobody did.
+    """
     for holder in range(HOLDERS):
         name = fragment_name(snapshot, share, holder)
         try:
@@ -173,10 +175,9 @@ def fragment_of(bucket: Bucket, snapshot: Snapshot, share: int, uid: str) -> Fra
 
 
 def read_manifest(bucket: Bucket, entry: Entry) -> Manifest:
-    """Read what an entry names.
+    """Read the manifest that an entry names.
 
-    Raises:
-        Damaged: it is not what was committed.
+    Raises: Damaged: it is not what was committed.
     """
 
     def once() -> Manifest:

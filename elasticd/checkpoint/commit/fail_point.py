@@ -1,7 +1,7 @@
 """Named places at which a test lets a process die, once: between any two steps of a save.
 
-Costs a look into an empty dict otherwise. `TEST_FAIL_POINT=NAME,FOLDER`: the first process that
-comes to NAME kills itself, and leaves a file in FOLDER so that no other does.
+Without a test it costs a look into an empty dict. `TEST_FAIL_POINT=NAME,FOLDER`: the first process
+that comes to NAME kills itself, and leaves a file in FOLDER so that no other does.
 """
 
 import os
@@ -21,7 +21,7 @@ POINTS = (
     "commit.manifest",
     "commit.entry",
 )
-"""In the order of a save."""
+"""The places, in the order of a save."""
 
 _NAME, _, _FOLDER = os.environ.get("TEST_FAIL_POINT", "").partition(",")
 

@@ -1,7 +1,7 @@
-"""Reads pieces of a checkpoint into memory, in parallel, and believes nothing without its checksum.
+"""Reads pieces of a checkpoint into memory, in parallel, and verifies every checksum.
 
-What is asked for is a range of pieces; what is read are the blocks they lie in, straight to their
-place in memory where a whole block belongs there. A block whose checksum is wrong is read once more
+The caller asks for pieces; what is read are the blocks in which they lie, straight to their place
+in memory where a whole block belongs there. A block whose checksum is wrong is read once more
 before the checkpoint counts as damaged: most flipped bits flip on the way.
 """
 
@@ -19,12 +19,12 @@ __all__ = ["Extent", "Fetching", "extents", "fetch", "read_back", "size_of", "ve
 
 TRIES = 3
 REQUEST_BYTES = 16 << 20
-"""Blocks that lie side by side are read together up to this size."""
+"""Neighbouring blocks are read in one request up to this size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """Blocks of one part that lie side by side, and where they go."""
+    """Neighbouring blocks of one part, and where they go."""
 
     part: int
     first_block: int
@@ -103,7 +103,9 @@ class Fetching:
         ]
 
     def result(self) -> None:
-        """Return when all is there; the memory is the caller's again, also after an error.
+        """Wait until all is read.
+
+        After this the memory belongs to the caller again, also after an error.
 
         Raises:
             Damaged: something is gone, too short, or wrong.
@@ -115,14 +117,16 @@ class Fetching:
             self.end()
 
     def end(self) -> None:
-        """Give up what was not begun, and wait for the rest: nobody writes to the memory then."""
+        """Give up what was not begun, and wait for the rest: after this nobody writes to the
+        memory.
+        """
         for task in self._tasks:
             task.cancel()
         wait(self._tasks)
 
 
 def verify(bucket: Bucket, manifest: Manifest, pool: Executor) -> list[str]:
-    """Read everything; return a sentence for each part that is not as it was written."""
+    """Read everything; return a sentence for each part that differs from what was written."""
 
     def look(part: Part) -> str:
         memory = memoryview(bytearray(min(part.size, REQUEST_BYTES)))
@@ -139,10 +143,10 @@ def verify(bucket: Bucket, manifest: Manifest, pool: Executor) -> list[str]:
 
 
 def read_back(bucket: Bucket, manifest: Manifest) -> None:
-    """Read the last block of the first part and of the last one: does the storage give it back?
+    """Read the last block of the first and of the last part back, to see that the storage returns
+    them.
 
-    Raises:
-        Damaged: it is gone, too short, or wrong.
+    Raises: Damaged: it is gone, too short, or wrong.
     """
     folder = manifest.header.snapshot.folder
     memory = memoryview(bytearray(BLOCK_BYTES))

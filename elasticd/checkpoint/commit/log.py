@@ -1,8 +1,8 @@
 """The log of commits: numbered objects, each written once, and only after its predecessor.
 
-Whoever writes number n has read n - 1, so there are no gaps, and of two writers one finds the
-number taken and looks again. This order is the whole consensus: an entry counts unless an earlier
-one fenced it (`Ruling`). The newest number is found by asking for numbers, never by listing.
+A writer of number n has read n - 1, so there are no gaps; of two writers one finds the number taken
+and looks again. This order is the whole consensus: an entry counts unless an earlier one fenced it
+(`Ruling`). The newest number is found by asking for numbers, never by listing.
 """
 
 import json
@@ -20,9 +20,9 @@ from elasticd.errors import ElasticdError, Fenced, Refused
 __all__ = ["Log", "Ruling", "may_commit"]
 
 REMEMBERED = 1000
-"""Entries."""
+"""How many entries are kept in memory."""
 APPEND_LIMIT = 100
-"""Others that were faster, one after the other, before we give up."""
+"""How many other writers may be faster, one after the other, before we give up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +32,18 @@ class Ruling:
     run: int = 0
     generation: int = 0
     start_step: int = 0
-    """What the newest generation went on from."""
+    """The step that the newest generation went on from."""
     uid: str = ""
     job: str = ""
     last: Snapshot | None = None
     """The newest checkpoint of the run, unless a later entry went back behind it."""
     floor_step: int = -1
-    """Up to this step everything of the run was committed that is going to be."""
+    """Up to this step, everything of the run that will ever be committed has been."""
     former: tuple[str, ...] = ()
     """The uids of the runs before, which are over."""
 
     def after(self, entry: Entry) -> "Ruling":
-        """Return what holds once this entry is in the log."""
+        """Return the ruling once this entry is in the log."""
         made = entry.snapshot
         is_newer = (made.run, made.generation) > (self.run, self.generation)
         if entry.kind is Kind.OPENED:
@@ -85,11 +85,11 @@ class Ruling:
 
 
 def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
-    """True if this snapshot may become the newest checkpoint. Pure.
+    """Return whether this snapshot may become the newest checkpoint. Pure.
 
     One that was taken in an earlier generation but is not newer than the state which the present
-    one went on from belongs to its history, so it may still become durable. What is not newer than
-    the newest checkpoint has come too late.
+    one went on from belongs to its history, so it may still become durable. A snapshot that is not
+    newer than the newest checkpoint has come too late.
     """
     if snapshot.run == ruling.run and snapshot.step <= ruling.floor_step:
         return False
@@ -99,7 +99,7 @@ def may_commit(ruling: Ruling, snapshot: Snapshot) -> bool:
 
 
 class Log:
-    """The log of one bucket; remembers what it has read, since nothing in it ever changes."""
+    """The log of one bucket. It remembers what it has read, since entries never change."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -148,7 +148,7 @@ class Log:
         return entry
 
     def back_from(self, number: int) -> Iterator[Entry]:
-        """Iterate over the entries from this number down; damaged ones are passed over."""
+        """Iterate over the entries from this number down, without damaged ones."""
         for each in range(number, 0, -1):
             try:
                 yield self.entry(each)
@@ -156,10 +156,10 @@ class Log:
                 continue
 
     def ruling(self, newest: int | None = None) -> Ruling:
-        """Say who may write after the entry `newest`, or after all that are there.
+        """Return who may write after the entry `newest`, or after all entries.
 
-        What the newest entry names is enough: who opened last, and the newest checkpoint. Only
-        where one of these is damaged everything back to another is read.
+        The entries that the newest one names are enough: who opened last, and the newest
+        checkpoint. Only if one of these is damaged, the log is read back to another.
         """
         number = self.newest_number() if newest is None else newest
         named = self._named(number)
@@ -169,7 +169,7 @@ class Log:
         return ruling
 
     def _named(self, newest: int) -> list[Entry] | None:
-        """The entries that make the ruling, in their order; None: one cannot be read."""
+        """Return the entries that make the ruling, in their order; None if one cannot be read."""
         if not newest:
             return []
         try:
@@ -183,7 +183,9 @@ class Log:
             return None
 
     def _since_opened(self, newest: int) -> list[Entry]:
-        """All entries back to the one that opened a generation, and one checkpoint before that."""
+        """Return all entries back to the one that opened a generation, and one checkpoint before
+        that.
+        """
         read: list[Entry] = []
         has_opened = False
         for entry in self.back_from(newest):
@@ -194,7 +196,7 @@ class Log:
         return read[::-1]
 
     def kept(self, newest: int | None = None) -> NumberRanges:
-        """Numbers of the entries whose checkpoints are not given up, ascending."""
+        """Return the numbers of the entries whose checkpoints are kept, ascending."""
         for entry in self.back_from(self.newest_number() if newest is None else newest):
             return NumberRanges(entry.kept)
         return NumberRanges()
@@ -213,10 +215,10 @@ class Log:
                     yield entry
 
     def passed_over(self, above: int) -> list[str]:
-        """Return a sentence for each entry above this number that was read and is damaged.
+        """Return a sentence for each damaged entry above this number.
 
-        Whoever takes an older checkpoint than the newest owes this to the user: which one a damaged
-        entry named is not known, so no other sentence speaks of it.
+        A caller that takes an older checkpoint than the newest must tell the user: which one a
+        damaged entry named is not known, so no other sentence speaks of it.
         """
         found = sorted(self._damaged.items(), reverse=True)
         return [
@@ -226,13 +228,11 @@ class Log:
         ]
 
     def append(self, make: Callable[[int, Ruling, Sequence[int]], Entry | None]) -> Entry | None:
-        """Append the entry that `make(number, ruling, kept)` returns; None: it wants none.
+        """Append the entry that `make(number, ruling, kept)` returns; None if it wants none.
 
-        It is asked again whenever somebody else was faster. What it raises leaves here.
+        It is called again whenever another writer was faster. What it raises is passed on.
 
-        Raises:
-            Fenced: others were faster all the time.
-            Refused: no reader would take the entry.
+        Raises: Fenced: others were faster each time. Refused: no reader would accept the entry.
         """
         for _ in range(APPEND_LIMIT):
             newest = self.newest_number()
@@ -268,7 +268,9 @@ class Log:
         return text
 
     def _pointing_back(self, entry: Entry, newest: int) -> Entry:
-        """Put in where the newest entries of the two kinds that make the ruling are."""
+        """Return the entry with the positions of the newest entries of the two kinds that make the
+        ruling.
+        """
         opened = entry.number if entry.kind is Kind.OPENED else 0
         committed = entry.number if entry.kind is Kind.COMMITTED else 0
         for before in self.back_from(newest):

@@ -1,13 +1,13 @@
-"""Says that a checkpoint is being read, so that nobody deletes it meanwhile.
+"""Announces that a checkpoint is being read, so that nobody deletes it meanwhile.
 
-A lease is an object `leases/<token>.json` with a number and a time. Whoever reads writes it first
-and looks into the log after that; whoever deletes writes to the log first and looks for leases
-after that. So, whatever the order, one of them sees the other. A reader that dies leaves its lease
-behind, which ends by its time: the one place where the clocks of two hosts meet, and therefore
-with an hour of grace.
+A read lease is an object `leases/<token>.json` with a number and a time. A reader writes it first
+and looks into the log after that; who deletes writes to the log first and looks for leases after
+that. So in any order one of them sees the other. A reader that dies leaves its lease behind, which
+ends by its time. This is the one place where the clocks of two hosts meet, therefore with an hour
+of grace.
 
-A network file system that caches folders breaks this order for as long as it caches. What is left
-then are the rules that the newest two stay, and that a reader believes nothing without a checksum.
+A network file system that caches folders breaks this order for as long as it caches. Then two rules
+are left: the newest two checkpoints stay, and a reader verifies every checksum.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ from elasticd.errors import ElasticdError, EnvironmentProblem, Refused
 __all__ = ["GRACE_S", "LEASE_S", "Lease", "is_over", "leased", "leases", "reading"]
 
 LEASE_S = 600.0
-"""Renewed three times within it, so that two renewals may fail."""
+"""How long a lease lasts. It is renewed three times within it, so that two renewals may fail."""
 GRACE_S = 3600.0
-"""What the clocks of two hosts may differ by."""
+"""How far the clocks of two hosts may differ."""
 LEASE_LIMIT = 10_000
 LEASE_LIMIT_BYTES = 1000
 END_S = 5.0
-"""What a reader waits at its end for a renewal that is under way."""
+"""How long a reader waits at its end for a renewal that is under way."""
 WRITES = 3
 
 
@@ -43,17 +43,18 @@ WRITES = 3
 class Lease:
     name: str
     number: int
-    """Of the log entry whose checkpoint is being read; 0: it cannot be made out."""
+    """The number of the log entry whose checkpoint is being read; 0 if it cannot be read from the
+    lease."""
     until_unix_s: float
-    """By the reader's clock."""
+    """The end of the lease, by the reader's clock."""
 
 
 @contextmanager
 def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Iterator[bool]:
     """Hold a lease on the checkpoint of this entry while the body runs.
 
-    Yields False where this process may not write: then nothing holds back who deletes, and a
-    reader notices by a part that is gone.
+    It yields False if this process may not write: then nothing stops a deletion, and the reader
+    notices it by a missing part.
 
     Raises:
         Damaged: the checkpoint was given up before the lease stood; use another.
@@ -84,7 +85,7 @@ def reading(bucket: Bucket, number: int, *, renew_s: float = LEASE_S / 3) -> Ite
 
 
 def leases(bucket: Bucket) -> list[Lease]:
-    """Read all leases, also those that are over."""
+    """Read all leases, including those that are over."""
     listed = bucket.list(LEASES, LEASE_LIMIT, lambda name: name.endswith(".json"))
 
     def read(one: Listed) -> Lease | None:
@@ -107,7 +108,7 @@ def leased(bucket: Bucket, now: Callable[[], float] = time.time) -> frozenset[in
 
 
 def is_over(lease: Lease, now_unix_s: float) -> bool:
-    """True if its holder is surely gone. Pure."""
+    """Return whether its holder is surely gone. Pure."""
     return now_unix_s > lease.until_unix_s + GRACE_S
 
 

@@ -1,4 +1,4 @@
-"""Brings one holder's share from memory to the bucket: parts in parallel, then its fragment."""
+"""Uploads one holder's share from memory to the bucket: parts in parallel, then its fragment."""
 
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Executor, wait
@@ -16,7 +16,7 @@ __all__ = ["Abandoned", "Share", "upload"]
 
 
 class Abandoned(Exception):
-    """Nobody wants it any more."""
+    """Nobody wants the upload any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +27,10 @@ class Share:
     share: int
     shares: int
     holder: int
-    """0: the one whose share it is; 1: another node, which has it too."""
+    """0 for the node whose share it is; 1 for another node, which has a copy."""
     layout: Layout
     header: Header | None
-    """There for share 0."""
+    """The header; only share 0 has one."""
 
 
 def upload(
@@ -47,14 +47,12 @@ def upload(
 ) -> Fragment:
     """Write all parts, then the fragment that names them, for the run `uid`.
 
-    `writer` is a name of this process.
+    `writer` is a name of this process. `wrote` is called with the size of each part that is
+    written, and `sums_of` returns the sums of its blocks; several threads call both. Without
+    `sums_of` the sums are computed from the memory as it is now.
 
-    `wrote` is told the size of each part that stands there, `sums_of` is asked for the sums of its
-    blocks, both from several threads; without it they are those of what is in memory now.
-
-    Raises:
-        Abandoned: `is_wanted` said no.
-        Damaged: an earlier upload of the same writer left something else under one of its names.
+    Raises: Abandoned: `is_wanted` returned False. Damaged: an earlier upload of the same writer
+    left something else under one of its names.
     """
 
     def write(index: int) -> Part:

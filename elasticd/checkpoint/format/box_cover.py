@@ -1,4 +1,4 @@
-"""Whether boxes fill a tensor exactly: nothing left out, nothing twice. Pure."""
+"""Whether boxes fill a tensor exactly: nothing is missing, nothing is there twice. Pure."""
 
 from collections.abc import Sequence
 from math import prod
@@ -6,17 +6,17 @@ from math import prod
 __all__ = ["Box", "uncovered"]
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
-"""Offsets of the first element, and shape."""
+"""The offsets of the first element and the shape, both in elements."""
 
 COMPARED_LIMIT = 10_000_000
-"""Pairs that are compared for one tensor, a few seconds: a plan needs one for each piece, and what
-needs more was made to keep us busy."""
+"""How many pairs of boxes are compared for one tensor, which takes a few seconds. An honest plan
+needs one for each piece; more were made to keep us busy."""
 
 
 def uncovered(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
-    """Say why the boxes are not the whole; empty if they are.
+    """Return why the boxes do not fill the tensor; empty if they do.
 
-    They are if none leaves the tensor, no two share an element, and the counts agree.
+    They fill it if none leaves the tensor, no two share an element, and the counts agree.
     """
     for offsets, size in boxes:
         if len(offsets) != len(shape) or len(size) != len(shape):
@@ -32,7 +32,7 @@ def uncovered(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
 def _overlapping(boxes: Sequence[Box], dimensions: int) -> str:
     """Sweep along the dimension that was cut most: pieces are slabs of it, so few are open at once.
 
-    Say why they are not disjoint; empty if they are.
+    Return why the boxes overlap; empty if they do not.
     """
     if not dimensions:
         return "" if len(boxes) < 2 else "two pieces have elements in common"

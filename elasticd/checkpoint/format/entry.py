@@ -14,25 +14,27 @@ __all__ = ["ENTRY_LIMIT_BYTES", "FORMER_LIMIT", "KEPT_LIMIT", "ROWS_LIMIT", "Ent
 
 FORMAT = 1
 RANGES_FORMAT = 2
-"""Of an entry in which `kept` has ranges."""
+"""The format number of an entry in which `kept` has ranges."""
 PLAIN_LIMIT = 100
-"""So many are written as a plain list, in the format that every elasticd and any script reads."""
+"""Up to this many numbers are written as a plain list, in the format that every elasticd and any
+script reads."""
 ENTRY_LIMIT_BYTES = 4 << 20
 KEPT_LIMIT = 100_000_000
-"""One every five seconds for fifteen years."""
+"""The most kept checkpoints: one every five seconds for fifteen years."""
 ROWS_LIMIT = 100_000
-"""Numbers and ranges that `kept` has: a new one for each generation and each that was given up."""
+"""The most numbers and ranges in `kept`: each generation adds one, and each checkpoint that is
+given up."""
 FORMER_LIMIT = 1000
-"""Runs of a job on one URL that are remembered as over."""
+"""How many runs of a job on one URL are remembered as over."""
 
 
 class Kind(StrEnum):
     OPENED = "opened"
-    """A generation began at `snapshot.step`: older ones may not commit a later step any more."""
+    """A generation began at `snapshot.step`; older ones may not commit a later step any more."""
     COMMITTED = "committed"
     """The checkpoint is whole and durable."""
     REMOVED = "removed"
-    """`kept` is what remains; written before anything is deleted."""
+    """`kept` is what remains; the entry is written before anything is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +43,26 @@ class Entry:
     kind: Kind
     snapshot: Snapshot
     uid: str
-    """Of the job that wrote it."""
+    """The uid of the job that wrote it."""
     job: str
     kept: Sequence[int]
-    """Numbers of the entries whose checkpoints remain, ascending, this one included."""
+    """The numbers of the entries whose checkpoints remain, ascending, this one included."""
     manifest_sum: str = ""
-    """XXH3-128 of the manifest's bytes, in hexadecimal."""
+    """The XXH3-128 of the manifest's bytes, in hexadecimal."""
     nbytes: int = 0
     at_unix_s: float = 0.0
-    """For people."""
+    """The time of writing, for people."""
     opened: int = 0
-    """Number of the newest entry up to this one that opened a generation: saves reading back."""
+    """The number of the newest entry up to this one that opened a generation; it saves reading
+    back."""
     committed: int = 0
-    """The same of the newest checkpoint, kept or not; 0: there was none."""
+    """The number of the newest checkpoint up to this entry, kept or not; 0 if there was none."""
     former: tuple[str, ...] = ()
-    """In what opens a generation: the uids of the runs before this one, which may write no more."""
+    """In an entry that opens a generation: the uids of the runs before, which may not write any
+    more."""
 
     def __post_init__(self) -> None:
-        """Hold what may be many numbers in little room."""
+        """Store what may be many numbers in little memory."""
         object.__setattr__(self, "kept", NumberRanges(self.kept))
 
     def to_json(self) -> bytes:
@@ -88,8 +92,7 @@ class Entry:
     def from_json(cls, data: bytes, number: int) -> Self:
         """Read the entry that stands under this number.
 
-        Raises:
-            Damaged: it is none.
+        Raises: Damaged: the text is no entry.
         """
         said = json_read.document(data, ENTRY_LIMIT_BYTES, FORMAT, RANGES_FORMAT)
         if type(said.get("number")) is not int or said["number"] != number:

@@ -1,7 +1,7 @@
-"""Reads JSON that somebody else may have written: each value is of its type and within a limit.
+"""Reads JSON that somebody else may have written: each value has its type and is within a limit.
 
-Every text ends with a checksum of what stands before it. Without one, a flipped bit in a number is
-still JSON, and an entry of the log or a block's checksum would be believed that nobody wrote.
+Every text ends with a checksum of what stands before it. Without it a flipped bit in a number would
+still be JSON, and a reader would believe an entry or a checksum that nobody wrote.
 """
 
 import json
@@ -25,17 +25,19 @@ _SEAL_BYTES = len(_SEAL % (b"0" * 32))
 
 
 class Damaged(ElasticdError):
-    """What was read is not what was written, or was never whole: use another checkpoint."""
+    """What was read is not what was written, or was never complete: use another checkpoint."""
 
 
 def sealed(plain: Mapping[str, Any]) -> bytes:
-    """Write an object, its own checksum last; `document` reads it."""
+    """Return the text of an object with its own checksum at the end; `document` reads it."""
     body = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()[:-1]
     return body + _SEAL % text_sum(body).encode()
 
 
 def again(once: Callable[[], T]) -> T:
-    """Read up to three times as long as it is Damaged: most flipped bits flip on the way."""
+    """Call a reader up to three times while it raises Damaged: most flipped bits flip
+    on the way.
+    """
     for _ in range(TRIES - 1):
         try:
             return once()
@@ -47,8 +49,7 @@ def again(once: Callable[[], T]) -> T:
 def document(data: bytes, limit_bytes: int, *formats: int) -> dict[str, Any]:
     """Parse what `sealed` wrote in one of these versions of the format.
 
-    Raises:
-        Damaged: it is none.
+    Raises: Damaged: the text is something else.
     """
     if len(data) > limit_bytes:
         raise Damaged(f"A text of {len(data)} bytes is too large to be true.")
@@ -73,7 +74,7 @@ def document(data: bytes, limit_bytes: int, *formats: int) -> dict[str, Any]:
 
 
 def said_as(value: Any) -> str:
-    """Show a value in a message; of anything nested, however deep, only that it is."""
+    """Return a value as a message shows it; a nested value is only named as such."""
     return repr(value)[:100] if isinstance(value, int | float | str | None) else "something else"
 
 
@@ -107,7 +108,7 @@ def text(said: Mapping[str, Any], name: str, most: int = TEXT_LIMIT) -> str:
 
 
 def rows(said: Mapping[str, Any], name: str, most: int, width: int) -> list[list[Any]]:
-    """A list of lists of this width."""
+    """Return a list of lists of this width."""
     value = said.get(name)
     if not isinstance(value, list) or len(value) > most:
         raise Damaged(f"{name} is no list of at most {most}.")

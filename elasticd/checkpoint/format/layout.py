@@ -1,7 +1,7 @@
 """Where everything stands below a checkpoint's URL. Pure.
 
-Names are made of numbers only, so that none of them can lead out of the folder, and so that a
-reader can compute every name it needs.
+Names are made of numbers only. So none can lead out of the folder, and a reader can compute every
+name that it needs.
 """
 
 import re
@@ -25,7 +25,8 @@ __all__ = [
 COMMITS, STEPS, LEASES, TRIALS = "commits", "steps", "leases", "trials"
 
 HINT = f"{COMMITS}/hint.json"
-"""A number that the log has reached; only saves a reader requests, and may be wrong."""
+"""The object that holds a number that the log has reached. It only saves a reader requests, and may
+be wrong."""
 
 _FOLDER = re.compile(r"(\d{12,15})-(\d{6,9})-(\d{8,12})", re.ASCII)
 _PART = re.compile(r"\d{5,7}-\d-[0-9a-f]{8}-\d{5,7}\.bin", re.ASCII)
@@ -33,10 +34,10 @@ _PART = re.compile(r"\d{5,7}-\d-[0-9a-f]{8}-\d{5,7}\.bin", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Snapshot:
-    """Which state it is: equal ones, wherever they were taken, are parts of one whole."""
+    """Which state it is: equal names, wherever they were taken, are parts of one whole."""
 
     run: int
-    """Times that a job began to write to this URL."""
+    """How many times a job began to write to this URL."""
     generation: int
     step: int
 
@@ -50,7 +51,7 @@ class Snapshot:
 
     @classmethod
     def of_folder(cls, name: str) -> Self | None:
-        """Read the last component of a folder's name; None: it is none of ours."""
+        """Read the last component of a folder's name; None if it is none of ours."""
         found = _FOLDER.fullmatch(name)
         if found is None:
             return None
@@ -67,17 +68,17 @@ def entry_name(number: int) -> str:
 
 
 def fragment_name(snapshot: Snapshot, share: int, holder: int) -> str:
-    """What one holder says of the share that it uploaded."""
+    """Return the name of the fragment in which one holder describes the share that it uploaded."""
     return f"{snapshot.folder}/{share:05d}-{holder}.json"
 
 
 def part_name(share: int, holder: int, writer: str, index: int) -> str:
-    """A part's name inside of its folder; `writer` is another for each process that writes."""
+    """Return a part's name inside its folder; each process that writes has another `writer`."""
     return f"{share:05d}-{holder}-{writer}-{index:05d}.bin"
 
 
 def trial_name(token: str) -> str:
-    """An object by which a process finds out how the storage behaves."""
+    """Return the name of the object by which a process finds out how the storage behaves."""
     return f"{TRIALS}/{token}.bin"
 
 

@@ -1,9 +1,11 @@
-"""What a checkpoint consists of: tensors, the pieces they were cut into, the parts these lie in.
+"""What a checkpoint consists of: tensors, the pieces into which they were cut, the parts in which
+these lie.
 
-JSON, read with suspicion: whoever can write to the bucket could otherwise make a reader allocate
-an exabyte or open `../`. Every number is checked against a limit and against the others before it
-is used. Rejected: pickle (runs code), safetensors as the format (one header in front of the data,
-so it cannot be streamed while it is made, and has no checksums); `export` writes it.
+It is JSON, and is read with suspicion: otherwise anybody who can write to the bucket could make a
+reader allocate an exabyte or open `../`. Every number is checked against a limit and against the
+others before it is used. Rejected: pickle (it runs code), and safetensors as the format (it has one
+header in front of the data, so it cannot be streamed while it is made, and it has no checksums);
+`export` writes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +40,7 @@ TENSOR_LIMIT = 1_000_000
 PIECE_LIMIT = 10_000_000
 PART_LIMIT = 1_000_000
 PART_LIMIT_BYTES = 5 << 30
-"""What one request may write to S3."""
+"""The most that one request may write to S3."""
 DIMENSION_LIMIT = 64
 ELEMENT_LIMIT = 1 << 48
 
@@ -48,7 +50,7 @@ DTYPE_BYTES: Mapping[str, int] = {
     "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
     "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
-"""Bytes of an element; little endian."""
+"""The bytes of an element; little endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Piece:
     shape: tuple[int, ...]
     part: int
     at: int
-    """Offset of the first byte in the part."""
+    """The offset of its first byte in the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Part:
     name: str
     size: int
     sums: tuple[str, ...]
-    """XXH3-64 of each 4 MiB, in hexadecimal."""
+    """The XXH3-64 of each 4 MiB, in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +97,9 @@ class Header:
     world_size: int
     shares: int
     taken_unix_s: float
-    """For people; no decision looks at it."""
+    """The time for people; no decision uses it."""
     version: str
-    """Of elasticd."""
+    """The version of elasticd."""
     skeleton: str
     """All that is no tensor, as `elasticd.tensors.tree` writes it."""
     tensors: tuple[Tensor, ...]
@@ -105,12 +107,12 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragment:
-    """What one holder uploaded of one share; `header` is there in share 0."""
+    """What one holder uploaded of one share; `header` is set in share 0."""
 
     snapshot: Snapshot
     uid: str
-    """Of the run that wrote it. Where a storage let two runs have one number, their snapshots have
-    the same names; what they uploaded must not become one checkpoint."""
+    """The uid of the run that wrote it. Where a storage let two runs have one number, their
+    snapshots have the same names; what they uploaded must not become one checkpoint."""
     share: int
     shares: int
     parts: tuple[Part, ...]
@@ -162,7 +164,7 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """The bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.header.tensors)
 
     def to_json(self) -> bytes:
@@ -194,9 +196,9 @@ class Manifest:
         return found
 
     def check(self) -> None:
-        """Raise Damaged unless the pieces are every element of every tensor exactly once.
+        """Raise Damaged unless the pieces cover every element of every tensor exactly once.
 
-        And no byte of a part is two elements: a small object may not stand for a large state.
+        Nor may one byte of a part be two elements: a small object may not stand for a large state.
         """
         boxes: list[list[tuple[tuple[int, ...], tuple[int, ...]]]] = [
             [] for _ in self.header.tensors

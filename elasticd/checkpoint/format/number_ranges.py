@@ -1,7 +1,8 @@
-"""Many ascending numbers in little room: as ranges with a step, in memory and in JSON. Pure.
+"""Many ascending numbers in little room: ranges with a step, in memory and in JSON. Pure.
 
-Every entry of the log says which checkpoints are kept. As a plain list that grew with the square of
-their number; but who keeps many keeps them all, or every n-th, and these are a handful of ranges.
+Every entry of the log says which checkpoints are kept. As a plain list that would grow with the
+square of their number. But jobs that keep many keep all of them, or every n-th, and these are a
+handful of ranges.
 """
 
 from bisect import bisect_right
@@ -15,7 +16,7 @@ __all__ = ["NumberRanges"]
 
 
 class NumberRanges(Sequence[int]):
-    """Immutable; equal to any sequence of the same numbers."""
+    """An immutable sequence of numbers; equal to any sequence of the same numbers."""
 
     __slots__ = ("_ends", "_ranges")
 
@@ -31,13 +32,13 @@ class NumberRanges(Sequence[int]):
         self._set(ranges)
 
     def plus(self, number: int) -> "NumberRanges":
-        """Return these and a number above all of them."""
+        """Return these numbers and one above all of them."""
         ranges = list(self._ranges)
         _append(ranges, number)
         return _of(ranges)
 
     def rows(self) -> list[int | list[int]]:
-        """What JSON holds: a number, or `[first, last, step]` of three and more."""
+        """The rows for JSON: a number, or `[first, last, step]` of three and more."""
         found: list[int | list[int]] = []
         for each in self._ranges:
             found += [[each[0], each[-1], each.step]] if len(each) > 2 else list(each)
@@ -45,10 +46,9 @@ class NumberRanges(Sequence[int]):
 
     @classmethod
     def from_rows(cls, name: str, rows: Sequence[Any], most: int, count: int) -> "NumberRanges":
-        """Read what `rows` wrote, or a plain list: from 1 to `most`, and so many at most.
+        """Read what `rows` wrote, or a plain list: numbers from 1 to `most`, and at most so many.
 
-        Raises:
-            Damaged: it is none, or its numbers do not ascend.
+        Raises: Damaged: it is none, or its numbers do not ascend.
         """
         ranges = [_range(name, row, most) for row in rows]
         if sum(map(len, ranges)) > count:

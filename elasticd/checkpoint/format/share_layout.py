@@ -1,8 +1,8 @@
 """Which rank writes which part of the state, and how its bytes lie in memory. Pure.
 
-Equal shares of the bytes, cut where rows end, so that to write a state takes each of n ranks an
-n-th of the time. What may differ between ranks (BatchNorm's statistics, plain values) comes from
-one of them as a whole: the first share.
+The shares have equal bytes and are cut where rows end, so each of n ranks needs an n-th of the time
+to write a state. What may differ between ranks (BatchNorm's statistics, plain values) comes from
+one of them as a whole: it is in the first share.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,20 @@ from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Part, Piece, Tensor
 __all__ = ["PART_BYTES", "Layout", "Slab", "laid_out", "shares"]
 
 PART_BYTES = 64 << 20
-"""One object, one request: enough of them for several connections, each worth its round trip."""
+"""The size of one object, written by one request: enough parts for several connections, each worth
+its round trip."""
 
 CUT_BYTES = 1 << 20
 """Smaller tensors are not cut between shares."""
 
 ALIGNMENT = 64
-"""Of every piece: any dtype can be read in place, and copies begin on a cache line."""
+"""The alignment of every piece: any dtype can be read in place, and copies begin on a cache
+line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """Consecutive elements of a tensor that make a box."""
+    """Consecutive elements of a tensor that form a box."""
 
     tensor: int
     offsets: tuple[int, ...]
@@ -50,7 +52,9 @@ class Layout:
 
 
 def shares(tensors: Sequence[Tensor], is_alike: Sequence[bool], count: int) -> list[list[Slab]]:
-    """Divide the state among `count` holders; `is_alike`: the tensor is equal on all ranks."""
+    """Divide the state among `count` holders; `is_alike` says whether a tensor is equal on all
+    ranks.
+    """
     found: list[list[Slab]] = [[] for _ in range(count)]
     own = [index for index, alike in enumerate(is_alike) if not alike]
     for index in own:
@@ -105,7 +109,7 @@ def _whole(index: int, tensor: Tensor) -> Slab:
 
 
 def _leading(shape: tuple[int, ...]) -> int:
-    """The first dimension that has more than one row, or the last."""
+    """Return the first dimension that has more than one row, or the last."""
     for dimension, size in enumerate(shape):
         if size != 1:
             return dimension

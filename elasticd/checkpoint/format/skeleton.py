@@ -1,8 +1,8 @@
 """Reads what a state holds besides tensors, without torch. Pure.
 
-`elasticd.tensors.tree` writes the skeleton and says what its tags mean; here it becomes what a
-person or a program in another language can read, which loses what JSON cannot say (a tuple is a
-list).
+`elasticd.tensors.tree` writes the skeleton and says what its tags mean; this module turns it into
+what a person or a program in another language can read. What JSON cannot express is lost (a tuple
+becomes a list).
 """
 
 import json
@@ -20,10 +20,9 @@ _WRONG = (ValueError, KeyError, TypeError, IndexError, RecursionError, struct.er
 
 
 def plain(skeleton: str, names: Sequence[str]) -> Any:
-    """Return the nested state as JSON has it; {"tensor": NAME} stands for a tensor.
+    """Return the nested state as JSON; {"tensor": NAME} stands for a tensor.
 
-    Raises:
-        Damaged: it is no skeleton.
+    Raises: Damaged: it is no skeleton.
     """
     with _translated():
         _, node = json.loads(skeleton)
@@ -33,8 +32,7 @@ def plain(skeleton: str, names: Sequence[str]) -> Any:
 def values(skeleton: str) -> list[tuple[str, Any]]:
     """Return the path and value of everything in a state that is no tensor.
 
-    Raises:
-        Damaged: it is no skeleton.
+    Raises: Damaged: it is no skeleton.
     """
     with _translated():
         name, node = json.loads(skeleton)

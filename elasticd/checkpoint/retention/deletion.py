@@ -1,8 +1,9 @@
 """Gives checkpoints up, and then deletes their objects.
 
-An entry of the log comes first: from then on nobody begins to read them, and a crash leaves
-objects that no entry names, which `sweep` finds. It goes through `Log.append`, so two who do this
-at once, or one of them and a commit, come one after the other; deleting twice does no harm.
+An entry of the log comes first: from then on nobody begins to read them, and a crash leaves only
+objects that no entry names, which `sweep` finds. The entry goes through `Log.append`, so two
+processes that do this at once, or one of them and a commit, are put in order; deleting twice does
+no harm.
 
 What an unreadable entry of the log named is not known, so its number stays until a person gives it
 up: never delete what you do not understand.
@@ -26,9 +27,9 @@ from elasticd.errors import NotFound, Refused
 __all__ = ["Removal", "Stock", "delete_folder", "remove", "retain", "stock"]
 
 FOLDER_LIMIT = 2_000_000
-"""Objects of one checkpoint."""
+"""How many objects one checkpoint may have."""
 DELETE_AT_ONCE = 100
-"""One call, so that a retry repeats little."""
+"""How many objects one call deletes, so that a retry repeats little."""
 THREADS = 8
 
 
@@ -37,24 +38,24 @@ class Stock:
     """What is kept, as the log stands."""
 
     entries: tuple[Entry, ...]
-    """Checkpoints, in the order of their numbers."""
+    """The checkpoints, in the order of their numbers."""
     unreadable: tuple[int, ...]
-    """Numbers whose entries are damaged."""
+    """The numbers whose entries are damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What was given up, or with a dry run what would be."""
+    """What was given up, or would be with a dry run."""
 
     gone: tuple[Entry, ...] = ()
     unreadable: tuple[int, ...] = ()
-    """Given up without knowing what they named: `sweep` finds it."""
+    """Given up without knowing what they named; `sweep` finds it."""
     busy: tuple[int, ...] = ()
-    """Stay only because somebody reads them."""
+    """Kept only because somebody reads them."""
     left: tuple[int, ...] = ()
-    """Given up, but not deleted, because somebody had begun to read: `sweep` finds them."""
+    """Given up, but not deleted, because somebody had begun to read; `sweep` finds them."""
     objects: int = 0
-    """That were deleted."""
+    """How many objects were deleted."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -71,8 +72,8 @@ def retain(
 ) -> Removal:
     """Give up what the policy does not keep; never what is being read.
 
-    The newest `least` stay, and so do the newest `least` whose manifests are whole, however far
-    back these are.
+    The newest `least` stay, and so do the newest `least` whose manifests are whole, however old
+    these are.
     """
     if policy.last == 0:
         return Removal()
@@ -142,8 +143,8 @@ def stock(log: Log, kept: Iterable[int]) -> Stock:
 def delete_folder(bucket: Bucket, snapshot: Snapshot) -> int:
     """Delete all objects of a snapshot, the manifest first; return how many there were.
 
-    By listing: besides the parts that the manifest names there are those of holders whose upload
-    was not needed, and what a crash left. What a listing misses is left to `sweep`.
+    It lists the folder: besides the parts that the manifest names there are those of holders whose
+    upload was not needed, and what a crash left. Objects that a listing misses are left to `sweep`.
     """
     listed = bucket.list(snapshot.folder, FOLDER_LIMIT, lambda name: True)
     names = {each.name for each in listed}
@@ -157,12 +158,13 @@ def delete_folder(bucket: Bucket, snapshot: Snapshot) -> int:
 
 
 _Choose = Callable[[Stock, frozenset[int]], tuple[set[int], set[int]]]
-"""Told what is kept and what is being read: what to give up, and what only its reader holds."""
+"""Gets what is kept and what is being read; returns what to give up, and what only its reader
+holds."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """Which manifests are whole; each is read once."""
+    """Remember which manifests are whole; each is read once."""
 
     bucket: Bucket
     _is_whole: dict[int, bool] = field(default_factory=dict)

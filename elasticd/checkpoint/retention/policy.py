@@ -8,16 +8,16 @@ from elasticd.checkpoint.format.entry import Entry
 __all__ = ["ALWAYS", "Retention", "to_keep"]
 
 ALWAYS = 2
-"""The newest complete ones stay, whatever the policy: if the newest turns out damaged there is one
-more, and who began to restore from it a moment ago can end."""
+"""How many of the newest complete ones stay, whatever the policy: if the newest turns out damaged
+there is one more, and a reader that began a moment ago can finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     last: int = 3
-    """Keep so many of the newest; 0: all."""
+    """Keep this many of the newest; 0 for all."""
     every_steps: int = 0
-    """Keep also the first checkpoint at or after each multiple of so many steps; 0: none."""
+    """Keep also the first checkpoint at or after each multiple of this many steps; 0 for none."""
 
 
 def to_keep(
@@ -29,7 +29,7 @@ def to_keep(
 ) -> set[int]:
     """Return the numbers to keep of these checkpoints, which are in the order of their numbers.
 
-    `leased` are being read by somebody. `least` newest ones stay even if the policy says fewer.
+    Somebody reads those in `leased`. The `least` newest ones stay even if the policy says fewer.
     """
     numbers = [entry.number for entry in entries]
     if policy.last == 0:

@@ -1,9 +1,9 @@
-"""Finds and deletes what crashes left behind: uploads that were never committed, and checkpoints
-that were given up by somebody who died before deleting them.
+"""Finds and deletes what crashes left behind.
 
-Nothing tells garbage from an upload that is under way but the log and the age of the objects. So
-three things must agree: no kept entry names the folder, its snapshot has come too late for a
-commit, and nothing in it was written for a day. The rest waits for the next sweep.
+These are uploads that were never committed, and checkpoints that were given up by a process that
+died before it deleted them. Only the log and the age of the objects tell garbage from an upload
+that is under way. So three things must agree: no kept entry names the folder, its snapshot has come
+too late for a commit, and nothing in it was written for a day. The rest waits for the next sweep.
 """
 
 import re
@@ -22,7 +22,7 @@ __all__ = ["LEAST_AGE_S", "OLDER_THAN_S", "Found", "Swept", "is_garbage", "sweep
 
 OLDER_THAN_S = 24 * 3600.0
 LEAST_AGE_S = 3600.0
-"""Below that, the storage's clock and ours may differ by more."""
+"""The least age of garbage; below that, the storage's clock and ours may differ by more."""
 LIST_LIMIT = 1_000_000
 FOLDER_LIMIT = 2_000_000
 
@@ -38,16 +38,16 @@ class Found:
     objects: int
     nbytes: int
     newest_unix_s: float
-    """When the last object was written, as the storage says; 0: it does not say."""
+    """When the last object was written, as the storage says; 0 if it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
     folders: tuple[Found, ...]
     strays: tuple[str, ...]
-    """Names of leases that are over, of temporary files, and of trials."""
+    """The names of leases that are over, of temporary files, and of trials."""
     is_cut_off: bool
-    """There is more than one sweep looks at: call it again."""
+    """True if there is more than one sweep handles: call it again."""
 
 
 def is_garbage(
@@ -58,7 +58,7 @@ def is_garbage(
     now_unix_s: float,
     older_than_s: float,
 ) -> bool:
-    """True if nobody needs this folder, now or later. Pure.
+    """Return whether nobody needs this folder, now or later. Pure.
 
     `needed` are the snapshots of kept checkpoints, and of those that are being read.
     """
@@ -106,7 +106,7 @@ def sweep(
 
 
 def _snapshots(bucket: Bucket) -> tuple[set[Snapshot], bool]:
-    """Every snapshot that has a folder, and whether there may be more."""
+    """Return every snapshot that has a folder, and whether there may be more."""
     listed = bucket.list(STEPS, LIST_LIMIT, lambda name: True)
     found = {Snapshot.of_folder(each.name.split("/")[1]) for each in listed}
     return {each for each in found if each is not None}, len(listed) >= LIST_LIMIT

@@ -1,7 +1,7 @@
 """The port to storage: what checkpoints need of a file system or an object store.
 
-Six verbs, none of which renames, appends, or trusts a listing for anything that counts. Two
-implementations, `folder` and `remote`, pass the same contract tests; `retry` goes around either.
+It has six verbs. None renames or appends, and none trusts a listing for anything that counts. Two
+implementations, `folder` and `remote`, pass the same contract tests; `retry` wraps either.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,15 +16,15 @@ Data = bytes | memoryview
 
 
 class Missing(ElasticdError):
-    """There is no such object. Of a bucket that does not exist: EnvironmentProblem."""
+    """There is no such object. A bucket that does not exist is an EnvironmentProblem."""
 
 
 class NeedsLength(Refused):
-    """The service takes no body whose length does not come first."""
+    """The service takes no body without its length first."""
 
 
 class Throttled(Unavailable):
-    """The service asks for patience."""
+    """The service asks for fewer requests."""
 
     def __init__(self, message: str, *, after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -42,32 +42,34 @@ class Listed:
 class Bucket(Protocol):
     """Objects by name below one URL.
 
-    All raise Unavailable (try again), Refused (no permission) or EnvironmentProblem (the machine
-    lacks something, or there is no such bucket). Safe to use from several threads.
+    All methods raise Unavailable (try again), Refused (no permission) or EnvironmentProblem (the
+    machine lacks something, or there is no such bucket). Several threads may use it.
     """
 
     @property
     def url(self) -> str:
-        """For people."""
+        """The URL for people."""
 
     def create(self, name: str, data: Data) -> bool:
-        """Write an object durably, whole or not at all; False: there is one already."""
+        """Write an object durably, whole or not at all; return False if there is one already."""
 
     def replace(self, name: str, data: Data) -> None:
-        """Write an object, over what was there; readers see the one or the other."""
+        """Write an object over what was there; readers see the one or the other."""
 
     def read(self, name: str, limit_bytes: int) -> bytes:
-        """Return an object; of a larger one a byte more than the limit. Raises Missing."""
+        """Return an object; of a larger one, one byte more than the limit.
+
+        Raises: Missing: there is no such object.
+        """
 
     def read_into(self, name: str, start: int, place: memoryview) -> int:
-        """Fill `place` from the object's byte `start` on; return how much there was.
+        """Fill `place` from the object's byte `start` on; return how many bytes there were.
 
-        Raises:
-            Missing: there is no such object.
+        Raises: Missing: there is no such object.
         """
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; those that are not there count as deleted."""
+        """Delete objects; those that do not exist count as deleted."""
 
     def list(self, prefix: str, limit: int, keep: Callable[[str], bool]) -> list[Listed]:
-        """Find objects whose names begin with a folder's name; for sweeping only."""
+        """Return objects whose names begin with a folder's name; for sweeping only."""

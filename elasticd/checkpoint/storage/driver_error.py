@@ -1,8 +1,8 @@
-"""What an error of a storage driver means to us, by the service's own code where it left one.
+"""What an error of a storage driver means to us, by the service's own code if it left one.
 
-The drivers have nothing in common here: botocore leaves the answer as a dict, Azure's library and
-gcsfs as attributes, and each may hide it behind an error of Python's that its fsspec driver raised
-instead. So the answer is looked for along the chain of causes.
+The drivers have nothing in common here: botocore keeps the answer in a dict, Azure's library and
+gcsfs in attributes, and each may hide it behind a Python error that its fsspec driver raised
+instead. So the answer is searched along the chain of causes.
 """
 
 import re
@@ -20,25 +20,26 @@ __all__ = ["is_past_the_end", "meaning", "no_bucket", "wrong_options"]
 _TAKEN = {"PreconditionFailed", "412", "BlobAlreadyExists"}
 _AGAIN = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch",
           "OperationAborted", "ConditionalRequestConflict", "Md5Mismatch"}  # fmt: skip
-"""With the status of a wrong request, but nothing is wrong with it: a conflict is one with another
-write that is under way, so it does not say that there is an object."""
+"""Codes with the status of a wrong request although nothing is wrong with it: a conflict is one
+with another write that is under way, so it does not say that there is an object."""
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
 _REFUSED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "429", "503",
               "RequestLimitExceeded", "ServiceUnavailable", "ServerBusy"}  # fmt: skip
 _OF_CREDENTIALS = {"ClientAuthenticationError", "RefreshError"}
-"""azure.core's and google.auth's: there are none, or such that no request can be made with them."""
+"""Errors of azure.core and google.auth: there are no credentials, or such that no request can be
+made with them."""
 _SECRET = re.compile(r"((?:access_token|sig|signature)=)[^&\s)]+", re.IGNORECASE)
-"""In the URL of a request that an error repeats."""
+"""What may be secret in the URL of a request that an error repeats."""
 _FORBIDDEN = "Forbidden: "
-"""How gcsfs begins an error that says no more than that."""
+"""The begin of a gcsfs error that says no more than that."""
 _AFTER_LIMIT_S = 300.0
-"""Of what a service may ask us to wait: nonsense must not stop a job."""
+"""The limit of what a service may ask us to wait: nonsense must not stop a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """Of the service; empty: it gave none."""
+    """The service's answer; empty if it gave none."""
 
     code: str = ""
     status: int = 0
@@ -46,7 +47,7 @@ class _Answer:
 
 
 def meaning(exc: Exception, where: str) -> Exception:
-    """Translate a driver's error; FileExistsError is that of an object that is there already."""
+    """Translate a driver's error; FileExistsError means that the object is there already."""
     answer = _answer(exc)
     code, status = answer.code, answer.status
     if isinstance(exc, FileExistsError) or code in _TAKEN or status == 412:
@@ -91,32 +92,32 @@ def meaning(exc: Exception, where: str) -> Exception:
 
 
 def no_bucket(where: str, exc: Exception) -> EnvironmentProblem:
-    """Say that there is no such bucket, which is another thing than no such object."""
+    """Return the error that there is no such bucket, which differs from no such object."""
     return EnvironmentProblem(
         f"{where} is in a bucket that does not exist ({_why(exc)}): create it, or give another URL."
     )
 
 
 def wrong_options(where: str, exc: Exception) -> CallError:
-    """Say that the driver does not take the options."""
+    """Return the error that the driver does not take the options."""
     return CallError(f"{where} cannot be used with these options ({_why(exc)}): correct them.")
 
 
 def is_past_the_end(exc: Exception) -> bool:
-    """Say whether a range was asked for that begins where the object has ended."""
+    """Return whether a range was asked for that begins after the object's end."""
     answer = _answer(exc)
     return answer.status == 416 or answer.code in ("InvalidRange", "416")
 
 
 def _why(exc: Exception) -> str:
-    """What it says, on one line. Azure repeats its answer in full behind the sentence."""
+    """Return what it says, on one line. Azure repeats its answer in full behind the sentence."""
     said = " ".join(str(exc).partition("\nRequestId:")[0].split())
     said = _SECRET.sub(r"\1...", said)[:300].rstrip(".! ")
     return said if said.strip(", 0123456789") else f"{type(exc).__name__} {said}".rstrip(" ,")
 
 
 def _is_of_credentials(exc: Exception) -> bool:
-    """Say whether no request could be made for want of credentials."""
+    """Return whether no request could be made for want of credentials."""
     names = {each.__name__ for each in type(exc).__mro__}
     return "Credentials" in type(exc).__name__ or bool(names & _OF_CREDENTIALS)
 

@@ -1,7 +1,8 @@
-"""A folder of a mounted file system as a bucket: plain system calls, no layer between.
+"""A folder of a mounted file system as a bucket, by plain system calls.
 
-Whole or not at all, and never over another: by a hidden file beside it, fsync, and a hard link,
-which fails where a name is taken (also on NFS). A rename would replace what is there.
+An object is written whole or not at all, and never over another: by a hidden file beside it, fsync,
+and a hard link, which fails if the name is taken (on NFS too). A rename would replace what is
+there.
 """
 
 import contextlib
@@ -23,11 +24,11 @@ _MISSING = {errno.ENOENT, errno.ENOTDIR}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 FOLDER_TRIES = 10
-"""A folder that was made may be gone at once: whoever deletes the last object removes it."""
+"""A new folder may be gone at once, because a deletion of the last object removes it."""
 
 
 class Folder:
-    """`Bucket` over one folder, which is made with its first object."""
+    """A `Bucket` over one folder, which is made with its first object."""
 
     def __init__(self, path: str) -> None:
         self._root = Path(path)
@@ -102,7 +103,9 @@ class Folder:
 
     @contextmanager
     def _beside(self, name: str, data: Data) -> Iterator[Path]:
-        """Write a hidden file in the folder of `name`, durably; gone afterwards, in any case."""
+        """Write a hidden file in the folder of `name`, durably; it is removed afterwards in any
+        case.
+        """
         final = self._root / name
         # Not by the final name: whoever looks for files like it should not take this for one.
         path = final.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -120,7 +123,7 @@ class Folder:
             path.unlink(missing_ok=True)
 
     def _opened(self, path: Path) -> int:
-        """Open a new file for writing, its folder made where there is none."""
+        """Open a new file for writing; create its folder if there is none."""
         for _ in range(FOLDER_TRIES):
             try:
                 if path.parent not in self._known:
@@ -135,7 +138,7 @@ class Folder:
         )
 
     def _make(self, folder: Path) -> None:
-        """Make a folder and those above it, so that they are there after a loss of power too."""
+        """Create a folder and those above it, so that they survive a loss of power too."""
         if folder.is_dir():
             return
         if folder.parent != folder:
@@ -153,7 +156,7 @@ class Folder:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """Translate errors of a write, to which nothing that is missing is an answer."""
+        """Translate errors of a write, where a missing file is no valid answer."""
         try:
             with self._translated(name):
                 yield

@@ -1,4 +1,4 @@
-"""A bucket that hands every call on to another one: the base of those that change one or two."""
+"""A bucket that passes every call to another one: the base of those that change one or two."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,7 +8,7 @@ __all__ = ["ForwardingBucket"]
 
 
 class ForwardingBucket:
-    """`Bucket` in front of another; a subclass overrides what it does otherwise."""
+    """A `Bucket` in front of another; a subclass overrides what it does differently."""
 
     def __init__(self, inner: Bucket) -> None:
         self._bucket = inner

@@ -1,7 +1,7 @@
 """Anything that fsspec reaches as a bucket: s3, gs, abfs, memory.
 
-Its retries and caches are switched off: how often to ask again, and for how long, is decided in one
-place (`retry`), and a cached answer about an object is exactly what a reader must not believe.
+fsspec's retries and caches are switched off. One place (`retry`) decides how often and how long to
+ask again, and a reader must not believe a cached answer about an object.
 """
 
 import inspect
@@ -29,42 +29,42 @@ from elasticd.errors import ElasticdError, EnvironmentProblem
 __all__ = ["Remote"]
 
 REQUEST_S = 30.0
-"""A request that takes longer hangs, on top of its bytes at the least speed."""
+"""A request that takes this long hangs; the time for its bytes at the least speed is added."""
 CONNECT_S = 10.0
 LEAST_BYTES_PER_S = 1_000_000.0
 ONE_PUT_BYTES = 5 << 30
-"""What S3 takes in one request."""
+"""The most that S3 takes in one request."""
 ONE_AZURE_PUT_BYTES = 5000 << 20
-"""What Azure takes in one request; a part is larger only if a tensor's share is."""
+"""The most that Azure takes in one request; a part is larger only if a tensor's share is."""
 
 _MEMORY = threading.Lock()
-"""fsspec's memory looks and writes in two steps; no other process sees it."""
+"""fsspec's memory file system looks and writes in two steps; no other process sees it."""
 
 _QUIET = logging.NullHandler()
-"""For a library that writes a page to stderr where it finds no credentials; the error says it too.
-Who wants its messages gives the logger `azure` a handler."""
+"""The logger of a library that writes a page to stderr if it finds no credentials; the error says
+it too. To see its messages, give the logger `azure` a handler."""
 
 _S3_DEFAULTS: dict[str, Any] = {
     "retries": {"total_max_attempts": 1, "mode": "standard"},
     "max_pool_connections": 64,
 }
 _PLAIN = {"request_checksum_calculation": "when_required"}
-"""Else botocore sends a body over https in chunks, with a checksum behind it."""
+"""Otherwise botocore sends a body over https in chunks, with a checksum behind it."""
 _UNCHECKED = {"response_checksum_validation": "when_required"}
-"""Everything has a checksum of ours, and some servers give that of the object with a part of it."""
+"""No checksums of the driver: everything has one of ours, and some servers return that of the
+object with a part of it."""
 
 
 class Remote:
-    """`Bucket` over an fsspec file system."""
+    """A `Bucket` over an fsspec file system."""
 
     def __init__(
         self, url: str, options: Mapping[str, Any], *, request_s: float = REQUEST_S
     ) -> None:
-        """Connects to nothing yet.
+        """Prepare the file system; it connects to nothing yet.
 
-        Raises:
-            EnvironmentProblem: the file system's own package is not installed.
-            CallError: it does not take these options.
+        Raises: EnvironmentProblem: the file system's own package is not installed. CallError: it
+        does not take these options.
         """
         self._request_s = request_s
         self._url = url.rstrip("/")
@@ -73,7 +73,7 @@ class Remote:
         self._connect(options)
 
     def send_plain(self) -> bool:
-        """From now on send bodies as they are, without framing; False: it does already."""
+        """Send bodies as they are from now on, without framing; return False if it does already."""
         given = self._options.get("config_kwargs", {})
         if not self._is_s3 or not _knows_checksums() or given.items() >= _PLAIN.items():
             return False
@@ -188,7 +188,7 @@ class Remote:
         self._call("pipe_file", name, _body(data), nbytes=len(data), **self._at_once, **more)
 
     def _large_put(self) -> S3Put | None:
-        """The straight way for what is large, where there is one; made with the first use."""
+        """Return the direct way for large objects, if there is one; it is made at the first use."""
         with self._put_lock:
             if self._is_s3 and self._put is None:
                 self._put = S3Put.of(self._fs)
@@ -245,9 +245,9 @@ _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs":
 
 
 def _with_limits(protocol: str, options: Mapping[str, Any], request_s: float) -> dict[str, Any]:
-    """Say to the driver how long a connection may take, and how long no byte may come.
+    """Set how long a connection may take, and how long no byte may come, in the driver's options.
 
-    What `read` may take at most says nothing of a hang.
+    The time limit for `read` alone does not stop a hang.
     """
     connect_s = min(CONNECT_S, request_s)
     if protocol in _S3:
@@ -261,7 +261,7 @@ def _with_limits(protocol: str, options: Mapping[str, Any], request_s: float) ->
 
 
 def _knows_checksums() -> bool:
-    """Say whether botocore adds checksums by itself, and has options for it: since 1.36."""
+    """Return whether botocore adds checksums by itself, and has options for it: since 1.36."""
     try:
         from botocore.config import Config
     except ImportError:
@@ -294,7 +294,7 @@ def _ask_once(protocol: str, fs: Any) -> None:
 
 
 def _body(data: Data) -> bytes:
-    """What the drivers take; a copy of shared memory, which lives as long as the request."""
+    """Return what the drivers take: a copy of shared memory, which lives as long as the request."""
     return data if isinstance(data, bytes) else bytes(data)
 
 

@@ -1,9 +1,9 @@
-"""The file system of `gs://`, less what gcsfs does besides.
+"""The file system of `gs://`, without what gcsfs adds to it.
 
-What gcsfs registers for the protocol asks by gRPC of which kind the bucket is, before every request
-for as long as it gets no answer, and writes to some kinds without the condition that we need. Below
-it is the one taken here. It tries each request six times, which no option of it changes: how often
-to ask again is decided in one place (`retry`).
+The class that gcsfs registers for the protocol asks by gRPC of which kind the bucket is, before
+every request until it gets an answer, and writes to some kinds without the condition that we need.
+This module takes the class below it. That one tries each request six times, which no option
+changes, so it is overridden: one place (`retry`) decides how often to ask again.
 """
 
 from typing import Any
@@ -16,6 +16,6 @@ _once: Any = GCSFileSystem._request
 
 
 class Google(GCSFileSystem):  # type: ignore[misc] # gcsfs has no types
-    """Asks once."""
+    """Google's file system, asked once for each request."""
 
     _request = getattr(_once, "__wrapped__", _once)

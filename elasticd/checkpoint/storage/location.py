@@ -1,7 +1,7 @@
-"""A checkpoint's URL and options as a user gives them; nothing secret may stand in them.
+"""A checkpoint's URL and options as a user gives them; they may contain no secret.
 
-What a job asks for is written to etcd and shown by `status`, and a command line is seen by every
-user of a machine. So a secret is named (`env:NAME`, `file:PATH`), never given.
+What a job asks for is written to etcd and shown by `status`, and every user of a machine sees its
+command lines. So a secret is named (`env:NAME`, `file:PATH`), never given.
 """
 
 import json
@@ -36,14 +36,13 @@ _SECRET = ("secret", "password", "passwd", "token", "sas", "credential", "connec
            "account_key", "access_key", "private_key")  # fmt: skip
 _EXACTLY_SECRET = {"key", "auth"}
 _IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
-"""A user and a password, as in http://user:password@proxy."""
+"""A user and a password in a URL, as in http://user:password@proxy."""
 
 
 def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
-    """Return the URL in full; a plain path is one below `here`. `flag` is what it was given to.
+    """Return the URL in full; a plain path is one below `here`. `flag` is the flag that gave it.
 
-    Raises:
-        CallError: it is no URL of a known kind, or holds credentials.
+    Raises: CallError: it is no URL of a known kind, or holds credentials.
     """
     if not url or "\0" in url:
         what = "checkpoints" if flag == "--checkpoint" else flag
@@ -83,8 +82,7 @@ def checked_url(url: str, here: str = "", *, flag: str = "--checkpoint") -> str:
 def checked_options(text: str) -> dict[str, Any]:
     """Read `--storage-options`, a JSON object for the file system.
 
-    Raises:
-        CallError: it is none, or gives a secret instead of naming it.
+    Raises: CallError: it is no such object, or contains a secret instead of naming it.
     """
     if not text:
         return {}
@@ -117,10 +115,9 @@ def open_bucket(
     *,
     policy: Policy | None = None,
 ) -> Bucket:
-    """Return the bucket of a checked URL, which asks again as the policy says.
+    """Return the bucket of a checked URL, with retries by the policy.
 
-    Raises:
-        CallError, EnvironmentProblem: what is missing here to use it.
+    Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
     return Retrying(open_once(url, options, environ), policy or Policy())
 
@@ -128,10 +125,9 @@ def open_bucket(
 def open_once(
     url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> Bucket:
-    """Return the bucket of a checked URL, which asks once; connects to nothing yet.
+    """Return the bucket of a checked URL without retries; it connects to nothing yet.
 
-    Raises:
-        CallError, EnvironmentProblem: what is missing here to use it.
+    Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
     inner = _opened(url, options, environ)
     return inner if isinstance(inner, Folder) else Tried(inner)
@@ -140,10 +136,9 @@ def open_once(
 def open_untried(
     url: str, options: Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> Bucket:
-    """Return the same for small objects that only one process writes: nothing need be tried.
+    """Return such a bucket for small objects that only one process writes, without a trial.
 
-    Raises:
-        CallError, EnvironmentProblem: what is missing here to use it.
+    Raises: CallError, EnvironmentProblem: what is missing here to use it.
     """
     inner = _opened(url, options, environ)
     if not isinstance(inner, Folder):

@@ -1,7 +1,7 @@
-"""Asks again, for a limited time, with pauses that are drawn at random.
+"""Retries for a limited time, with pauses that are drawn at random.
 
-Full jitter between zero and a limit that doubles, as "Exponential Backoff And Jitter" (AWS
-Architecture Blog, 2015) found best; where the service says how long to wait, that is the least.
+It uses full jitter between zero and a limit that doubles, as "Exponential Backoff And Jitter" (AWS
+Architecture Blog, 2015) found best. If the service says how long to wait, the pause is no shorter.
 """
 
 import random
@@ -21,14 +21,14 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     first_s: float = 0.1
-    """Upper limit of the first pause; doubles with each."""
+    """The upper limit of the first pause; it doubles with each."""
     most_s: float = 10.0
     limit_s: float = 120.0
     """No try begins later than this after the first; then the error is passed on."""
 
 
 def pause_s(policy: Policy, attempt: int, after_s: float, draw: float) -> float:
-    """Seconds to wait after the failed attempt of this number (0 is the first). Pure.
+    """Return the pause in seconds after the failed attempt of this number (0 is the first). Pure.
 
     `draw` is from 0 to 1; `after_s` is what the service asked for.
     """
@@ -36,7 +36,7 @@ def pause_s(policy: Policy, attempt: int, after_s: float, draw: float) -> float:
 
 
 class Retrying:
-    """`Bucket` that tries again where that can help."""
+    """A `Bucket` that tries again where that can help."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Retrying:
         draw: Callable[[], float] = random.random,
         failed: Callable[[Unavailable], None] = lambda error: None,
     ) -> None:
-        """`failed` hears of each try that failed."""
+        """`failed` is called for each try that failed."""
         self._inner, self._policy = inner, policy
         self._sleep, self._draw = sleep, draw
         self.failed = failed

@@ -1,9 +1,9 @@
-"""Writes large objects to S3 by botocore itself, beside the driver that does all else.
+"""Writes large objects to S3 by botocore itself, beside the driver that does everything else.
 
 s3fs sends everything from one thread: it wants a copy of the bytes, its event loop makes another,
-and all signatures are computed there one after the other. Of a part of 64 MiB that is most of the
-time. Here each thread that uploads signs and sends straight from shared memory. The client is made
-of the driver's own options, so that both find the same service and the same credentials.
+and it computes all signatures one after the other. For a part of 64 MiB that is most of the time.
+Here each uploading thread signs and sends straight from shared memory. The client is made from the
+driver's own options, so that both find the same service and the same credentials.
 """
 
 import io
