@@ -70,7 +70,7 @@ class Guard:
         self._is_on_gpu = False
         self._on_nan = OnNan.IGNORE
         self._watch: Watch | None = None
-        self._sequence: Callable[[], int] | None = None
+        self._sequence: Callable[[], int | None] = lambda: None
         self._meet: Callable[[], object] | None = None
         self._any_rank: Callable[[bool], bool] | None = None
         self._hooks = ExitStack()
@@ -81,7 +81,8 @@ class Guard:
         self._depth = 0  # of calls of its step within each other
         self._is_touched = False
         self._is_copied = False  # all of them, when the rank was clean
-        self._settled_at = self._met_at = -1
+        self._settled_at: int | None = -1
+        self._met_at: int | None = -1
         self._stepped_at: int | None = None
         self.touch = Touch()
         # Habits of the script:
@@ -108,9 +109,7 @@ class Guard:
         return tuple(self._undo)
 
     def bind(
-        self,
-        optimizers: Mapping[_Optimizer, tuple[_Optimizer, ...]],
-        names: dict[int, str],
+        self, optimizers: Mapping[_Optimizer, tuple[_Optimizer, ...]], names: dict[int, str]
     ) -> None:
         """Watch over these; each with others through which the script may step it.
 
@@ -145,7 +144,7 @@ class Guard:
         self._meet = meet
         self._watch = watch
         self._on_nan = on_nan
-        self._sequence = getattr(watch, "sequence", None)
+        self._sequence = watch.sequence
         self._begin_step()
         # In the process's first generation it is not known how much memory the GPU will need. To
         # copy a large state would be the longest part of a recovery: a rank that is interrupted
@@ -185,7 +184,7 @@ class Guard:
                 f"{type(broken).__name__}.step() ended with an exception, so this step is half "
                 "done and cannot be committed: let the exception leave train."
             )
-        sequence = self._sequence() if self._sequence is not None else None
+        sequence = self._sequence()
         if not self._begun or (sequence is not None and sequence != self._settled_at):
             self._watch.settle()
         if self._stepped_at is not None and sequence is not None:
@@ -285,7 +284,7 @@ class Guard:
                 self._undo[lead].take(is_required=True)
             elif not self._is_copied and self._commits < PROBATION:
                 self._undo[lead].take(is_required=False)
-        if self._stepped_at is None and self._sequence is not None:
+        if self._stepped_at is None:
             self._stepped_at = self._settled_at
         self._running, self._depth = lead, 1
         self._begun[lead] = False
@@ -311,21 +310,19 @@ class Guard:
     def _settle(self) -> None:
         """Wait for what this step will read, unless nothing came since the last time."""
         assert self._watch is not None
-        sequence = self._sequence() if self._sequence is not None else None
+        sequence = self._sequence()
         if self._begun and sequence is not None and sequence == self._settled_at:
             return
         self._watch.settle()
-        if sequence is not None:
-            self._settled_at = sequence
+        self._settled_at = sequence
 
     def _meet_others(self) -> None:
         """From here on the step counts for all, or nobody has come so far."""
         if self._meet is None:
             return
         self._meet()
-        if self._sequence is not None:
-            # Who is lost from now on has been here, so there is nothing more to wait for.
-            self._settled_at = self._met_at = self._sequence()
+        # Who is lost from now on has been here, so there is nothing more to wait for.
+        self._settled_at = self._met_at = self._sequence()
 
     def _with_closure(
         self, lead: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -365,8 +362,7 @@ class Guard:
         if self._any_rank is None:
             return is_bad
         is_bad = self._any_rank(is_bad)
-        if self._sequence is not None:
-            self._settled_at = self._sequence()
+        self._settled_at = self._sequence()
         return is_bad
 
     def _describe(self, lead: _Optimizer) -> str:

@@ -32,6 +32,9 @@ class Watch(Protocol):
     def delivered(self) -> None:
         """Count a batch that the script gets now."""
 
+    def sequence(self) -> int | None:
+        """Return how many collectives this rank has begun; None: nobody counts them."""
+
 
 class Breakable(Protocol):
     """What a session needs of a generation's group."""

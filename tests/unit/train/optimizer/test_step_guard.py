@@ -168,7 +168,8 @@ def test_without_a_count_of_collectives_each_step_and_a_commit_without_one_wait(
     """A world of one does not count."""
 
     class Uncounted(FakeWatch):
-        sequence = None  # type: ignore[assignment]
+        def sequence(self) -> None:
+            return None
 
     state = ready("ignore")
     with entered(state, Uncounted()) as watch:

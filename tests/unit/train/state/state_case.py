@@ -48,7 +48,7 @@ class FakeWatch:
     def delivered(self) -> None:
         self.check(0)
 
-    def sequence(self) -> int:
+    def sequence(self) -> int | None:
         return self.collectives
 
 
