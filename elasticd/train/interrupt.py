@@ -1,6 +1,23 @@
-"""How `train` is left when the world changes."""
+"""How `train` is left when the world changes, and which functions are never left in the middle.
 
-__all__ = ["Interrupted"]
+A function that is marked is a region without interrupts: the handler of the signal looks at the
+frames on the stack, and raises nothing while one of them is marked. So nothing has to be entered or
+left, no exception can leave the region open wherever it is raised, and a step pays nothing.
+
+Rejected: a counter that a `with` statement raises and lowers. An exception of somebody else
+(Ctrl-C, PyThreadState_SetAsyncExc) between the call and the `try` would leave it raised for ever,
+and the rank could never be interrupted again.
+"""
+
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+__all__ = ["Interrupted", "may_be_left", "uninterruptible"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_marked: set[tuple[str, int]] = set()
 
 
 class Interrupted(BaseException):
@@ -9,3 +26,28 @@ class Interrupted(BaseException):
     Not an Exception, so that an `except RuntimeError` or `except Exception` around a step (out of
     memory, a bad batch) does not swallow it.
     """
+
+
+def uninterruptible(function: F) -> F:
+    """Mark a plain function or generator function: no signal interrupts it, nor what it calls.
+
+    It may raise `Interrupted` itself, where it knows that it can be left. Other decorators stand
+    above this one. Between two `next` of a generator its frame is not on the stack, so the body of
+    a loop over it can be interrupted.
+    """
+    _marked.add(_place_of(function.__code__))
+    return function
+
+
+def may_be_left(frame: FrameType | None) -> bool:
+    """True unless this frame or one that waits for it is of a function that is marked."""
+    while frame is not None:
+        if _place_of(frame.f_code) in _marked:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _place_of(code: CodeType) -> tuple[str, int]:
+    """Return where a function is defined: what torch.compile runs instead says the same."""
+    return code.co_filename, code.co_firstlineno

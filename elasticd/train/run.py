@@ -15,7 +15,6 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -31,7 +30,6 @@ from elasticd.train.checkpoints import Persistence
 from elasticd.train.device.device import device, use_device
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.collective_wait import step_wait
-from elasticd.train.optimizer.step_guard import Guard
 from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
 from elasticd.train.process_group.peer_failure import is_echo, is_silence
@@ -41,7 +39,6 @@ from elasticd.train.session.output_file import redirect
 from elasticd.train.session.ports import Session
 from elasticd.train.session.single_process import Solo
 from elasticd.train.settings import Setting
-from elasticd.train.state.commit_copy import Keep
 from elasticd.train.state.state import State
 from elasticd.train.sync.newest_state import Decision, Report, agree
 from elasticd.train.sync.replica_check import Replicas
@@ -108,7 +105,7 @@ class _Run:
 
     def go(self) -> None:
         """Go from world to world."""
-        self._session.attach(self._state, os.getpid(), _may_leave)
+        self._session.attach(self._state, os.getpid())
         try:
             while (enter := self._session.next_world()) is not None:
                 if self._is_done_in(enter):
@@ -351,20 +348,6 @@ def _all_of(hooks: list[Callable[[int], None]]) -> Callable[[int], None] | None:
             hook(step)
 
     return every
-
-
-_KEPT_WHOLE = {part.__init__.__code__.co_filename for part in (State, Guard, Keep)}
-_LEAVES_ITSELF = AgentSession.check.__code__
-"""And holds a lock while it waits."""
-
-
-def _may_leave(frame: FrameType | None) -> bool:
-    """True unless a commit, or something else that must be done whole, is under way."""
-    while frame is not None:
-        if frame.f_code.co_filename in _KEPT_WHOLE or frame.f_code is _LEAVES_ITSELF:
-            return False
-        frame = frame.f_back
-    return True
 
 
 _LOCK = threading.Lock()

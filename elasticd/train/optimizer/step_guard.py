@@ -23,6 +23,7 @@ from torch.optim.optimizer import (
 )
 
 from elasticd.errors import CallError
+from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer import nonfinite_gradient
 from elasticd.train.optimizer.grad_scaler import drop_scale
 from elasticd.train.optimizer.nonfinite_gradient import GradientsNotFinite, OnNan
@@ -249,6 +250,7 @@ class Guard:
 
     # --- around each optimizer's step -----------------------------------------------------------
 
+    @uninterruptible
     def _before(
         self, optimizer: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Call | None:
@@ -290,6 +292,7 @@ class Guard:
         self._begun[lead] = False
         return call
 
+    @uninterruptible
     def _after(self, optimizer: _Optimizer, args: object, kwargs: object) -> None:
         lead = self._leads.get(optimizer)
         if lead is None or lead is not self._running:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Condition, Thread
-from types import FrameType
 
 from elasticd.channel.worker import (
     Attached,
@@ -31,7 +30,7 @@ from elasticd.channel.worker import (
 )
 from elasticd.records.ids import Generation, NodeId
 from elasticd.train.group_broken import GroupBroken
-from elasticd.train.interrupt import Interrupted
+from elasticd.train.interrupt import Interrupted, may_be_left, uninterruptible
 from elasticd.train.introspection import stacks, stuck_rank
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.introspection.time_spent import Spent
@@ -91,6 +90,7 @@ class AgentSession:
 
     # --- Watch: on the way of every step --------------------------------------------------------
 
+    @uninterruptible  # It holds a lock while it waits, and says itself when to leave.
     def check(self, step: int) -> None:
         if self._wanted is None:
             return
@@ -136,12 +136,12 @@ class AgentSession:
 
     # --- Session: between the worlds --------------------------------------------------------------
 
-    def attach(self, observed: Observed, pid: int, may_leave: Callable[[FrameType], bool]) -> None:
+    def attach(self, observed: Observed, pid: int) -> None:
         """Say that this worker is prepared, and begin to listen; main thread only."""
         self._observed = observed
         self._alarm = Alarm(
             lambda: self._is_due(self.step),
-            lambda frame: not self._is_dirty() and may_leave(frame),
+            lambda frame: not self._is_dirty() and may_be_left(frame),
         )
         self._alarm.arm()
         stacks.arm()

@@ -1,7 +1,6 @@
 """The narrow doors between a session and the parts of a worker that do the training."""
 
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import NamedTuple, Protocol
 
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
@@ -88,9 +87,7 @@ class Session(Watch, Protocol):
     has_returned: bool
     """`train` returned, and the other ranks are waited for."""
 
-    def attach(
-        self, observed: Observed, pid: int, may_leave: Callable[[FrameType], bool]
-    ) -> None: ...
+    def attach(self, observed: Observed, pid: int) -> None: ...
     def next_world(self) -> Enter | None: ...
     def use(self, group: Breakable | None) -> None: ...
     def call(self, function: Callable[[], object]) -> None: ...

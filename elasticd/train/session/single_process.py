@@ -5,7 +5,6 @@ It has a process group all the same, so that DistributedDataParallel works uncha
 
 import os
 from collections.abc import Callable
-from types import FrameType
 
 from elasticd.channel.worker import Enter, Finished, Formed
 from elasticd.records.ids import Generation, NodeId, Rank
@@ -56,7 +55,7 @@ class Solo:
     def delivered(self) -> None:
         pass
 
-    def attach(self, observed: Observed, pid: int, may_leave: Callable[[FrameType], bool]) -> None:
+    def attach(self, observed: Observed, pid: int) -> None:
         pass
 
     def next_world(self) -> Enter | None:

@@ -18,6 +18,7 @@ from elasticd.tensors import tree
 from elasticd.tensors.tree import Tree
 from elasticd.train.data.state_loaders import Loaders
 from elasticd.train.data.totals import Totals, summary
+from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer.added_groups import BuiltGroups
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
@@ -106,6 +107,7 @@ class State:
     def seed(self) -> int:
         return self._seed
 
+    @uninterruptible
     def commit(self, *, hist: Tensors | None = None, **scalars: float | torch.Tensor) -> None:
         """End a step: what was done since the last commit counts from here on.
 
@@ -134,6 +136,7 @@ class State:
         return self._passes(count)
 
     @contextmanager
+    @uninterruptible
     def pause(self, why: str) -> Iterator[None]:
         """Say that no step is going to end for a while: an evaluation, a big save."""
         watch = self._inside("pause()")
@@ -306,11 +309,10 @@ class State:
                 "elasticd.run(train, state) calls."
             )
         if threading.get_ident() != self._thread:
-            raise CallError(
-                f"{what} was called from another thread: call it from the one of train."
-            )
+            raise CallError(f"{what} was called from another thread: call it from that of train.")
         return self._watch
 
+    @uninterruptible
     def _passes(self, count: int) -> Iterator[int]:
         while self._epoch < count:
             yield self._epoch
@@ -352,9 +354,7 @@ class State:
         if self._is_prebuilt:
             self._is_prebuilt = False
             return
-        loaders = {
-            name: each for name, each in self._loaders.named.items() if name in self._builders
-        }
+        loaders = {n: v for n, v in self._loaders.named.items() if n in self._builders}
         before = {name: saved(value) for name, value in (self._built | loaders).items()}
         # Kept until all are built: a builder may be interrupted too.
         self._loaded = before | self._loaded
@@ -387,9 +387,8 @@ class State:
         self._groups = BuiltGroups(self._optimizers)
 
     def _of(self, kind: type) -> list[Any]:
-        return [
-            value for value in (self._objects | self._built).values() if isinstance(value, kind)
-        ]
+        every = (self._objects | self._built).values()
+        return [value for value in every if isinstance(value, kind)]
 
     def _modules(self) -> dict[str, torch.nn.Module]:
         """Those that are not built anew with each world."""

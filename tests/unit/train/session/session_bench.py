@@ -146,7 +146,7 @@ class Bench:
         self.state = FakeState()
         self.group = FakeGroup()
         self.session = AgentSession(self.wire)
-        self.session.attach(self.state, 4711, lambda _: True)
+        self.session.attach(self.state, 4711)
 
     def begin(self, generation: int = 1, step: int = 0) -> None:
         self.wire.tell(enter(generation))
