@@ -1,4 +1,4 @@
-"""Flags and environment that say which etcd, and the store that comes of it."""
+"""The flags and variables that say which etcd, and the store that is opened by them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ __all__ = [
 
 ETCD_PASSWORD = "ELASTICD_ETCD_PASSWORD"  # noqa: S105  # the name of a variable
 Values = Mapping[str, Any]
-"""What click parsed: None where a flag was not given."""
+"""What click parsed; None for a flag that was not given."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -82,10 +82,9 @@ def where_options(command: F) -> F:
 
 
 def settings_from(values: Values, environ: Mapping[str, str]) -> StoreSettings | None:
-    """Build the settings from flags, then environment; None if no etcd was named.
+    """Build the settings from flags, then from the environment; None if no etcd was named.
 
-    Raises:
-        CallError: an endpoint, a password file or a set of certificates cannot be used.
+    Raises: CallError: an endpoint, a password file or a set of certificates cannot be used.
     """
     urls = _given(values, environ, "etcd")
     if not urls:
@@ -140,7 +139,9 @@ def endpoints(urls: str) -> tuple[str, ...]:
 
 
 def log_dir_of(values: Values, environ: Mapping[str, str]) -> str:
-    """Give the run folder that was named: the flag, our variable, torchrun's; empty: none was."""
+    """Return the run folder that was named: by the flag, our variable, or torchrun's; empty if none
+    was.
+    """
     return _given(values, environ, "log_dir") or environ.get("PET_LOG_DIR", "")
 
 

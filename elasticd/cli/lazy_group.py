@@ -1,4 +1,6 @@
-"""A command group that imports a command only to call it: `elasticd agent` has no time for rich."""
+"""A command group that imports a command only to call it: `elasticd agent` must not
+wait for rich.
+"""
 
 import importlib
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ Table = Mapping[str, tuple[str, str]]
 
 
 class LazyGroup(click.Group):
-    """Knows the commands by name and one line each."""
+    """Knows each command by its name and one line of help."""
 
     def __init__(self, *args: Any, table: Table, **more: Any) -> None:
         super().__init__(*args, **more)

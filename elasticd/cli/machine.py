@@ -1,4 +1,4 @@
-"""What this machine has: GPUs, CPUs, an address that others reach, who calls. No torch."""
+"""What this machine has: GPUs, CPUs, an address that others reach, and the user. No torch."""
 
 import ipaddress
 import os
@@ -23,12 +23,12 @@ def gpu_count(
 
 
 def cpu_count() -> int:
-    """CPUs that this process may use, as torchrun counts them."""
+    """Return the CPUs that this process may use, as torchrun counts them."""
     return len(os.sched_getaffinity(0))
 
 
 def submitter() -> str:
-    """Say who calls, as `user@host`: by the user's number where the machine knows no name of it."""
+    """Return who calls, as `user@host`; the user's number if the machine knows no name for it."""
     number = os.getuid()
     try:
         user = pwd.getpwuid(number).pw_name
@@ -41,15 +41,14 @@ def own_address(
     endpoints: Sequence[str],
     sources: Callable[[str, int], Iterable[str]] | None = None,
 ) -> str:
-    """Give the address of the interface that leads to etcd: where other nodes reach this machine.
+    """Return the address of the interface that leads to etcd: where other nodes reach this machine.
 
     All endpoints are asked in turn, since one may be this machine itself, whose own name often
-    resolves to 127.0.1.1, or may not resolve at all (pytorch#73380). Loopback is an answer only
-    where every endpoint literally says so: with any other name it would be registered for machines
-    that find only themselves there.
+    resolves to 127.0.1.1, or may not resolve at all (pytorch#73380). Loopback is an answer only if
+    every endpoint literally says so: with any other name it would be registered for machines that
+    find only themselves there.
 
-    Raises:
-        EnvironmentProblem: no endpoint leads to an address that other machines could reach.
+    Raises: EnvironmentProblem: no endpoint leads to an address that other machines could reach.
     """
     parsed = [urlsplit(endpoint) for endpoint in endpoints]
     hosts = [parts.hostname or "127.0.0.1" for parts in parsed]
@@ -67,7 +66,7 @@ def own_address(
 
 
 def sources_towards(host: str, port: int) -> Iterator[str]:
-    """Give the addresses from which this machine would call; none if the name leads nowhere.
+    """Return the addresses from which this machine would call; none if the name leads nowhere.
 
     A connected UDP socket sends nothing but makes the kernel choose a route and a source address.
     """
@@ -82,7 +81,7 @@ def sources_towards(host: str, port: int) -> Iterator[str]:
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether it means another machine to everybody; so does an address of one link alone."""
+    """Return whether the address means each machine itself; so does a link-local address."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complain(sentence: str) -> None:
-    """Print one plain sentence about what went wrong, where anything can be printed at all."""
+    """Print one plain sentence about what went wrong, if anything can be printed at all."""
     try:
         print("elasticd: " + " ".join(sentence.split()), file=sys.stderr, flush=True)  # noqa: T201
     except (OSError, ValueError):
@@ -134,7 +134,7 @@ def complain(sentence: str) -> None:
 
 
 def _prepare_streams() -> None:
-    """See that whatever is printed can be: odd bytes too, and where a stream was closed."""
+    """Make every text printable: odd bytes, and streams that were closed."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             # The number must be taken too: the next file to be opened would get what is printed.
@@ -149,7 +149,7 @@ def _prepare_streams() -> None:
 
 
 def _meant(exc: click.UsageError) -> click.UsageError | None:
-    """Name the flags that begin as one that there is not; click looks for similar ones only."""
+    """Name the flags that begin like an unknown one; click searches for similar ones only."""
     if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
         return None
     wanted = exc.option_name.replace("_", "-")
@@ -159,7 +159,7 @@ def _meant(exc: click.UsageError) -> click.UsageError | None:
 
 
 def _silence(stream: TextIO) -> None:
-    """Have nothing more flushed to a file that takes nothing, when the interpreter ends."""
+    """Keep the interpreter from flushing, at its end, to a file that takes nothing."""
     with suppress(OSError, ValueError):
         stream.flush()
         return

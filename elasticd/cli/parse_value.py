@@ -29,7 +29,9 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Make the type of a flag; click's own range calls a letter no "valid integer range"."""
+    """Return the type of a flag; click's own range says that a letter is no "valid
+    integer range".
+    """
 
     def integer(text: str) -> int:
         try:
@@ -44,7 +46,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def not_empty(value: str) -> str:
-    """Refuse what a variable that is not set leaves behind, as in `--checkpoint "$URL"`."""
+    """Refuse the empty text that an unset variable leaves, as in `--checkpoint "$URL"`."""
     if not value:
         raise click.BadParameter("it is empty: give a value, or leave the flag out")
     return value
@@ -53,8 +55,7 @@ def not_empty(value: str) -> str:
 def whole(flag: str, text: str | None, default: int, *, least: int) -> int:
     """Read a whole number.
 
-    Raises:
-        CallError: it is none, or too small.
+    Raises: CallError: it is something else, or too small.
     """
     if text is None:
         return default
@@ -70,8 +71,7 @@ def whole(flag: str, text: str | None, default: int, *, least: int) -> int:
 def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0) -> float:
     """Read a duration in seconds.
 
-    Raises:
-        CallError: it is none, shorter than `least_s` or endless.
+    Raises: CallError: it is something else, shorter than `least_s` or endless.
     """
     if text is None:
         return default
@@ -85,10 +85,9 @@ def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0
 
 
 def size(flag: str, text: str | None, *, least: int) -> int:
-    """Read a size in bytes, as in 500K, 100M or 2G (of 1024 each); 0 where it was not given.
+    """Read a size in bytes, as in 500K, 100M or 2G (of 1024 each); 0 if it was not given.
 
-    Raises:
-        CallError: it is none, or too small.
+    Raises: CallError: it is something else, or too small.
     """
     if text is None:
         return 0
@@ -121,7 +120,7 @@ def duration(text: str) -> float:
 def moment(text: str) -> float:
     """Read a time for click: "10m" or "10m ago", or as in 2026-11-23T14:02.
 
-    In seconds since 1970; a time without a zone is one of this machine's.
+    The result is in seconds since 1970; a time without a zone is one of this machine's.
     """
     with suppress(click.BadParameter):
         return time.time() - duration(text.removesuffix("ago").rstrip())
@@ -135,5 +134,5 @@ def moment(text: str) -> float:
 
 
 def duration_option(flag: str, name: str, help: str) -> Callable[[F], F]:
-    """Add a flag that takes a duration; None where it is not given."""
+    """Add a flag that takes a duration; None if it is not given."""
     return click.option(flag, name, type=duration, metavar="TIME", help=help)

@@ -1,4 +1,4 @@
-"""Where the records are that a command asks for: a cluster's etcd, a local run's, or its file."""
+"""Where the records are that a command needs: a cluster's etcd, a local run's, or its file."""
 
 import os
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ class Source:
     keys: Keys
     run_folder: Path
     settings: StoreSettings | None = None
-    """None: a local run."""
+    """The settings of the cluster's etcd; None for a local run."""
     is_archive: bool = False
-    """The run is over; nothing can be changed."""
+    """True if the run is over, so that nothing can be changed."""
 
 
 @contextmanager
@@ -90,11 +90,9 @@ def sources(values: Values) -> Iterator[list[Source]]:
 
 @contextmanager
 def open_run(folder: JobFolder) -> Iterator[Source]:
-    """Open the records of a local run, that goes on or is over.
+    """Open the records of a local run, running or over.
 
-    Raises:
-        NotFound: it kept none.
-        Unavailable: its etcd does not answer.
+    Raises: NotFound: it kept none. Unavailable: its etcd does not answer.
     """
     source = _connect(folder)
     try:

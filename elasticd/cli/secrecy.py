@@ -1,4 +1,4 @@
-"""Keeps what this process knows from other processes of the same user."""
+"""Hides this process's memory and environment from other processes of the same user."""
 
 import ctypes
 
@@ -8,7 +8,8 @@ PR_SET_DUMPABLE = 4
 
 
 def hide_from_user() -> None:
-    """Forbid others of this user to read our memory and environment; children begin as usual.
+    """Forbid other processes of this user to read our memory and environment; children are not
+    affected.
 
     An agent's workers are the user's code and run as the same user: without this they could read
     the password of etcd in `/proc/<agent>/environ`, or attach to the agent as debuggers do. There

@@ -1,4 +1,4 @@
-"""Follow one job: what a person wants to be told while it runs.
+"""Follows one job: it yields what a person wants to know while it runs.
 
 Two watches, on `world` and `status`, and a slow re-read that repairs what a watch missed or says
 that etcd does not answer. The follower only reads; if it dies, the job does not notice.
@@ -27,9 +27,9 @@ REREAD_S = 5.0
 STALL_S = 10.0
 """A job without a world for this long gets a sentence about what it waits for."""
 PROPOSERS = 3
-"""Of the nodes of a world, the first three ask for the next one."""
+"""How many nodes of a world, from the first on, may ask for the next one."""
 QUEUE_LIMIT = 1000
-"""Changes of two keys; a reader so far behind gets the rest by the re-read."""
+"""The limit of queued changes of two keys; a reader so far behind gets the rest by the re-read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,12 @@ class Formed:
 
     world: World
     nodes: Mapping[NodeId, Node] = field(default_factory=dict)
-    """Those of the cluster at that time: where logs can be had."""
+    """The nodes of the cluster at that time, whose log servers can be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """No world can be formed now; says for whom."""
+    """No world can be formed now; it says what the job waits for."""
 
     message: str
 
@@ -71,7 +71,7 @@ News = Formed | Waiting | EtcdAway | EtcdBack | Ended
 
 
 class Follower:
-    """Gives one piece of news at a time; not thread-safe but for `wake`."""
+    """Return one piece of news at a time. Only `wake` may be called from another thread."""
 
     def __init__(
         self,
@@ -102,18 +102,16 @@ class Follower:
         ]
 
     def next(self, timeout_s: float) -> News | None:
-        """Give the next piece of news; None if there was none in time, or on `wake`.
+        """Return the next piece of news; None if there was none in time, or on `wake`.
 
-        Raises:
-            NotFound: the job's records were removed.
-            NotSupported: a record of a newer schema.
+        Raises: NotFound: the job's records were removed. NotSupported: a record of a newer schema.
         """
         if not self._pending and not self._is_over:
             self._wait(timeout_s)
         return self._pending.pop(0) if self._pending else None
 
     def wake(self) -> None:
-        """Make a `next` that waits return; may be called in a signal handler."""
+        """Make a waiting `next` return; a signal handler may call this."""
         self._hints.put(None)
 
     def close(self) -> None:
@@ -123,7 +121,7 @@ class Follower:
     # --- private ------------------------------------------------------------------------------
 
     def _take(self, seen: Snapshot | Changed) -> None:
-        """Put what a watch saw into the queue; runs on the store's thread."""
+        """Put what a watch saw into the queue; the store's thread calls this."""
         if self._hints.qsize() > QUEUE_LIMIT:
             return
         if isinstance(seen, Snapshot):
@@ -197,7 +195,7 @@ class Follower:
         self._reread_s = self._now_s()
 
     def _stall(self) -> str:
-        """Say for whom a job waits that has no world yet."""
+        """Return what a job waits for that has no world yet."""
         if self._status is not None and self._status.message:
             return self._status.message
         items = self._store.list(self._keys.members(self._spec.name)).items
@@ -207,7 +205,7 @@ class Follower:
         )
 
     def _ask_for_trouble(self) -> None:
-        """Say why no other world comes, if etcd takes nothing from those who would propose it."""
+        """Return why no other world comes, if etcd refuses the writes of its proposers."""
         if self._proposers and not self._is_over:
             self._proposers.rotate(-1)
             node = self._proposers[0]
@@ -215,7 +213,7 @@ class Follower:
                 self._say(f"node {node.node} cannot write to etcd: {sentence}")
 
     def _nodes(self) -> Mapping[NodeId, Node]:
-        """Read where the nodes' log servers are; empty if etcd does not answer now."""
+        """Return where the nodes' log servers are; empty if etcd does not answer now."""
         try:
             items = self._store.list(self._keys.nodes).items
         except Unavailable:

@@ -1,6 +1,6 @@
-"""Gives a running job a policy, or takes it back. What it stands for is decided by the autoscaler.
+"""Gives a running job a policy, or takes it back. The autoscaler decides what follows from it.
 
-Both are one transaction that holds only while this very job is active: a job that ends meanwhile,
+Both are one transaction that holds only while this very job is active. A job that ends meanwhile,
 or another one that has its name by then, is left as it is.
 """
 
@@ -16,7 +16,8 @@ from elasticd.store.api import Delete, KeyValue, ModifiedAt, Put, Store, Txn
 __all__ = ["AUTOSCALER", "check_has_policy", "set_policy", "unset_policy"]
 
 ATTEMPTS = 5
-"""Of one compare-and-set: the autoscaler writes the same keys a few times a minute."""
+"""How often a compare-and-set is tried: the autoscaler writes the same keys a few times a
+minute."""
 AUTOSCALER = "autoscaler"
 
 
@@ -61,10 +62,9 @@ def unset_policy(store: Store, keys: Keys, spec: JobSpec) -> None:
 
 
 def check_has_policy(report: JobReport) -> None:
-    """See that there is something to take back.
+    """Check that there is something to take back.
 
-    Raises:
-        NotFound: the job has neither a policy nor a want of the autoscaler.
+    Raises: NotFound: the job has neither a policy nor a want of the autoscaler.
     """
     found = report.autoscaling
     # A policy of a newer version cannot be read here; it can be taken back.
@@ -81,10 +81,9 @@ def _no_policy(job: JobName) -> NotFound:
 
 
 def _active(store: Store, keys: Keys, spec: JobSpec) -> KeyValue:
-    """Return the mark of the job that is not over.
+    """Return the mark of the active job.
 
-    Raises:
-        NotFound: it is over, or another one has its name.
+    Raises: NotFound: it is over, or another one has its name.
     """
     item = store.get(keys.active_job(spec.name))
     if item is None or decode(Active, item.value).uid != spec.uid:

@@ -1,8 +1,8 @@
-"""Wait until a job is over, or until a node is free of work; from records alone.
+"""Waits until a job is over, or until a node is free of work, from records alone.
 
-A cluster's etcd that does not answer is waited for: it comes back, and the job's end stands in it.
-The private etcd of a local run ends with the run, and then the end stands in its archive: whoever
-waits is told so by None and opens the records anew.
+If a cluster's etcd does not answer, it is waited for: it comes back, and the job's end stands in
+it. The private etcd of a local run ends with the run, and then the end stands in its archive: the
+caller gets None and opens the records anew.
 """
 
 import time
@@ -37,8 +37,7 @@ def follow_to_end(
 
     `told` is called with each piece of news on the way.
 
-    Raises:
-        NotFound: there is no such job, or its records were removed meanwhile.
+    Raises: NotFound: there is no such job, or its records were removed meanwhile.
     """
     follower = Follower(store, keys, find_spec(store, keys, job), now_s=now_s)
     try:

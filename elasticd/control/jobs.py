@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 ATTEMPTS = 5
-"""Of one compare-and-set: a person's command meets at most a few writers."""
+"""How often a compare-and-set is tried: a person's command competes with a few writers at most."""
 LEAVE_POLL_S = 0.05
-"""A local run's etcd ends a moment after the last node has left."""
+"""The pause between two looks whether the last node has left; a local run's etcd ends a moment
+later."""
 USER = "user"
 
 
 def submit(store: Store, keys: Keys, spec: JobSpec) -> None:
-    """Make the job stand in etcd, pending; the agents do the rest.
+    """Write the job to etcd as pending; the agents do the rest.
 
-    Raises:
-        Refused: a job of that name runs, or somebody submits one at this moment.
+    Raises: Refused: a job of that name runs, or somebody submits one at this moment.
     """
     revision = _reserve(store, keys, spec)
     is_ours = ModifiedAt(key=keys.active_job(spec.name), revision=revision)
@@ -202,10 +202,10 @@ def wait_left(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until no node serves the job any more; False: some still did when the time was over.
+    """Wait until no node serves the job any more; return False if some still did when the time was
+    over.
 
-    Raises:
-        Unavailable: etcd has gone, as a local run's does when that ends.
+    Raises: Unavailable: etcd has gone, as a local run's does when that ends.
     """
     until_s = now_s() + timeout_s
     while store.list(keys.members(job)).items:
@@ -301,10 +301,9 @@ def undrain(store: Store, keys: Keys, node: NodeId, *, is_dry_run: bool = False)
 
 
 def check_room(store: Store, keys: Keys, spec: JobSpec) -> None:
-    """See that at least one node could hold the job's workers, if there is a node at all.
+    """Check that at least one node could hold the job's workers, if there is any node.
 
-    Raises:
-        CallError: every node offers fewer slots than the job wants on each.
+    Raises: CallError: every node offers fewer slots than the job wants on each.
     """
     nodes = [decode(Node, item.value) for item in store.list(keys.nodes).items]
     nodes = [node for node in nodes if spec.may_run_on(node.labels)]
@@ -320,7 +319,7 @@ def check_room(store: Store, keys: Keys, spec: JobSpec) -> None:
 
 
 def _reserve(store: Store, keys: Keys, spec: JobSpec) -> int:
-    """Own `active/<job>` with is_ready False; return its revision."""
+    """Take `active/<job>` with is_ready False; return its revision."""
     key = keys.active_job(spec.name)
     mine = encode(Active(uid=spec.uid, is_ready=False))
     for _ in range(ATTEMPTS):

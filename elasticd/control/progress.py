@@ -1,7 +1,7 @@
 """Ask a running job's agents how far it is: it changes too often to stand in etcd.
 
-All ranks of a world step together, so one node speaks for all: that of rank 0, if it answers. Which
-process a rank is, only its own node knows.
+All ranks of a world step together, so one node speaks for all: that of rank 0, if it answers. Only
+a rank's own node knows which process it is.
 """
 
 import json
@@ -27,31 +27,33 @@ from elasticd.store.api import Store, StoreSettings
 __all__ = ["AskRanks", "read_goodput", "read_progress", "read_ranks"]
 
 ASKED_NODES = 3
-"""An agent that does not answer must not make `status` slow."""
+"""How many nodes are asked: an agent that does not answer must not make `status` slow."""
 ANSWER_TIMEOUT_S = 1.5
 NODES_LIMIT = 64
-"""Nodes whose ranks are all wanted: of a larger world, the first so many."""
+"""How many nodes are asked if all ranks are wanted; of a larger world, the first."""
 CALLS_AT_ONCE = 16
 
 
 class AskRanks:
-    """Asks the agents of one job again and again, over connections that stay; a thread a node."""
+    """Ask the agents of one job again and again, over kept connections, with a thread for each
+    node.
+    """
 
     def __init__(self, job: JobName, settings: StoreSettings | None) -> None:
         self._job = job
         self._fetch = HttpFetch(settings, ANSWER_TIMEOUT_S)
 
     def __call__(self, world: World, nodes: Mapping[NodeId, Node]) -> tuple[RankProgress, ...]:
-        """Return the ranks of the first of a world's nodes that answers; empty: none does."""
+        """Return the ranks of the first of a world's nodes that answers; empty if none does."""
         first = (nodes.get(place.node) for place in world.nodes[:ASKED_NODES])
         return self.first_of(node for node in first if node is not None)
 
     def first_of(self, nodes: Iterable[Node]) -> tuple[RankProgress, ...]:
-        """Return the ranks of the first node that answers; empty: none does."""
+        """Return the ranks of the first node that answers; empty if none does."""
         return next(filter(None, map(self.of, nodes)), ())
 
     def of(self, node: Node) -> tuple[RankProgress, ...]:
-        """Return the ranks of a node; empty: it does not answer."""
+        """Return the ranks of a node; empty if it does not answer."""
         body = self._fetch.get(node, f"/v1/progress/{self._job}", CHUNK_BYTES)
         return _parsed(body) if body else ()
 
@@ -62,7 +64,9 @@ class AskRanks:
 def read_progress(
     store: Store, keys: Keys, report: JobReport, settings: StoreSettings | None
 ) -> tuple[RankProgress, ...]:
-    """Return the ranks of the first node that answers; empty if the job does not run, or none."""
+    """Return the ranks of the first node that answers; empty if the job does not run,
+    or none does.
+    """
     if report.status.phase is not Phase.RUNNING:
         return ()
     with closing(AskRanks(report.spec.name, settings)) as ask:
@@ -85,10 +89,9 @@ def read_ranks(
 
 
 def read_goodput(store: Store, keys: Keys, spec: JobSpec) -> float | None:
-    """Return the share of all slots' time that trained so far; None: not known.
+    """Return the share of all slots' time that trained so far; None if not known.
 
-    It is not known where no steps are seen. An etcd that does not answer, or
-    was closed, knows nothing either.
+    It is not known if no steps are seen, or if etcd does not answer or was closed.
     """
     with suppress(ElasticdError, ValueError):
         progress = store.get(keys.progress(spec.name))
@@ -107,7 +110,7 @@ def _nodes(store: Store, keys: Keys, report: JobReport, limit: int) -> Iterator[
 
 
 def _parsed(body: bytes) -> tuple[RankProgress, ...]:
-    """Read an answer; one that makes no sense is none."""
+    """Read an answer; one that makes no sense counts as none."""
     try:
         found: tuple[RankProgress, ...] = from_plain(tuple[RankProgress, ...], json.loads(body))
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -1,12 +1,12 @@
-"""Remove the records of jobs that are over: by hand, or by the agents after a time.
+"""Removes the records of jobs that are over: by hand, or by the agents after a time.
 
-A job that ends leaves a small key, `ended/<job>`, that counts for how long its records have stood.
-It is counted up by whichever agent has itself watched it unchanged for so long, on that agent's own
-clock: no two hosts' clocks are compared, it goes on over restarts of the agents, and it stands
-still while nobody watches, so records stay for at least as long as they should. All that is
-written or deleted here holds only if nobody else changed the same key, or submitted the job anew.
+A job that ends leaves a small key, `ended/<job>`, which counts how long its records have stood. The
+agent that has itself watched it unchanged for long enough, on its own clock, counts it up. So no
+two hosts' clocks are compared, the count goes on over restarts of the agents, and it stands still
+while nobody watches: records stay for at least as long as they should. All that is written or
+deleted here holds only if nobody else changed the same key, or submitted the job anew.
 
-To remove is to delete and nothing else: an etcd that is full takes deletions, and no puts.
+Removing only deletes: an etcd that is full takes deletions, and no puts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,8 @@ from elasticd.store.api import Delete, ModifiedAt, Put, Store, Txn
 __all__ = ["Counted", "Pruned", "count_up", "ended_jobs", "prune"]
 
 KEYS_AT_ONCE = 5_000
-"""etcd does nothing else meanwhile: some hundredths of a second."""
+"""How many keys one transaction deletes: etcd does nothing else meanwhile, for some hundredths of a
+second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Counted:
 
 
 def ended_jobs(store: Store, keys: Keys) -> Mapping[JobName, Sequence[str]]:
-    """Give the keys of each job that is over and that no node is about to leave."""
+    """Return the keys of each job that is over and that no node is about to leave."""
     active = {key.removeprefix(keys.active) for key in store.keys(keys.active)}
     by_job: dict[JobName, list[str]] = {}
     for key in store.keys(keys.jobs):
@@ -59,11 +60,9 @@ def ended_jobs(store: Store, keys: Keys) -> Mapping[JobName, Sequence[str]]:
 def prune(
     store: Store, keys: Keys, jobs: Sequence[JobName] = (), *, is_dry_run: bool = False
 ) -> Iterator[Pruned]:
-    """Remove the records of these jobs, or of all that are over; tell of each when it is done.
+    """Remove the records of these jobs, or of all that are over; yield each when it is done.
 
-    Raises:
-        NotFound: there is no such job.
-        Refused: it is not over.
+    Raises: NotFound: there is no such job. Refused: it is not over.
     """
     ended = ended_jobs(store, keys)
     for job in jobs:

@@ -9,7 +9,7 @@ from elasticd.records.job import JobSpec
 __all__ = ["check_same", "ignored_flags"]
 
 SAME = ("entry_kind", "entry", "args", "workers_per_node", "min_nodes", "max_nodes")
-"""What must be equal, with the URL of checkpoints: else a host would train something else."""
+"""What must be equal, with the URL of checkpoints; otherwise a host would train something else."""
 OWN = (
     *("name", "uid", "cwd", "run_folder", "is_local", "failure_timeout_s", "unknown", "url"),
     *("submitted_by", "submitted_at_unix_s", "owner"),
@@ -30,7 +30,9 @@ FLAGS = {
 
 
 def ignored_flags(standing: JobSpec, wanted: JobSpec) -> tuple[str, ...]:
-    """Name the flags in which a call differs from the one that began the job, whose ones count."""
+    """Return the flags in which a call differs from the one that began the job; the first call's
+    count.
+    """
     names = [
         *_differences(standing, wanted),
         *_differences(standing.limits, wanted.limits),
@@ -53,10 +55,10 @@ def _differences(mine: Any, theirs: Any) -> list[str]:
 
 
 def check_same(standing: JobSpec, wanted: JobSpec) -> None:
-    """See that both calls mean the same training.
+    """Check that both calls mean the same training.
 
-    Raises:
-        Refused: another program, other sizes or other checkpoints; or it is not run by `--join`.
+    Raises: Refused: another program, other sizes or other checkpoints; or the job is not run by
+    `--join`.
     """
     other = [name for name in SAME if getattr(standing, name) != getattr(wanted, name)]
     shown = "; ".join(

@@ -1,7 +1,8 @@
-"""What a person's wish would throw away: the state of a job that is nowhere but in its processes.
+"""What a person's wish would throw away: a job's state that exists only in its processes.
 
-Refused unless it is forced. A job in restart mode keeps its state itself, and one with
-`--checkpoint` saves it before it ends. A node that only takes over what others have loses nothing.
+Such a wish is refused unless it is forced. A job in restart mode keeps its state itself, and one
+with `--checkpoint` saves it before it ends. A node that only has what others have too loses
+nothing.
 """
 
 from collections.abc import Iterable
@@ -20,10 +21,9 @@ __all__ = ["check_drain", "check_stop"]
 
 
 def check_stop(store: Store, keys: Keys, job: JobName) -> None:
-    """See that the end of the job loses nothing.
+    """Check that the end of the job loses nothing.
 
-    Raises:
-        Refused: it has trained, and saves nothing.
+    Raises: Refused: it has trained, and saves nothing.
     """
     if _is_saved(store, keys, job) or not _holders(_members(store, keys, job)):
         return
@@ -34,12 +34,11 @@ def check_stop(store: Store, keys: Keys, job: JobName) -> None:
 
 
 def check_drain(store: Store, keys: Keys, node: NodeId, others: Iterable[NodeId] = ()) -> None:
-    """See that every job on the node goes on elsewhere with what it has trained.
+    """Check that every job on the node goes on elsewhere with what it has trained.
 
-    `others`: nodes that count as drained, though etcd does not know it.
+    `others`: nodes that count as drained, though etcd does not say so.
 
-    Raises:
-        Refused: the node has the only copy, and nobody is there to take it over.
+    Raises: Refused: the node has the only copy, and no other node could take it over.
     """
     drained = {NodeId(i.key.removeprefix(keys.drains)) for i in store.list(keys.drains).items}
     drained.update((node, *others))
@@ -61,7 +60,9 @@ def check_drain(store: Store, keys: Keys, node: NodeId, others: Iterable[NodeId]
 
 
 def _is_saved(store: Store, keys: Keys, job: JobName) -> bool:
-    """Also true where it is not ours to say: in restart mode the script saves what it wants."""
+    """Return whether the state is saved; always true in restart mode, where the script saves what
+    it wants.
+    """
     status = _status(store, keys, job)
     if status is None or not status.is_in_process or status.phase.is_final:
         return True
@@ -83,12 +84,12 @@ def _members(store: Store, keys: Keys, job: JobName) -> tuple[Member, ...]:
 
 
 def _holders(members: Iterable[Member]) -> set[NodeId]:
-    """Name the nodes with a process that has the state."""
+    """Return the nodes with a process that has the state."""
     return {m.node for m in members if any(o.has_state and o.is_prepared for o in m.slots)}
 
 
 def _takers(members: Iterable[Member]) -> set[NodeId]:
-    """Name the nodes that could take it over, now or when they are prepared."""
+    """Return the nodes that could take it over, now or when they are prepared."""
     return {
         m.node
         for m in members

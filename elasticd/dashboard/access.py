@@ -1,9 +1,8 @@
 """Who may see what the dashboard shows, and who may change something through it. Pure.
 
-A browser carries out what any page that is open in it asks for, with all cookies of this address:
-so there are none. What opens the data, and every change, is a token in a header that another page's
-script can neither read nor send here unasked; no address ever holds it, so none that is logged or
-mailed tells it.
+A browser sends what any open page asks for, with all cookies of this address; so there are no
+cookies. Data and changes need a token in a header, which another page's script can neither read nor
+send here unasked. The token is never part of an address, so no logged or mailed address reveals it.
 """
 
 import hmac
@@ -19,7 +18,7 @@ Refusal = tuple[HTTPStatus, str]
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine can reach an address, or a name that is known to mean one."""
+    """Return whether only this machine can reach an address, or a name known to mean one."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -29,10 +28,12 @@ def is_loopback(host: str) -> bool:
 def read_refusal(
     headers: Mapping[str, str], token: str, *, is_open: bool = False
 ) -> Refusal | None:
-    """Say why this request is told nothing; None: it is told. `is_open`: all know what it asks for.
+    """Return why this request gets no data; None if it does.
 
-    Without a token only names of this machine are answered, as somebody else's page may have had
-    its own name point here (DNS rebinding).
+    `is_open`: anybody may see what it asks for.
+
+    Without a token only names of this machine are answered, since a foreign page may have its own
+    name point here (DNS rebinding).
     """
     if not token:
         name = _hostname(headers.get("Host", ""))
@@ -46,7 +47,8 @@ def read_refusal(
 
 
 def action_refusal(headers: Mapping[str, str], token: str, *, is_allowed: bool) -> Refusal | None:
-    """Say why this request may not change anything; None: it may, if its body makes sense.
+    """Return why this request may not change anything; None if it may, provided that its body makes
+    sense.
 
     A browser names the page that asks (Origin): only the dashboard's own may. Programs name none.
     """
@@ -82,7 +84,7 @@ def _hostname(host: str) -> str | None:
 
 
 def _place(origin: str) -> str:
-    """Return host and port of an origin; empty for one that has none, as `null`."""
+    """Return host and port of an origin; empty for one without them, such as `null`."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

@@ -47,10 +47,9 @@ _KINDS: dict[str, type[Scale | Stop | Drain | Undrain]] = {
 
 
 def read_action(body: bytes) -> Action:
-    """Read one: an object with `action`, its name, and exactly the values that this one has.
+    """Read an action: an object with `action`, its name, and exactly the values that this one has.
 
-    Raises:
-        CallError: it is none of them, or a value is missing, too much, or of another type.
+    Raises: CallError: it is none of them, or a value is missing, superfluous, or of another type.
     """
     try:
         given = json.loads(body)

@@ -1,4 +1,4 @@
-"""What is known at one moment, and what a page that knows an earlier moment must be told. Pure."""
+"""What is known at one moment, and what a page that knows an earlier moment still needs. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,34 +10,38 @@ __all__ = ["Board", "JobPage", "delta"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """One job."""
+    """What the page shows of one job."""
 
     view: Plain
     changes: tuple[Plain, ...] = ()
-    """In the order of their generations."""
+    """The changes in the order of their generations."""
     samples: tuple[Plain, ...] = ()
-    """In the order of their time; none is ever taken back, but old ones may be thinned out."""
+    """The samples in the order of their time; none is taken back, but old ones may be thinned
+    out."""
     autoscale: Plain | None = None
-    """None: it never had a policy."""
+    """The autoscaling; None if it never had a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Everything; never changed. What is equal to what was there before is the same object."""
+    """Everything that is known; it never changes.
+
+    A part equal to its predecessor is the same object.
+    """
 
     version: int = 0
     jobs: tuple[Plain, ...] = ()
     nodes: tuple[Plain, ...] = ()
     trouble: str = ""
-    """Why this may be out of date; empty: it is not."""
+    """Why this may be out of date; empty if it is not."""
     pages: Mapping[str, JobPage] = field(default_factory=dict)
 
 
 def delta(before: Board | None, after: Board, job: str) -> Plain:
-    """Return what has to be told about the lists and about one job.
+    """Return what a page needs of the lists and of one job.
 
-    Parts that did not change are left out. A change of world that is not in `generations` any more
-    was folded into sums, and is to be forgotten.
+    Parts that did not change are left out. A page must forget a change of world that is not in
+    `generations` any more, since it was folded into sums.
     """
     told: Plain = {}
     if before is None or (before.jobs, before.nodes) != (after.jobs, after.nodes):

@@ -44,19 +44,21 @@ from elasticd.store.api import KeyRange, Store, StoreSettings
 __all__ = ["Collector", "Opened"]
 
 ASK_S = 1.0
-"""Between two looks at the ranks."""
+"""The time between two looks at the ranks."""
 REREAD_S = 10.0
 APART_S = 0.2
-"""Between two readings, however fast etcd changes."""
+"""The least time between two readings, however fast etcd changes."""
 RETRY_S = 2.0
 JOBS_ASKED = 32
-"""Jobs that run whose ranks are asked."""
+"""How many running jobs have their ranks asked."""
 NODES_ASKED = 16
-"""Of a larger world the ranks of the first ones stand for all: they step together."""
+"""How many nodes of a world are asked; its first ranks stand for all, since they step together."""
 SLOW_S, SLOW_PAUSE_S = 1.0, 10.0
-"""A node that took so long is not asked for a while: the board waits for the slowest."""
+"""A node that took this long is not asked for the pause, because the board waits for the
+slowest."""
 CALLS_AT_ONCE = 16
-"""A node that does not answer must not hold up the others; each has a connection of its own."""
+"""How many nodes are asked at once, each over a connection of its own, so that a silent one does
+not delay the others."""
 
 
 class Opened(Protocol):
@@ -74,7 +76,7 @@ class Opened(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """What one source had, and what its ranks said."""
+    """What one source had, and what its ranks reported."""
 
     source: Opened
     reports: tuple[JobReport, ...]
@@ -90,9 +92,9 @@ class Collector:
         which: Callable[[], Hashable],
         say: Sentences,
     ) -> None:
-        """`which` names the sources that there are: where its answer changes, they are opened anew.
+        """`which` names the sources; when its answer changes, they are opened anew.
 
-        Both are called by the thread alone, which begins at once.
+        Only the thread calls both, and it begins at once.
         """
         self._open_sources, self._which, self._say = open_sources, which, say
         self._board = Board()
@@ -111,7 +113,7 @@ class Collector:
         self._thread.start()
 
     def newer_than(self, version: int, timeout_s: float) -> Board | None:
-        """Wait for a board with a higher version; None: there is none in time, or never again."""
+        """Wait for a board with a higher version; None if none comes in time, or never again."""
         with self._news:
             self._news.wait_for(
                 lambda: self._board.version > version or self._is_closing, timeout_s
@@ -163,7 +165,7 @@ class Collector:
                 stack.callback(watch.close)
 
     def _changed(self) -> None:
-        """Called by a store's thread."""
+        """Note a change; a store's thread calls this."""
         self._has_changed.set()
         self._wake.set()
 
@@ -188,7 +190,7 @@ class Collector:
                 self._pause(max(0.0, min(ask_s, reread_s) - time.monotonic()))
 
     def _pause(self, wait_s: float) -> None:
-        """Wait; a change ends it, but for the shortest of pauses."""
+        """Wait; a change ends the wait, but not before the shortest pause."""
         if wait_s <= APART_S:
             time.sleep(wait_s)
             return
@@ -251,7 +253,7 @@ class Collector:
             self._ranks.pop(gone, None)
 
     def _ranks_of(self, ask: AskRanks, node: Node) -> tuple[RankProgress, ...]:
-        """Ask one node, if it is not one that kept us waiting a moment ago."""
+        """Ask one node, unless it was slow a moment ago."""
         began_s = time.monotonic()
         if began_s < self._slow_until_s.get(node.node, 0.0):
             return ()
@@ -301,7 +303,7 @@ class Collector:
         )
 
     def _autoscale_of(self, report: JobReport) -> Plain | None:
-        """Nothing in it changes but with the report, which is drawn again and again."""
+        """Return the view of its autoscaling, with a cache: it changes only with the report."""
         name = report.spec.name
         known = self._autoscale.get(name)
         if known is None or known[0] is not report:

@@ -2,8 +2,8 @@
 
 `/` is the page, without anything that is secret. `/api/state?job=NAME` answers with all that is
 known of the lists and of that job, as JSON; `/api/events?job=NAME` with the same and then, for as
-long as the browser listens, with what changed (server-sent events). With a token both want it as
-`Authorization: Bearer TOKEN`. A POST to `/api/actions` changes something, where that was allowed.
+long as the browser listens, with what changed (server-sent events). With a token, both require
+`Authorization: Bearer TOKEN`. A POST to `/api/actions` changes something, if that was allowed.
 """
 
 import json
@@ -41,10 +41,10 @@ JSON = "application/json"
 STREAMS_LIMIT = 256
 CONNECTIONS_LIMIT = 320
 QUIET_S = 10.0
-"""A stream that has nothing to tell says so, and finds out whether anybody listens."""
+"""A stream without news sends a comment this often, to find out whether anybody listens."""
 REQUEST_TIMEOUT_S = 20.0
 STACK_BYTES = 512 * 1024
-"""Of a thread: hundreds of browsers must not take much more than one."""
+"""The stack of a thread: hundreds of browsers must not take much more memory than one."""
 
 
 class DashboardServer:
@@ -58,7 +58,7 @@ class DashboardServer:
         token: str = "",
         act: Callable[[Action], str] | None = None,
     ) -> None:
-        """Bind and serve; port 0: a free one.
+        """Bind and serve; port 0 takes a free one.
 
         `act` carries out what a page asks for, on any thread, and returns what it did in a
         sentence; None: nothing can be changed. Without a token it is never called.
@@ -132,7 +132,9 @@ class _Handler(Handler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are open.")
 
     def do_POST(self) -> None:  # noqa: N802 (its caller looks for this name)
-        """Change something; whatever is refused is not read, so the connection ends with it."""
+        """Change something. The body of a refused request is not read, so the connection ends with
+        it.
+        """
         act, self.close_connection = self.server.act, True
         if urlsplit(self.path).path != ACTIONS:
             self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
@@ -152,15 +154,15 @@ class _Handler(Handler):
 
     @property
     def _given(self) -> dict[str, str]:
-        """The headers, by the name that they have in books."""
+        """Return the headers by their standard names."""
         return {name.title(): value for name, value in self.headers.items()}
 
     def _first(self, board: Board, job: str) -> Plain:
-        """What a page is told that knows nothing yet."""
+        """Return what a page gets that knows nothing yet."""
         return {**delta(None, board, job), "can_act": self.server.act is not None}
 
     def _stream(self, job: str) -> None:
-        """Tell what changes until the browser hangs up."""
+        """Send what changes until the browser hangs up."""
         self.close_connection = True
         self.server.is_kept()
         self._head(HTTPStatus.OK, "text/event-stream", {})
@@ -224,7 +226,7 @@ def _status(error: ElasticdError) -> HTTPStatus:
 
 
 def _packed(value: object) -> bytes:
-    """JSON on one line; a number that is none, as a loss may be, is null."""
+    """Return JSON on one line; a number that is NaN or infinite, as a loss may be, becomes null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:

@@ -1,8 +1,8 @@
 """What the page shows of jobs and nodes, as plain values. Pure.
 
 Times are unix seconds, so that nothing changes only because time goes by; the page counts ages.
-What changes seldom (a change of world, told for good once its nodes have gone through it) stands
-apart from what changes each second, and is sent once.
+What changes seldom (a change of world is final once its nodes have gone through it) stands apart
+from what changes each second, and is sent once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,18 +20,18 @@ __all__ = ["Plain", "Sentences", "change_view", "job_row", "job_view", "node_row
 Plain = dict[str, object]
 
 RANKS_LIMIT = 256
-"""Of a larger world the page lists the first ones."""
+"""How many ranks the page lists; of a larger world, the first ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentences:
-    """How the command line says it: the page says the same."""
+    """The sentences of the command line, so that the page uses the same."""
 
     change: Callable[[Change], str]
     ending: Callable[[JobReport], str]
     late: Callable[[JobReport, LateNode], str]
     autoscale: Callable[[JobReport], Plain | None] = lambda report: None
-    """What is shown of its autoscaling; None: it never had a policy."""
+    """What is shown of its autoscaling; None if it never had a policy."""
 
 
 def job_row(report: JobReport, *, is_archive: bool) -> Plain:
@@ -71,7 +71,10 @@ def node_row(report: NodeReport) -> Plain:
 def job_view(
     report: JobReport, ranks: Sequence[RankProgress], say: Sentences, *, at_unix_s: float
 ) -> Plain:
-    """Return what is shown of one job but its changes and samples. `at_unix_s`: of the ranks."""
+    """Return what is shown of one job, without its changes and samples.
+
+    `at_unix_s`: of the ranks.
+    """
     spec, time = report.spec, report.time
     world = report.world if report.status.phase is Phase.RUNNING else None
     return {
@@ -103,7 +106,9 @@ def job_view(
 
 
 def _progress(ranks: Sequence[RankProgress], at_unix_s: float) -> Plain | None:
-    """Of the first rank that knows its steps: all ranks of a world step together."""
+    """Return the progress of the first rank that knows its steps: all ranks of a world step
+    together.
+    """
     first = next((rank for rank in ranks if rank.step is not None), None)
     if first is None:
         return None
@@ -168,7 +173,7 @@ def change_view(report: JobReport, change: Change, say: Sentences) -> Plain:
 
 
 def _members(report: JobReport, change: Change) -> Iterable[str]:
-    """Those that told of it; of the newest world, those that it names."""
+    """Return the nodes that wrote about it; for the newest world, those that it names."""
     world = report.world
     if world is not None and world.generation == change.generation:
         return [place.node for place in world.nodes]

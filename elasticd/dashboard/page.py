@@ -1,7 +1,7 @@
 """The page itself: one file, sent as it is, and what a browser may do with it.
 
-The policy names the hashes of the one style and the one script in it, so no other text runs as code
-whatever a traceback contains, and the page can ask nobody but the process that served it.
+The policy names the hashes of the one style and the one script in it. So no other text runs as
+code, whatever a traceback contains, and the page can contact only the process that served it.
 """
 
 import base64

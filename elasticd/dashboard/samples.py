@@ -1,4 +1,4 @@
-"""What a job's progress was over time, as far as this process saw it. Pure."""
+"""A job's progress over time, as far as this process saw it. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 __all__ = ["SAMPLES_LIMIT", "Sample", "Samples"]
 
 SAMPLES_LIMIT = 1200
-"""Twenty minutes of one a second; then every other one goes, and they come half as often."""
+"""How many samples are kept: twenty minutes at one a second. Then every other one is dropped, and
+they come half as often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,7 @@ class Sample:
     at_unix_s: float
     step: int
     step_s: float
-    """Duration of a step; 0: not known."""
+    """The duration of a step; 0 if not known."""
     scalars: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -27,7 +28,9 @@ class Samples:
         self._apart_s = 0.0
 
     def add(self, sample: Sample) -> None:
-        """Take one that is newer than all others; what says nothing new about the steps is left."""
+        """Add a sample that is newer than all others; one that says nothing new about the steps is
+        dropped.
+        """
         newest = self._newest
         if newest is not None and sample.at_unix_s <= newest.at_unix_s:
             return
@@ -41,7 +44,7 @@ class Samples:
             self._apart_s = span_s / len(self._kept)
 
     def all(self) -> tuple[Sample, ...]:
-        """Return them, the newest at last."""
+        """Return the samples, the newest last."""
         last = self._newest
         if last is None or self._kept[-1] is last:
             return tuple(self._kept)

@@ -1,7 +1,8 @@
-"""Boxes of pieces from a bucket: only the blocks they lie in, verified, some hundred MiB at a time.
+"""Reads boxes of pieces from a bucket: only the blocks that they lie in, verified, some hundred MiB
+at a time.
 
-A box of a row-major piece spans consecutive elements from its first to its last. This span is what
-is read; the box is a view of it with the strides of the piece.
+A box of a row-major piece spans consecutive elements from its first to its last. That span is read;
+the box is a view of it with the strides of the piece.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from elasticd.dcp.catalog import dtype_of
 __all__ = ["BATCH_BYTES", "PieceBox", "boxes"]
 
 BATCH_BYTES = 256 << 20
-"""Memory for what is read at once: sixteen of the largest requests side by side."""
+"""The memory for one batch: sixteen of the largest requests side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,7 @@ def boxes(
 
     The values are views of memory that is used again: copy them before the next one is taken.
 
-    Raises:
-        Damaged: something is not as it was written.
+    Raises: Damaged: something is not as it was written.
     """
     spans = {index: _span(manifest, box) for index, box in enumerate(wanted) if prod(box.shape)}
     for index, box in enumerate(wanted):

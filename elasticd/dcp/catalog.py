@@ -1,9 +1,9 @@
 """A manifest in the words of torch.distributed.checkpoint: dotted names, boxes, plain values.
 
-DCP takes nested state apart by rules of its own (lists are opened only where tensors or dicts are
-in them, tuples never), and its names lead from there: `model.0.weight`, without a root. So the
-skeleton is put together with placeholders for the tensors, and DCP's own function takes it apart:
-whatever the rules are in this torch, both sides of a load follow the same.
+DCP flattens nested state by rules of its own (lists only if tensors or dicts are in them, tuples
+never), and names the results by their path, as in `model.0.weight`, without a root. So the skeleton
+is rebuilt with placeholders for the tensors, and DCP's own function flattens it: whatever the rules
+are in this torch, both sides of a load follow the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -14,11 +14,11 @@ from elasticd.checkpoint.storage.bucket import Data
 __all__ = ["LARGE_BYTES", "S3Put"]
 
 LARGE_BYTES = 1 << 20
-"""What is smaller costs its round trip, whoever sends it."""
+"""Smaller objects cost their round trip, whoever sends them."""
 
 
 class S3Put:
-    """Safe to use from several threads. Errors are botocore's, as the driver's are."""
+    """Several threads may use it. Its errors are botocore's, as the driver's are."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -26,10 +26,11 @@ class S3Put:
 
     @classmethod
     def of(cls, fs: Any) -> Self | None:
-        """Make a client like that of an s3fs file system; None: its requests carry more than that.
+        """Make a client like that of an s3fs file system; None if its requests carry more than
+        that.
 
-        Raises:
-            whatever botocore finds wrong with the options, as the driver does at its first request.
+        Raises: whatever botocore finds wrong with the options, as the driver does at its first
+        request.
         """
         if fs.s3_additional_kwargs or fs.req_kw:
             return None
@@ -93,9 +94,9 @@ class _Body(io.RawIOBase):
 
 
 def _as_one(request: Any, **unused: object) -> None:
-    """Send the memory itself: of a file http.client reads 16 KiB at a time, each a copy and a call.
+    """Send the memory itself: http.client reads a file 16 KiB at a time, each a copy and a call.
 
-    Each attempt makes its request anew, so it is of no matter that this body cannot be rewound.
+    Each attempt makes its request anew, so it does not matter that this body cannot be rewound.
     """
     if isinstance(request.body, _Body):
         request.body = request.body.whole

@@ -1,14 +1,14 @@
-"""Tries a storage before a process writes to it first: does it keep what checkpoints rest on?
+"""Tries a storage before the first write of a process, to see whether checkpoints can rely on it.
 
 Some servers that speak S3 take `If-None-Match: *` and write over what is there, store the framing
 in which botocore sends a body over https as if it were data, or want its length first (411). None
 of them says so, and checkpoints seem durable until somebody needs one. So an object is created,
-created again, and read back: a small one, and before the first large write another, which goes by
-a client of its own (`s3_put`).
+created again, and read back: a small one, and before the first large write another, which goes by a
+client of its own (`s3_put`).
 
 What this cannot show is a store that keeps the condition for one writer at a time and not for two
-at once. There nobody is told from the other; that what they wrote does not mix is the business of
-`manifest.Fragment`, which names its run.
+at once. There neither writer is told of the other. `manifest.Fragment` names its run, so what they
+wrote does not mix.
 """
 
 import secrets
@@ -46,18 +46,18 @@ class Fault(StrEnum):
 
 
 OF_FRAMING = (Fault.FRAMED, Fault.NEEDS_LENGTH)
-"""It ends where a body is sent as it is."""
+"""A fault that ends if bodies are sent as they are."""
 
 
 class Sending(Bucket, Protocol):
-    """A bucket whose way to send can be changed."""
+    """A bucket that can send in another way."""
 
     def send_plain(self) -> bool:
-        """From now on send bodies as they are, without framing; False: it does already."""
+        """Send bodies as they are from now on, without framing; return False if it does already."""
 
 
 class Tried(ForwardingBucket):
-    """`Bucket` that is tried once, before the first write; one that fails is not written to."""
+    """A `Bucket` that is tried once, before the first write; one that fails is not written to."""
 
     def __init__(self, inner: Sending) -> None:
         super().__init__(inner)
@@ -72,7 +72,9 @@ class Tried(ForwardingBucket):
         """Told what a person should know of a storage that is used all the same."""
 
     def begin(self) -> None:
-        """Try it in a thread, so that the first write does not wait for it; says nothing."""
+        """Begin the trial in a thread, so that the first write does not wait for it; it raises
+        nothing.
+        """
 
         def run() -> None:
             with suppress(ElasticdError):  # The first write meets the same.
@@ -89,7 +91,9 @@ class Tried(ForwardingBucket):
         super().replace(name, data)
 
     def _try(self, nbytes: int) -> None:
-        """Raise Refused if it cannot be used; what time heals is tried again with the next call."""
+        """Raise Refused if the bucket cannot be used; a passing trouble is tried again with the
+        next call.
+        """
         size = LARGE_BYTES if nbytes >= LARGE_BYTES else SMALL_BYTES
         with self._lock:
             if size in self._good:
@@ -136,7 +140,7 @@ def fault_of(bucket: Bucket, size: int) -> Fault | None:
 
 
 def _piece(bucket: Bucket, name: str, size: int) -> bytes:
-    """The end of an object: some servers answer a range with the checksum of the whole."""
+    """Return the end of an object: some servers answer a range with the checksum of the whole."""
     place = bytearray(PIECE_BYTES)
     count = bucket.read_into(name, size - PIECE_BYTES, memoryview(place))
     return bytes(place[:count])

@@ -1,7 +1,7 @@
-"""A bucket that cannot be opened here, and says why whenever it is asked for anything.
+"""A bucket that cannot be opened here, and says why at every call.
 
-A process that ended for that reason would be started again and again; one that answers tells the
-user, in the sentence in which the job ends.
+A process that ended for this reason would be started again and again. One that answers tells the
+user, in the sentence with which the job ends.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ __all__ = ["Unusable"]
 
 
 class Unusable:
-    """`Bucket` whose every verb raises the error that opening it raised."""
+    """A `Bucket` whose every method raises the error that opening it raised."""
 
     def __init__(self, url: str, error: ElasticdError) -> None:
         self._url, self._error = url, error

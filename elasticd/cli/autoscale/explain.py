@@ -51,7 +51,10 @@ def explain(job: str | None, last: int, is_json: bool, **values: Any) -> int:
 
 
 def tell_explanation(report: JobReport, leader: str, *, last: int) -> None:
-    """Print it; `leader`: who leads, as a sentence; `last`: so many decisions, 0: all."""
+    """Print the explanation.
+
+    `leader` is a sentence about who leads; `last` is how many decisions, 0 for all.
+    """
     now_unix_s = time.time()
     for section in explain_sections(report, leader=leader, last=last, now_unix_s=now_unix_s):
         for line in section.lines:
@@ -61,7 +64,7 @@ def tell_explanation(report: JobReport, leader: str, *, last: int) -> None:
 
 
 def leader_of(source: Source) -> Leader | None:
-    """Read who leads; None: nobody does, or a newer version that this one cannot read."""
+    """Return who leads; None if nobody does, or a newer version that this one cannot read."""
     item = source.store.get(source.keys.autoscaler_election) if not source.is_archive else None
     try:
         return decode(Leader, item.value) if item is not None else None

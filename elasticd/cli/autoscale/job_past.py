@@ -1,4 +1,4 @@
-"""Asks Prometheus what a job's queries answered in its life, for a simulation."""
+"""Asks Prometheus what a job's queries answered during its life, for a simulation."""
 
 import time
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["job_past"]
 
 SHARE_WINDOW_S = 60.0
-"""Over which the share of a cause is taken: agents tell of it every 15 s, and are scraped as often.
-"""
+"""The time over which the share of a cause is taken: agents write it every 15 s, and are scraped as
+often."""
 _SLOTS = 'elasticd_slot_seconds_total{job_name="$job",cause'
 
 
@@ -27,12 +27,11 @@ def job_past(
     settings: PrometheusSettings,
     unix_s: Callable[[], float] = time.time,
 ) -> JobPast:
-    """Return what there is of the job's time, or of its first day.
+    """Return what Prometheus has of the job's time, or of its first day.
 
-    Raises:
-        CallError: Prometheus refuses a query, or it has several series; with Prometheus' words.
-        EnvironmentProblem: a file that was named cannot be used.
-        Unavailable: Prometheus does not answer.
+    Raises: CallError: Prometheus refuses a query, or it has several series; with Prometheus' words.
+    EnvironmentProblem: a file that was named cannot be used. Unavailable: Prometheus does not
+    answer.
     """
     lasted_s = max(EVERY_S, min(MOST_S, history.lasted_s))
     with closing(PrometheusClient(settings)) as client:

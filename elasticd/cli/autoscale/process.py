@@ -1,6 +1,7 @@
-"""The autoscaler beside a local run: a process of its own, that ends with the run.
+"""The autoscaler beside a local run: a process of its own that ends with the run.
 
-Its log is that of a daemon and goes to a file; what it imports is not paid by runs without it.
+Its log is that of a daemon and goes to a file. Runs without an autoscaler do not pay for its
+imports.
 """
 
 import os
@@ -16,9 +17,9 @@ from elasticd.telemetry.log import open_log
 __all__ = ["autoscaler"]
 
 END_S = 5.0
-"""Then it is killed: nothing of it is left to be written."""
+"""How long it has to end before it is killed: it has nothing left to write."""
 AGAIN_S, AGAIN_MOST_S = 1.0, 30.0
-"""Before it is started again; doubled each time."""
+"""The pause before it is started again; it doubles each time, up to the second number."""
 PASSED_ON = ("ELASTICD_PROMETHEUS_", "ELASTICD_PERIOD")
 
 
@@ -30,9 +31,9 @@ def autoscaler(
     environ: Mapping[str, str],
     note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """Run one on the etcd of a local run; it asks this Prometheus, or the run's agents.
+    """Run an autoscaler on the etcd of a local run; it asks this Prometheus, or the run's agents.
 
-    One that ends by itself, or is killed, is started again: `note` is told so once.
+    If it ends by itself, or is killed, it is started again, and `note` is told so once.
     """
     env = {
         name: value

@@ -45,10 +45,9 @@ def prometheus_options(command: F) -> F:
 
 
 def prometheus_settings(values: Values) -> PrometheusSettings | None:
-    """Return which Prometheus is asked; None: none was named.
+    """Return which Prometheus is asked; None if none was named.
 
-    Raises:
-        CallError: it is no address, or flags do not go together.
+    Raises: CallError: it is no address, or flags do not go together.
     """
     url = values.get("prometheus")
     if url is None:
@@ -76,10 +75,9 @@ def prometheus_settings(values: Values) -> PrometheusSettings | None:
 def open_source(
     settings: PrometheusSettings | None, store: Store, keys: Keys, etcd: StoreSettings
 ) -> Source:
-    """Make what answers a policy's queries: Prometheus, or else the agents that are registered.
+    """Return what answers a policy's queries: Prometheus, or otherwise the registered agents.
 
-    Raises:
-        CallError: a file that was named cannot be used.
+    Raises: CallError: a file that was named cannot be used.
     """
     if settings is not None:
         from elasticd.autoscale.prometheus.client import PrometheusClient  # urllib3, ssl

@@ -1,4 +1,6 @@
-"""Asks Prometheus about each query of a policy, what it says and said, before the policy is set."""
+"""Asks Prometheus about each query of a policy before it is set: what it says now, and
+said lately.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +15,7 @@ from elasticd.records.autoscale.policy import Policy
 __all__ = ["check_queries"]
 
 PAST_S, STEP_S = 3600.0, 60.0
-"""What it said within the last hour tells whether its target makes sense."""
+"""The past that is asked for: the last hour tells whether a target makes sense."""
 
 
 def check_queries(policy: Policy, job: str, settings: PrometheusSettings) -> list[str]:
@@ -43,7 +45,7 @@ def _said(policy: Policy, job: str, client: PrometheusClient) -> Iterator[str]:
 
 
 def _before(text: str, client: PrometheusClient) -> str:
-    """Say between which values it was; empty: nobody knows, which hinders nothing."""
+    """Return between which values it was; empty if nobody knows, which is no reason to refuse."""
     try:
         values = [point.value for point in client.past(text, PAST_S, STEP_S)]
     except (CallError, Unavailable):

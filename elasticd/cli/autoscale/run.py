@@ -25,7 +25,7 @@ __all__ = ["run"]
 
 LEAST_PERIOD_S, LEAST_LEASE_TTL_S = 0.1, 2.0
 LEAST_ANSWER_S = 5.0
-"""Prometheus has so long for one evaluation where the period is shorter than that."""
+"""How long Prometheus has for one evaluation if the period is shorter than that."""
 
 _log = log.get_logger()
 

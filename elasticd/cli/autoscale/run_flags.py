@@ -9,10 +9,9 @@ __all__ = ["autoscale_flag", "prometheus_flag"]
 
 
 def autoscale_flag(values: Mapping[str, Any], *, is_join: bool) -> str:
-    """Return the policy file; empty: none.
+    """Return the policy file; empty if there is none.
 
-    Raises:
-        CallError: each host would set the policy that one of them has.
+    Raises: CallError: each host would set the policy that one of them has.
     """
     if values["autoscale"] and is_join:
         raise CallError(
@@ -25,10 +24,9 @@ def autoscale_flag(values: Mapping[str, Any], *, is_join: bool) -> str:
 def prometheus_flag(
     values: Mapping[str, Any], environ: Mapping[str, str], *, is_submit: bool
 ) -> str:
-    """Return where Prometheus is; empty: nowhere, or nobody here asks it.
+    """Return where Prometheus is; empty if there is none, or nobody here asks it.
 
-    Raises:
-        CallError: the flag was given where nobody would ask it.
+    Raises: CallError: the flag was given where nobody would ask it.
     """
     url = values["prometheus"] or ""
     if values["autoscale"] and not is_submit:

@@ -16,11 +16,10 @@ __all__ = ["read_policy"]
 def read_policy(
     path: str, spec: JobSpec, now_unix_s: float, *, has_prometheus: bool = True
 ) -> Policy:
-    """Read it, and hold it against the job before anything is started.
+    """Read the policy, and check it against the job before anything is started.
 
-    Raises:
-        CallError: it is no policy, none for this job, or one whose queries need a Prometheus that
-            is not there; one sentence says why.
+    Raises: CallError: it is no policy, none for this job, or one whose queries need a Prometheus
+    that is not there; one sentence says why.
     """
     policy = parsed(document(path), file=path, now_unix_s=now_unix_s)
     checked(policy, spec, None, reports_steps=None, now_unix_s=now_unix_s)

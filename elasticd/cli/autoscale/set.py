@@ -67,10 +67,9 @@ def set_(job: str, policy: str, is_dry_run: bool, is_json: bool, **values: Any) 
 
 
 def _answerable(policy: Policy, job: str, leader: Leader | None) -> None:
-    """See that whoever leads can ask what the policy asks.
+    """Check that the leader can ask what the policy asks.
 
-    Raises:
-        Refused: it has no Prometheus, and a query needs one.
+    Raises: Refused: it has no Prometheus, and a query needs one.
     """
     if leader is None or leader.source != "agents":
         return
@@ -85,7 +84,7 @@ def _answerable(policy: Policy, job: str, leader: Leader | None) -> None:
 
 
 def _asked(policy: Policy, job: str, settings: PrometheusSettings | None) -> list[str]:
-    """Ask Prometheus, where one was named, about the queries that there are."""
+    """Ask Prometheus, if one was named, about all queries."""
     queries = queries_of(policy, job)
     if not queries:
         return []
@@ -97,10 +96,9 @@ def _asked(policy: Policy, job: str, settings: PrometheusSettings | None) -> lis
 
 
 def _check(policy: Policy, report: JobReport, now_unix_s: float) -> None:
-    """See that it can be the policy of this job.
+    """Check that it can be the policy of this job.
 
-    Raises:
-        Refused: it can never do anything, or nothing right, for this job.
+    Raises: Refused: it can do nothing, or nothing right, for this job.
     """
     checked(
         policy,
@@ -118,7 +116,7 @@ def _check(policy: Policy, report: JobReport, now_unix_s: float) -> None:
 
 
 def _notes(policy: Policy, report: JobReport) -> list[str]:
-    """Say what keeps the policy from doing anything, as far as that is known now."""
+    """Return what keeps the policy from doing anything, as far as that is known now."""
     notes, is_running = [], report.status.phase is Phase.RUNNING
     by_steps = rules_by_steps(policy)
     if by_steps and report.reports_steps is None and is_running:

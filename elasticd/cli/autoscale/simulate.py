@@ -90,7 +90,7 @@ def simulate(job: str, policy: str, is_json: bool, svg_path: str | None, **value
 def _past(
     policy: Policy, history: History, prometheus: PrometheusSettings | None
 ) -> JobPast | None:
-    """Ask for the job's past where one may be asked and the policy needs it; None: nobody is."""
+    """Return the job's past if a Prometheus was named and the policy needs it; None otherwise."""
     if prometheus is None or not (queries_of(policy, history.job) or policy.idle):
         return None
     from elasticd.cli.autoscale.job_past import job_past  # urllib3, ssl
@@ -99,10 +99,9 @@ def _past(
 
 
 def _history(report: JobReport) -> History:
-    """Take from the report what a simulation rests on.
+    """Return from the report what a simulation rests on.
 
-    Raises:
-        Refused: the job has no curve, or never had a world.
+    Raises: Refused: the job has no curve, or never had a world.
     """
     found, name = report.autoscaling, report.spec.name
     if found is None or found.curve is None or not report.changes:

@@ -22,7 +22,7 @@ from elasticd.records.ids import JobName
 __all__ = ["bundle", "bundle_lines", "bundle_plain", "make"]
 
 SHOWN = 20
-"""Lines about what is missing; the bundle has all of them."""
+"""How many lines about what is missing are printed; the bundle has all of them."""
 WARNING = (
     "Values of --env, of storage options and of variables that are named as secrets are masked. "
     "Another secret that the script printed cannot be known: look before you pass it on."
@@ -93,7 +93,7 @@ def make(
 
 
 def bundle_lines(done: Destination, packed: Packed) -> list[str]:
-    """Say where it is, and what is not in it."""
+    """Return where it is, and what is not in it."""
     size = size_of(len(packed.data))
     lines = [f"Wrote {done.url} ({size}, {counted(packed.files, 'file')})."]
     if packed.missing:
@@ -105,7 +105,7 @@ def bundle_lines(done: Destination, packed: Packed) -> list[str]:
 
 
 def bundle_plain(done: Destination, packed: Packed) -> Mapping[str, object]:
-    """Say the same for programs."""
+    """Return the same for programs."""
     return {
         "url": done.url,
         "bytes": len(packed.data),

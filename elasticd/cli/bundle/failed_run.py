@@ -22,10 +22,10 @@ def bundle_failed(
     *,
     host: str = "",
 ) -> None:
-    """Make the bundle and say so, or say in one sentence why there is none; raises nothing.
+    """Make the bundle and say so, or say in one sentence why there is none; it raises nothing.
 
-    `opened` opens the records of the job; `host` becomes a part of the file's name, where others
-    make one at the same time.
+    `opened` opens the records of the job. `host` becomes a part of the file's name if others make
+    one at the same time.
     """
     kept = spec.checkpoint
     is_same = kept is not None and _scheme(kept.url) == _scheme(place.folder)

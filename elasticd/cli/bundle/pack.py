@@ -35,7 +35,7 @@ from elasticd.store.api import KeyValue
 __all__ = ["Packed", "pack"]
 
 RESERVE_BYTES = 2 << 20
-"""For the two lists at the end."""
+"""Room for the two lists at the end."""
 CHECKPOINTS_LIMIT_S = 30.0
 SCHEMA = 1
 
@@ -57,12 +57,11 @@ def pack(
     environ: Mapping[str, str] | None = None,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Packed:
-    """Pack what there is of a job; `top` is the folder that it is unpacked to.
+    """Pack what there is of a job; `top` is the folder to which it is unpacked.
 
-    `options` are those of the place that it is written to, whose values are masked as well.
+    `options` are those of the destination, whose values are masked as well.
 
-    Raises:
-        NotFound: there is no such job; says which are near.
+    Raises: NotFound: there is no such job; says which are near.
     """
     environ = os.environ if environ is None else environ
     spec = jobs.find_spec(source.store, source.keys, job)
@@ -124,7 +123,7 @@ def _add_records(
 
 
 def _files(source: Source, spec: JobSpec, report: JobReport | None, wanted: Wanted) -> Parts:
-    """Ask the agents of the job's nodes; and look at this machine, where its folder may be."""
+    """Ask the agents of the job's nodes, and look at this machine, where its folder may be."""
     parts = Parts()
     if source.is_archive:
         parts.lack("metrics of the agents", "the run is over, and its agents have ended with it")
@@ -151,14 +150,14 @@ def _files(source: Source, spec: JobSpec, report: JobReport | None, wanted: Want
 
 
 def _is_of_job(folder: Path, spec: JobSpec, *, is_cluster: bool) -> bool:
-    """Whether the folder is this very job's, and not that of another of the same name."""
+    """Return whether the folder belongs to this very job, and not to another of the same name."""
     with suppress(OSError, ValueError):
         return (folder / "uid").read_text().strip() == spec.uid
     return folder.is_dir() and not is_cluster
 
 
 def _nodes_of(report: JobReport | None) -> set[NodeId]:
-    """Return the nodes that had a part in the job, as far as the records tell."""
+    """Return the nodes that took part in the job, as far as the records tell."""
     if report is None:
         return set()
     here = {place.node for place in report.world.nodes} if report.world is not None else set()
@@ -185,7 +184,9 @@ def _failed(report: JobReport | None) -> frozenset[tuple[int, int]]:
 
 
 def _lack_output(report: JobReport | None, paths: set[str], parts: Parts) -> None:
-    """Name the ranks of the newest world of which there is no output, nor a file without any."""
+    """List the ranks of the newest world whose output is missing; a file without output is not
+    missing.
+    """
     if report is None or report.world is None:
         return
     generation, job = report.world.generation, report.spec.name

@@ -1,4 +1,4 @@
-"""The files of a bundle that say in words and in JSON what the records of a job hold."""
+"""The texts of a bundle: what the records of a job hold, in words and in JSON."""
 
 import io
 import json
@@ -47,7 +47,7 @@ secret that the script itself printed cannot be known: look before you pass this
 
 
 def report_texts(report: JobReport, ranks: Sequence[RankProgress]) -> Mapping[str, str]:
-    """Return their text by path; `report` has no secrets any more."""
+    """Return the texts by path; `report` has no secrets any more."""
     worlds = {
         "world": to_plain(report.world),
         "changes": [change_plain(change) for change in report.changes],
@@ -78,7 +78,7 @@ def report_texts(report: JobReport, ranks: Sequence[RankProgress]) -> Mapping[st
 
 
 def readme(report: JobReport | None, job: str, source: str, now_unix_s: float) -> str:
-    """Say what the job came to, and where to look first."""
+    """Return what became of the job, and where to look first."""
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now_unix_s))
     lines = [f"Job {job}, as of {when}: made by elasticd {__version__} from {source}.", ""]
     if report is not None:
@@ -107,7 +107,7 @@ def _json(plain: object) -> str:
 
 
 def _captured(show: Callable[[], None]) -> str:
-    """Return what a command prints, drawn as where there is no terminal."""
+    """Return what a command prints without a terminal."""
     text = io.StringIO()
     with redirect_stdout(text):
         show()

@@ -20,7 +20,7 @@ __all__ = ["Site", "open_site", "site_options"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATIENCE = Policy(limit_s=20.0)
-"""A person waits; a job has more."""
+"""How long it is retried: a person waits less than a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,9 @@ class Site:
         return found
 
     def pick(self, number: int | None, step: int | None = None) -> Entry:
-        """Return the checkpoint of this number or step, without either the newest.
+        """Return the checkpoint of this number or step; the newest if neither is given.
 
-        Raises:
-            NotFound: there is none.
-            Damaged: its entry cannot be read.
+        Raises: NotFound: there is none. Damaged: its entry cannot be read.
         """
         found = self.checkpoints()
         for entry in found:
@@ -67,8 +65,9 @@ class Site:
         raise NotFound(f"There is no {said} at {self.bucket.url}{_others(found, step)}.")
 
     def tell_passed_over(self, above: int) -> bool:
-        """Name the damaged entries of the log above this number, any of which may have been a newer
-        checkpoint; say if there are any."""
+        """Name the damaged entries of the log above this number, any of which may be a newer
+        checkpoint; return whether there are any.
+        """
         sentences = self.log.passed_over(above)
         for each in sentences:
             complain(each)

@@ -1,6 +1,6 @@
 """`elasticd checkpoint`: what a person does with checkpoints, with nothing but their URL.
 
-Needs no cluster and no etcd; torch only to export.
+It needs no cluster and no etcd, and torch only to export.
 """
 
 import click

@@ -117,7 +117,7 @@ def verify(number: int | None, is_all: bool, **given: Any) -> int:
 
 
 def _header(bucket: Bucket, entry: Entry) -> Header | str:
-    """The header, or what is wrong."""
+    """Return the header, or what is wrong."""
     try:
         return read_manifest(bucket, entry).header
     except Damaged as exc:
@@ -134,8 +134,9 @@ def _row(entry: Entry, header: Header | str) -> dict[str, Any]:
 
 
 def _tell_unreadable(site: Site, entries: Sequence[Entry]) -> bool:
-    """Name the entries of the log that are damaged, of kept checkpoints or newer ones; say if there
-    are any."""
+    """Name the damaged entries of the log, of kept checkpoints or newer ones; return whether there
+    are any.
+    """
     known = {entry.number for entry in entries}
     kept = site.log.kept()
     is_lost = site.tell_passed_over(kept[-1] if kept else 0)
@@ -186,7 +187,7 @@ def _show_values(found: Sequence[tuple[str, Any]], is_all: bool) -> None:
 
 
 def _is_good(bucket: Bucket, entry: Entry, pool: ThreadPoolExecutor) -> bool:
-    """Print one line about a checkpoint, more if it is damaged."""
+    """Print one line about a checkpoint, more if it is damaged; return whether it is good."""
     begun_s = time.monotonic()
     try:
         with reading(bucket, entry.number):

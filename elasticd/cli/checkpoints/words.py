@@ -19,7 +19,7 @@ VALUE_LIMIT = 200
 
 
 def size(nbytes: float) -> str:
-    """Write a number of bytes with three digits that count."""
+    """Return a number of bytes with three significant digits."""
     for unit in _BYTES:
         if nbytes < 1000 or unit == _BYTES[-1]:
             return f"{nbytes:.3g} {unit}" if unit != "B" else f"{nbytes:.0f} B"
@@ -28,7 +28,7 @@ def size(nbytes: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Write a duration in the unit that a person would take."""
+    """Return a duration in the unit that a person would use."""
     if seconds < 0:
         return "0 s"  # The clock of another host.
     for unit, unit_s, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
@@ -62,18 +62,18 @@ def named(entry: Entry) -> str:
 
 
 def shown(text: str) -> str:
-    """A text of a checkpoint for a terminal, to which whoever wrote it must not give orders."""
+    """Return a text of a checkpoint for a terminal, without control sequences of its writer."""
     return text if text.isprintable() else repr(text)
 
 
 def value(found: Any) -> str:
-    """Write a plain value of the state on one line."""
+    """Return a plain value of the state on one line."""
     text = repr(found) if isinstance(found, str) else str(found)
     return text if len(text) <= VALUE_LIMIT else f"{text[:VALUE_LIMIT]}..."
 
 
 def when(at_unix_s: float, now_unix_s: float) -> str:
-    """Say when a checkpoint was committed, by the clock of who did it."""
+    """Return when a checkpoint was committed, by the clock of the process that did it."""
     try:
         said = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at_unix_s))
     except (OverflowError, ValueError, OSError):
@@ -82,7 +82,7 @@ def when(at_unix_s: float, now_unix_s: float) -> str:
 
 
 def removal_lines(removal: Removal, *, is_dry_run: bool) -> list[str]:
-    """Say what was, or with a dry run would be, removed."""
+    """Return what was, or with a dry run would be, removed."""
     lines = []
     verb = "would remove" if is_dry_run else "removed"
     before = "dry run, nothing was changed: " if is_dry_run else ""
@@ -102,7 +102,7 @@ def removal_lines(removal: Removal, *, is_dry_run: bool) -> list[str]:
 
 
 def sweep_lines(swept: Swept, *, is_dry_run: bool) -> list[str]:
-    """Say what was, or with a dry run would be, deleted."""
+    """Return what was, or with a dry run would be, deleted."""
     verb = "would delete" if is_dry_run else "deleted"
     before = "dry run, nothing was changed: " if is_dry_run else ""
     lines = [f"{before}{verb} {_folder(each)}" for each in swept.folders]
@@ -113,7 +113,7 @@ def sweep_lines(swept: Swept, *, is_dry_run: bool) -> list[str]:
 
 
 def header_lines(entry: Entry, manifest: Manifest, made: str) -> list[str]:
-    """Describe a checkpoint."""
+    """Return a description of a checkpoint."""
     header, snapshot = manifest.header, entry.snapshot
     return [
         f"{named(entry)}: {size(entry.nbytes)} in {_count(len(manifest.parts), 'part')}, {made}",
@@ -124,7 +124,7 @@ def header_lines(entry: Entry, manifest: Manifest, made: str) -> list[str]:
 
 
 def header_plain(header: Header) -> dict[str, Any]:
-    """The header for programs, without what stands elsewhere."""
+    """Return the header for programs, without what stands elsewhere."""
     return {
         "job": header.job,
         "uid": header.uid,
@@ -137,7 +137,7 @@ def header_plain(header: Header) -> dict[str, Any]:
 
 
 def entry_plain(entry: Entry) -> dict[str, Any]:
-    """An entry for programs."""
+    """Return an entry for programs."""
     snapshot = entry.snapshot
     return {
         "number": entry.number,
@@ -151,7 +151,7 @@ def entry_plain(entry: Entry) -> dict[str, Any]:
 
 
 def more_line(some: Sequence[Any], every: Sequence[Any], what: str) -> list[str]:
-    """Say how many are not shown."""
+    """Return how many are not shown."""
     rest = len(every) - len(some)
     return [f"and {_count(rest, f'more {what}')}: --all shows them"] if rest else []
 

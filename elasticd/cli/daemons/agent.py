@@ -29,10 +29,10 @@ from elasticd_agent.settings import AgentSettings, ForwardedRanks
 __all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
 
 LEAST_LEASE_TTL_S = 2.0
-"""What etcd grants at least, with its default election timeout."""
+"""The least lease TTL that etcd grants, with its default election timeout."""
 DAY_S = 86400.0
 LOG_LINES_KEPT = 2_000
-"""Of the agent's own log, in memory for `elasticd bundle`: half a megabyte."""
+"""How many lines of the agent's own log stay in memory for `elasticd bundle`: half a megabyte."""
 LAST_PORT = 65535
 PR_SET_PDEATHSIG = 1
 
@@ -179,13 +179,13 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
 
 
 def default_node_id(host: str) -> str:
-    """Make a host name usable as a key segment."""
+    """Turn a host name into a valid key segment."""
     usable = re.sub(r"[^A-Za-z0-9._-]+", "-", host)[:63].strip("._-")
     return usable or "node"
 
 
 def _node(values: Values, environ: Mapping[str, str]) -> NodeId:
-    """Return the id that was given, else that of the pod's node, else the host name's."""
+    """Return the id that was given, otherwise that of the pod's node, otherwise the host name's."""
     given, named = _text(values, environ, "node_id"), node_name(environ)
     if not given and named is not None:
         return named.node
@@ -193,10 +193,9 @@ def _node(values: Values, environ: Mapping[str, str]) -> NodeId:
 
 
 def make_folder(path: Path, what: str, flag: str) -> Path:
-    """Create a folder that a flag names, and see that it can be written.
+    """Create a folder that a flag names, and check that it can be written.
 
-    Raises:
-        CallError: it cannot; says why.
+    Raises: CallError: it cannot; says why.
     """
     try:
         make_private(path)
@@ -212,7 +211,7 @@ def make_folder(path: Path, what: str, flag: str) -> Path:
 
 
 def end_with(parent_pid: int) -> None:
-    """Get SIGTERM when the process that started us ends, however it ends."""
+    """Have the kernel send us SIGTERM when the process that started us ends, however it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent_pid:
         raise _Orphaned("The process that started this one is gone.")

@@ -1,4 +1,4 @@
-"""The address at which a daemon serves its metrics and probes, as its flag has it."""
+"""The address at which a daemon serves its metrics and probes, as its flag gives it."""
 
 import re
 
@@ -12,8 +12,7 @@ LAST_PORT = 65535
 def listen_address(text: str) -> tuple[str, int]:
     """Read HOST:PORT.
 
-    Raises:
-        CallError: it is none.
+    Raises: CallError: it is something else.
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

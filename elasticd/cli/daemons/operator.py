@@ -137,7 +137,7 @@ def operator(
 
 
 def _kubeconfig(given: str | None) -> str:
-    """Say which file is meant; empty: the ServiceAccount of this pod."""
+    """Return which file is meant; empty for the ServiceAccount of this pod."""
     if given:
         return given
     return (

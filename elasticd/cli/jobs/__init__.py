@@ -1,7 +1,7 @@
 """The commands about jobs and nodes that only look, wait or clear away: one file each.
 
 They parse, open the records through `elasticd.cli.record_source`, call `elasticd.control` and
-print. What changes a job that runs stands in `elasticd.cli.jobs.cluster_change`.
+print. Commands that change a running job stand in `elasticd.cli.jobs.cluster_change`.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""`scale`, `drain`, `stop`, `prune`: what a person changes. Each has `--dry-run`."""
+"""`scale`, `drain`, `stop`, `prune`: the commands that change something. Each has `--dry-run`."""
 
 import json
 import math
@@ -58,7 +58,10 @@ def _wait(command: F) -> F:
 
 
 def _until(is_waiting: bool, timeout_s: float | None, *, at_once: str) -> float | None:
-    """Say until when to wait; None: not at all. `at_once`: a flag for what is done at once."""
+    """Return until when to wait; None for not at all.
+
+    `at_once`: a flag for what is done at once.
+    """
     if at_once and (is_waiting or timeout_s is not None):
         raise CallError(f"{at_once} is done at once: leave out --wait and --timeout.")
     if timeout_s is not None and not is_waiting:
@@ -80,7 +83,7 @@ def change_options(command: F) -> F:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """How a command tells what it did."""
+    """How a command reports what it did."""
 
     is_dry_run: bool = False
     is_json: bool = False
@@ -96,7 +99,7 @@ class Said:
 
 
 AUTO = 0
-"""What stands for `auto` among numbers of nodes."""
+"""The number that stands for `auto` among numbers of nodes."""
 
 
 def _number_or_auto(text: str) -> int:
@@ -127,7 +130,7 @@ def scale(job: str, nodes: int, is_dry_run: bool, is_json: bool, **values: Any) 
 
 
 def unpin_job(job: str, said: Said, values: Values) -> None:
-    """Take the wish for a size back, and say what is wanted then."""
+    """Take the wish for a size back, and report what is wanted then."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         nodes = jobs.unpin(source.store, source.keys, name, is_dry_run=said.is_dry_run)
@@ -139,7 +142,7 @@ def unpin_job(job: str, said: Said, values: Values) -> None:
 
 
 def scale_job(job: str, nodes: int, said: Said, values: Values) -> None:
-    """Wish for it, and say so."""
+    """Write the wish, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         spec = jobs.scale(source.store, source.keys, name, nodes, is_dry_run=said.is_dry_run)
@@ -200,7 +203,9 @@ def drain_node(
     is_forced: bool,
     others: Sequence[str] = (),
 ) -> None:
-    """Wish that the node takes no more work, and say so; `others` are asked in the same call."""
+    """Write the wish that the node takes no more work, and report it; `others` are asked in the
+    same call.
+    """
     with _serving(node, values) as (source, name):
         if not is_forced:
             check_drain(source.store, source.keys, name, [NodeId(other) for other in others])
@@ -220,7 +225,7 @@ def _await_free(node: str, until_s: float, said: Said, values: Values) -> None:
 
 
 def undrain_node(node: str, said: Said, values: Values) -> None:
-    """Take that wish back, and say so."""
+    """Take that wish back, and report it."""
     with _serving(node, values) as (source, name):
         jobs.undrain(source.store, source.keys, name, is_dry_run=said.is_dry_run)
     said(f"node {node} may work again", node=node, is_drained=False)
@@ -228,7 +233,7 @@ def undrain_node(node: str, said: Said, values: Values) -> None:
 
 @contextmanager
 def _serving(node: str, values: Values) -> Iterator[tuple[Source, NodeId]]:
-    """Open where this node serves: the cluster, or one of the local runs."""
+    """Open the cluster, or the local run, in which this node serves."""
     name = NodeId(checked_name("node", node))
     with sources(values) as opened:
         live = [source for source in opened if not source.is_archive]
@@ -306,7 +311,7 @@ def _forget(job: str, said: Said, values: Values) -> None:
 
 
 def ask_to_stop(job: str, reason: str, said: Said, values: Values, *, is_forced: bool) -> JobSpec:
-    """Wish that the job ends, and say so."""
+    """Write the wish that the job ends, and report it."""
     with job_source(values, job) as (source, name):
         _check_live(source, job)
         if not is_forced:
@@ -330,7 +335,7 @@ def _tell_saved(job: str, spec: JobSpec, said: Said, values: Values) -> None:
 
 
 def each_of(names: Sequence[str], do: Callable[[str], None]) -> int:
-    """Do it for each name: one that is wrong does not keep the others from it."""
+    """Do it for each name; a wrong name does not keep the others from it."""
     code = 0
     for name in names:
         try:
@@ -374,7 +379,7 @@ def prune(job: tuple[str, ...], is_dry_run: bool, is_json: bool, **values: Any) 
 
 
 def _awaited(source: Source, spec: JobSpec) -> JobReport | None:
-    """How the job stands, once its workers have saved what they have, if they do."""
+    """Return how the job stands once its workers have saved what they have, if they do."""
     report = read_job(source.store, source.keys, spec.name)
     if report is None or not report.status.is_in_process:
         return report

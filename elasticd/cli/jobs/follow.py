@@ -1,4 +1,4 @@
-"""Follow a job that is under way, as `logs -f` and `attach` do: its output, its news, its end."""
+"""Follows a running job, as `logs -f` and `attach` do: its output, its news, its end."""
 
 import math
 from collections.abc import Callable
@@ -32,13 +32,12 @@ def follow_job(
     wanted: Wanted | None = None,
     told: Callable[[News], None] = lambda news: None,
 ) -> JobStatus:
-    """Show the output that `choice` picks of each world until the job ends; return how it did.
+    """Show the output that `choice` picks of each world until the job ends; return how it ended.
 
-    Of the generation that stands now what is `wanted` is shown, or with None all of it; of later
-    ones everything.
+    Of the present generation what is `wanted` is shown, or all of it with None; of later ones
+    everything.
 
-    Raises:
-        KeyboardInterrupt: the user had enough; the job does not notice.
+    Raises: KeyboardInterrupt: the user ended it; the job does not notice.
         NotFound: the job's records were removed, or its run was killed.
     """
     tail = Tail(
@@ -74,7 +73,7 @@ def follow_job(
 
 
 def run_folder_of(source: Source, report: JobReport) -> Path:
-    """Say where the workers of a job write, if that is on this machine."""
+    """Return where the workers of a job write, if that is on this machine."""
     return Path(report.spec.run_folder or source.run_folder)
 
 

@@ -9,12 +9,14 @@ __all__ = ["late_history", "late_now", "late_sentence", "late_share"]
 
 
 def late_now(nodes: Iterable[LateNode]) -> list[str]:
-    """Say of each node that is late how much and since when; empty if none is."""
+    """Return for each node that is late how much and since when; empty if none is."""
     return [_standing(node) for node in nodes if not node.until_unix_s]
 
 
 def late_history(nodes: Iterable[LateNode], *, is_over: bool) -> list[str]:
-    """Say the same of each node that ever was, with the time of day; `is_over`: the job is."""
+    """Return the same for each node that ever was late, with the time of day; `is_over`: the job
+    is.
+    """
     lines = []
     for node in nodes:
         when = time.strftime("%H:%M:%S", time.localtime(node.since_unix_s))
@@ -23,12 +25,12 @@ def late_history(nodes: Iterable[LateNode], *, is_over: bool) -> list[str]:
 
 
 def late_sentence(node: LateNode, *, is_over: bool) -> str:
-    """Say that it is late, or that it was; `is_over`: the job is, and so is all that was late."""
+    """Return that a node is late, or was; `is_over`: the job is over, and so is any lateness."""
     return _past(node) if is_over or node.until_unix_s else _standing(node)
 
 
 def late_share(ratio: float) -> str:
-    """Say by how much, where there is no room for a sentence."""
+    """Return by how much it is late, where there is no room for a sentence."""
     return f"{round(100 * ratio)} % late"
 
 

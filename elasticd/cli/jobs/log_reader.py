@@ -1,4 +1,4 @@
-"""Output of workers as it stands, from this machine's files or from the nodes' log servers."""
+"""The output of workers as it stands, from this machine's files or from the nodes' log servers."""
 
 import json
 import sys
@@ -31,11 +31,10 @@ def print_logs(
     is_json: bool,
     node: NodeId | None = None,
 ) -> None:
-    """Print what is there of all generations, or of one; `node`: what stands on that one.
+    """Print what there is of all generations, or of one; `node`: only what stands on that one.
 
-    Raises:
-        NotFound: nothing is, on this machine or on a node that answers.
-        Unavailable: a node stopped answering in the middle of it.
+    Raises: NotFound: nothing is there, on this machine or on a node that answers. Unavailable: a
+    node stopped answering in the middle of it.
     """
     newest = max(report.status.generation, report.world.generation if report.world else 0)
     numbers = [generation] if generation is not None else range(1, newest + 1)
@@ -61,7 +60,7 @@ def print_logs(
 
 
 def _nothing(report: JobReport, ranks: Sequence[int], generation: int | None, newest: int) -> str:
-    """Say what there is no output of, and why there may be none."""
+    """Return the error that says what has no output, and why there may be none."""
     job, whose = report.spec.name, f"rank {', '.join(map(str, ranks))}"
     if generation is not None and generation > newest:
         return (
@@ -78,10 +77,11 @@ def _nothing(report: JobReport, ranks: Sequence[int], generation: int | None, ne
 
 
 class RemoteLogs:
-    """Output that stands on other nodes.
+    """The output that stands on other nodes.
 
-    Which node had a rank in an old generation stands nowhere: the one that has the file did. It
-    mostly was the one that had the rank before, and a node that does not answer is asked once.
+    No record says which node had a rank in an old generation: it is the one that has the file.
+    Mostly it is the one that had the rank before, so that is asked first. A node that does not
+    answer is asked once.
     """
 
     def __init__(self, nodes: Sequence[Node], fetch: Fetch) -> None:
@@ -92,7 +92,7 @@ class RemoteLogs:
         """Whose output is not whole."""
 
     def find(self, name: LogName) -> OpenLog | None:
-        """Open one stream on the node that has something of it; None: no node that answers has."""
+        """Open one stream on the node that has some of it; None if no node that answers has."""
         last = self._last.get(name.rank)
         for node in sorted(self._nodes, key=lambda each: each is not last):
             if node.node in self._silent:
@@ -120,7 +120,9 @@ class RemoteLogs:
 
 
 class _Logs:
-    """Opens the streams of a job, here or on other nodes; those of here until `stack` ends."""
+    """Opens the streams of a job, here or on other nodes; local files stay open until
+    `stack` ends.
+    """
 
     def __init__(
         self,
@@ -148,7 +150,7 @@ class _Logs:
 def _ordered(
     logs: _Logs, generations: Sequence[int], ranks: Sequence[int], wanted: Wanted
 ) -> Iterator[tuple[LogName, OpenLog, Wanted]]:
-    """Give what is to be printed, in order; of the last lines those of all generations count."""
+    """Yield what is to be printed, in order; `--lines` counts over all generations."""
     if wanted.lines is None:
         for number in generations:
             for rank in ranks:
@@ -172,7 +174,7 @@ def _ordered(
 
 
 def _lines_up_to(log: OpenLog, limit: int) -> int:
-    """Count its lines, if they are fewer than that."""
+    """Return the number of its lines, up to that many."""
     return limit if Wanted(lines=limit).begin(log) else line_count(log)
 
 

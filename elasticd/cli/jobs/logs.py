@@ -83,7 +83,7 @@ def logs(
 
 
 def _ranks(ranks: tuple[int, ...], node: NodeId | None, world: World | None) -> tuple[int, ...]:
-    """Say whose output is shown: the ranks named, or those of a node in this world."""
+    """Return whose output is shown: the named ranks, or those of a node in this world."""
     if node is None:
         return ranks or (0,)
     here = world.node(node) if world is not None else None
@@ -93,10 +93,9 @@ def _ranks(ranks: tuple[int, ...], node: NodeId | None, world: World | None) -> 
 
 
 def _check_node(report: JobReport, node: NodeId) -> None:
-    """See that the node is one of the job's newest world.
+    """Check that the node belongs to the job's newest world.
 
-    Raises:
-        NotFound: it is not; says which are.
+    Raises: NotFound: it does not; says which do.
     """
     known = [each.node for each in report.world.nodes] if report.world is not None else []
     if node not in known:

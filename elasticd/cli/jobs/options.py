@@ -1,4 +1,4 @@
-"""What the commands of this room have in common: flags, and the report of a job that must exist."""
+"""What the commands of this room share: flags, and the report of a job that must exist."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

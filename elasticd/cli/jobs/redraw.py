@@ -1,4 +1,4 @@
-"""Draw something again and again in a terminal, as `watch` does; programs get a line each time."""
+"""Draws something again and again in a terminal, as `watch` does; programs get a line each time."""
 
 import contextlib
 import io
@@ -29,8 +29,8 @@ def redraw(
 ) -> None:
     """Call `show` every two seconds until it returns False, on a cleared screen.
 
-    An etcd that does not answer is said and asked again: whoever watches a cluster wants to see
-    that, and what comes after it.
+    If etcd does not answer, that is shown and etcd is asked again: a person who watches a cluster
+    wants to see that, and what comes after it.
 
     Raises:
         CallError: there is no terminal, and no program reads JSON lines either.

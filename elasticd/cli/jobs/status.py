@@ -26,7 +26,7 @@ __all__ = ["show_job", "status", "status_plain"]
 
 PROPOSERS = 3
 TROUBLE_TIMEOUT_S = 1.0
-"""A node that does not answer is not in that trouble."""
+"""How long a node is asked what etcd refuses: a node that does not answer has another trouble."""
 
 
 @click.command()
@@ -60,7 +60,7 @@ def status(job: str | None, is_running: bool, is_watch: bool, is_json: bool, **v
 def _show_list(
     values: dict[str, Any], *, is_running: bool, is_json: bool, indent: int | None
 ) -> bool:
-    """Print the list; return whether it may change."""
+    """Print the list; return whether it may still change."""
     found: list[JobReport] = []
     with sources(values) as opened:
         for source in opened:
@@ -81,7 +81,7 @@ def _show_list(
 
 
 def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | None) -> bool:
-    """Print one job; return whether it may change."""
+    """Print one job; return whether it may still change."""
     with job_source(values, job) as (source, name):
         (report,) = with_elsewhere(source.store, source.keys, [report_of(source, name)])
         ranks = read_ranks(source.store, source.keys, report, source.settings)
@@ -97,7 +97,7 @@ def _show_one(values: dict[str, Any], job: str, *, is_json: bool, indent: int | 
 
 
 def _trouble(source: Source, report: JobReport) -> str:
-    """Ask those who would propose the next world what etcd refuses to take from them."""
+    """Ask the next proposers what etcd refuses to take from them."""
     from elasticd.control.logs.output import HttpFetch
 
     if source.is_archive or report.status.phase.is_final or report.world is None:
@@ -197,7 +197,7 @@ def _span(first: int, count: int) -> str:
 
 
 def _numbers(pids: Mapping[Rank, int], ranks: range) -> str:
-    """Give the process numbers in the order of the ranks; empty where the node did not answer."""
+    """Return the process numbers in the order of the ranks; empty where the node did not answer."""
     known = [str(pids.get(Rank(rank), "?")) for rank in ranks]
     return " ".join(known) if set(known) != {"?"} else ""
 

@@ -26,9 +26,9 @@ from elasticd.records.job import JobStatus
 __all__ = ["end_of", "final_report", "wait"]
 
 REOPEN_S = 0.2
-"""Between a private etcd's end and the archive of its run."""
+"""How long to wait between a private etcd's end and the archive of its run."""
 ARCHIVE_S = 30.0
-"""For an `elasticd run` whose job is over to end its etcd, its agents and itself."""
+"""How long an `elasticd run` whose job is over may take to end its etcd, its agents and itself."""
 
 
 @click.command()
@@ -61,10 +61,9 @@ def wait(names: tuple[str, ...], timeout_s: float | None, is_json: bool, **value
 
 
 def _check_known(values: Values, names: Sequence[str]) -> None:
-    """See that all are there: hours later would be late to say that one was misspelt.
+    """Check that all jobs exist: hours later would be late to say that a name was misspelt.
 
-    Raises:
-        NotFound: one is not.
+    Raises: NotFound: one does not.
     """
     for name in names:
         with suppress(Unavailable), job_source(values, name) as (source, known):
@@ -121,13 +120,12 @@ def final_report(
     now_s: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobReport:
-    """Read a job that is over once its nodes have left it: with it they say what they counted.
+    """Read a finished job once its nodes have left it: when they leave they write what they
+    counted.
 
-    Of a local run that may be when its archive stands in the private etcd's place.
+    Of a local run that may be when its archive has replaced the private etcd.
 
-    Raises:
-        NotFound: its records are gone.
-        Unavailable: etcd does not answer for long.
+    Raises: NotFound: its records are gone. Unavailable: etcd does not answer for long.
     """
     until_s = now_s() + ARCHIVE_S
     while True:

@@ -1,7 +1,7 @@
-"""How fast a training goes, and when it will be over, from what its agents say now and then. Pure.
+"""How fast a training goes, and when it will be over, from what its agents report. Pure.
 
-The rate is that of the last half minute, so that a pause for a checkpoint or a change of world is
-in it, and the end that is estimated from it is not too early by those.
+The rate is that of the last half minute. So a pause for a checkpoint or a change of world is part
+of it, and the estimated end is not too early because of those.
 """
 
 from collections import deque
@@ -14,12 +14,12 @@ __all__ = ["Pace", "Speed"]
 
 WINDOW_S = 30.0
 LEAST_S = 1.0
-"""Two answers that are closer together say little of a rate."""
+"""Two answers that are closer together than this say little about a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """None: not known, or not known yet."""
+    """How fast a training goes; None where that is not known, or not yet."""
 
     steps_s: float | None = None
     """Committed steps per second."""
@@ -38,13 +38,13 @@ class _Point:
 
 
 class Pace:
-    """Takes what a rank says, in the order of time; a step that was undone begins it anew."""
+    """Takes what a rank reports, in the order of time; a step that was undone begins it anew."""
 
     def __init__(self) -> None:
         self._points: deque[_Point] = deque()
 
     def take(self, rank: RankProgress, now_s: float) -> Speed:
-        """Return how fast it is as of this answer."""
+        """Return the speed as of this answer."""
         if rank.step is None:
             return Speed()
         samples = rank.epoch * rank.epoch_samples + rank.consumed

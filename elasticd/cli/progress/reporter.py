@@ -1,7 +1,7 @@
-"""Asks the agents of a job how far it is, and has the screen show it; on a thread of its own.
+"""Asks the agents of a job how far it is, and lets the screen show it, on a thread of its own.
 
-So that nothing that follows the job waits for an agent. In a terminal every two seconds, which
-costs the agent asked less than a thousandth of a core; else a line a minute.
+So nothing else that follows the job waits for an agent. In a terminal it asks every two seconds,
+which costs the agent less than a thousandth of a core; otherwise it prints a line a minute.
 """
 
 import time
@@ -21,19 +21,19 @@ __all__ = ["Reporter"]
 
 LIVE_S = 2.0
 ASK_S = 10.0
-"""Without a terminal: often enough that a rate is known when a line is due."""
+"""How often it asks without a terminal, so that a rate is known when a line is due."""
 LINE_S = 60.0
 GOODPUT_S = 15.0
-"""As often as the account of a job is written to etcd, from which it is read."""
+"""How often the goodput is read: the account of a job is written to etcd that often."""
 JOIN_S = 0.2
 
 AskRanks = Callable[[World, Mapping[NodeId, Node]], tuple[RankProgress, ...]]
-"""Gives the ranks of the first node that answers; `elasticd.control.progress` has it."""
+"""Returns the ranks of the first node that answers; `elasticd.control.progress` has it."""
 Show = Callable[[list[str], RankProgress | None, Speed], None]
 
 
 class Reporter:
-    """`tell` is given the news of the job; `show` gets the parts of the line.
+    """Reports progress. `tell` takes the news of the job; `show` gets the parts of the line.
 
     `goodput` reads the share of all slots' time that trained so far; it may wait.
     """
@@ -64,7 +64,7 @@ class Reporter:
         self._thread.start()
 
     def tell(self, news: Told) -> None:
-        """Take in what became of the job."""
+        """Take in news of the job."""
         if isinstance(news, Formed | Waiting | Ended):
             with self._lock:
                 self._formed = news if isinstance(news, Formed) else None
@@ -81,7 +81,7 @@ class Reporter:
             self._thread.join(JOIN_S)
 
     def turn(self) -> None:
-        """Ask once, and show it if it is time."""
+        """Ask once, and show the answer if it is time."""
         with self._lock:
             formed = self._formed
         if formed is None:

@@ -1,8 +1,8 @@
 """What `elasticd run` prints: state changes and the summary on stderr, output as it was written.
 
-Nothing that is printed may end a run: not a disk that is full behind `> run.log`, nor a terminal
-that has gone, nor a byte that is no text. What cannot be printed is lost, the run goes on; what the
-workers wrote stands in their files anyway.
+Printing may never end a run: not a full disk behind `> run.log`, nor a terminal that is gone, nor a
+byte that is no text. What cannot be printed is lost and the run goes on; the workers' output stands
+in their files anyway.
 """
 
 import json
@@ -41,14 +41,14 @@ EVENTS = {
 }
 
 URGENT = (Stopping, CheckpointLost)
-"""Told with --quiet too."""
+"""News that is printed with --quiet too."""
 
 
 class Screen:
-    """All that is printed goes through it; `output` may be called by other threads."""
+    """Everything that is printed goes through it; other threads may call `output`."""
 
     def __init__(self, *, is_json: bool = False, is_quiet: bool = False, term: str = "") -> None:
-        """`term`: the variable TERM, without which no line is drawn in place."""
+        """`term`: the variable TERM; without it no line is redrawn in place."""
         self._is_json, self._is_quiet = is_json, is_quiet
         self.is_live = not (is_json or is_quiet) and can_draw(sys.stderr, term)
         """Whether progress is one line that is drawn again and again."""
@@ -57,7 +57,7 @@ class Screen:
         )
 
     def tell(self, news: Told) -> None:
-        """Print one state change; the end is told by `summary`."""
+        """Print one state change; `summary` reports the end."""
         if self._is_json:
             self._json(EVENTS[type(news)], to_plain(news))
         elif not isinstance(news, Ended) and (not self._is_quiet or isinstance(news, URGENT)):
@@ -72,11 +72,13 @@ class Screen:
         self._put(sys.stderr, f"[elasticd] {text}\n".encode(errors="backslashreplace"))
 
     def output(self, stream: int, data: bytes) -> None:
-        """Pass on what a worker wrote."""
+        """Print what a worker wrote."""
         self._put(sys.stdout if stream == OUT else sys.stderr, data)
 
     def progress(self, parts: list[str], rank: RankProgress | None, speed: Speed) -> None:
-        """Show how far the training is: in a terminal below everything, else as a line."""
+        """Show how far the training is: in a terminal as the last line, otherwise as a line of its
+        own.
+        """
         if self._is_json:
             plain = {"rank": to_plain(rank), "speed": to_plain(speed)}
             self._json("job.progressed", plain)
@@ -86,7 +88,7 @@ class Screen:
             self.line(", ".join(parts))
 
     def hide_progress(self) -> None:
-        """Take the line away, until there is progress again."""
+        """Remove the progress line until there is progress again."""
         self._line.clear()
 
     def summary(self, report: JobReport, log_folder: str) -> None:
@@ -97,7 +99,7 @@ class Screen:
                 self.line(text)
 
     def failure(self, status: JobStatus) -> None:
-        """Tell what broke the job, as the last thing printed."""
+        """Report what broke the job, as the last thing printed."""
         if self._is_json or status.phase is not Phase.FAILED:
             return
         if self._is_quiet:
@@ -107,7 +109,7 @@ class Screen:
                 self.line(text)
 
     def bundled(self, lines: Sequence[str], plain: Mapping[str, object]) -> None:
-        """Tell of the bundle of a job that failed, or why there is none; with --quiet too."""
+        """Report the bundle of a job that failed, or why there is none; with --quiet too."""
         if self._is_json:
             self._json("run.bundled", plain)
             return
@@ -132,10 +134,10 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _write(stream: TextIO | None, data: bytes) -> None:
-    """Write all of it, or what can be written.
+    """Write all of it, or as much as can be written.
 
-    Past Python's buffer: what is left in there fails once more when the process ends, and would
-    turn the exit code of a job that succeeded into 120.
+    It bypasses Python's buffer: what is left in that fails once more when the process ends, and
+    would turn the exit code of a job that succeeded into 120.
     """
     if stream is None:  # It was closed when this process began.
         return

@@ -17,9 +17,10 @@ BETWEEN = " | "
 def progress_parts(
     world: World, rank: RankProgress | None, speed: Speed, goodput: float | None = None
 ) -> list[str]:
-    """Say where the training stands; `rank` is what its lowest rank said, None: nobody answers.
+    """Return where the training stands; `rank` is what its lowest rank reported, None if nobody
+    answers.
 
-    `goodput`: the share of all slots' time that trained so far; None: not known.
+    `goodput`: the share of all slots' time that trained so far; None if not known.
     """
     size = f"{words.counted(len(world.nodes), 'node')}, {words.counted(world.size, 'worker')}"
     if rank is None:
@@ -56,10 +57,10 @@ def progress_parts(
 
 
 def fitted(parts: Sequence[str], width: int) -> str:
-    """Join as many of them as fit into the width, at least the first, which is cut if need be.
+    """Join as many parts as fit into the width; at least the first, which is cut if needed.
 
-    It is one line of so many columns, whatever a script calls things: a line that wraps could not
-    be erased.
+    The result is one line of at most so many columns, whatever names a script uses: a line that
+    wraps could not be erased.
     """
     text = ""
     for part in parts:
@@ -74,7 +75,7 @@ def fitted(parts: Sequence[str], width: int) -> str:
 
 
 def _columns(text: str) -> int:
-    """Count those that a terminal needs: two for a Chinese character, none for an accent."""
+    """Return the columns that a terminal needs: two for a Chinese character, none for an accent."""
     return sum(
         2 if east_asian_width(each) in "WF" else 0 if combining(each) else 1 for each in text
     )
@@ -87,5 +88,5 @@ def _checkpoint(rank: RankProgress) -> list[str]:
 
 
 def _rate(value: float) -> str:
-    """Three digits, and no exponent that a large number gets from the g format."""
+    """Return three digits, without the exponent that the g format gives a large number."""
     return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}".replace(",", " ")

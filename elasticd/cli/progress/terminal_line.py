@@ -1,8 +1,8 @@
 """One line at the end of a terminal that is drawn again and again, below what is printed.
 
-Whatever else is printed goes through `above`, which takes the line away first and draws it again
-behind. After output that did not end its line (a progress bar of the script's own) it stays away,
-so that it overwrites nothing.
+All other output goes through `above`, which removes the line first and draws it again below. After
+output that did not end its line (the script's own progress bar) the line stays hidden, so that it
+overwrites nothing.
 """
 
 import os
@@ -15,18 +15,18 @@ __all__ = ["TerminalLine", "can_draw", "width_of"]
 
 _ERASE = b"\r\x1b[K"
 WIDTH = 80
-"""Where a terminal does not say how wide it is."""
+"""The width if a terminal does not say its own."""
 
 
 def can_draw(stream: TextIO | None, term: str) -> bool:
-    """Whether this is a terminal that can erase a line; `term` is the variable TERM."""
+    """Return whether this is a terminal that can erase a line; `term` is the variable TERM."""
     with suppress(OSError, ValueError):
         return stream is not None and term not in ("", "dumb") and stream.isatty()
     return False
 
 
 class TerminalLine:
-    """Safe to use from several threads; `write` gets the bytes for the terminal."""
+    """Several threads may use it; `write` gets the bytes for the terminal."""
 
     def __init__(self, write: Callable[[bytes], None], width: Callable[[], int]) -> None:
         self._write, self._width = write, width
@@ -36,21 +36,21 @@ class TerminalLine:
         self._is_at_begin = True
 
     def show(self, make: Callable[[int], str]) -> None:
-        """Draw what `make` gives for the terminal's width, from now on below everything."""
+        """Draw what `make` returns for the terminal's width; from now on it stays the last line."""
         with self._lock:
             self._make = make
             self._erase()
             self._draw()
 
     def clear(self) -> None:
-        """Take the line away until another one is shown."""
+        """Remove the line until another one is shown."""
         with self._lock:
             self._make = None
             self._erase()
 
     @contextmanager
     def above(self, data: bytes, *, is_terminal: bool) -> Iterator[None]:
-        """Around the printing of `data`; `is_terminal`: it goes to this terminal too."""
+        """Enclose the printing of `data`; `is_terminal`: it goes to this terminal too."""
         with self._lock:
             self._erase()
             yield
@@ -74,7 +74,7 @@ class TerminalLine:
 
 
 def width_of(stream: TextIO) -> int:
-    """Say how many columns the terminal has now."""
+    """Return how many columns the terminal has now."""
     with suppress(OSError, ValueError):
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
     return WIDTH

@@ -1,6 +1,6 @@
 """The flags of `elasticd run`: all of torchrun's (2.13), and ours.
 
-Every flag is plain text until `request` reads it; the table here only says what is spelled how.
+Every flag is plain text until `request` reads it; the table here only says how each is spelled.
 torchrun takes dash and underscore forms and reads `PET_<NAME>` from the environment; so do we, for
 all flags. Order: flag, environment, default. What follows the script belongs to the script.
 """
@@ -17,12 +17,12 @@ from elasticd.cli.etcd_flags import etcd_parameters
 __all__ = ["CONTEXT", "FLAGS", "Flag", "layered", "parameters", "parse_known"]
 
 CONTEXT = {"allow_interspersed_args": False, "max_content_width": 100}
-"""The first word that is no flag is the script; everything behind it is the script's."""
+"""The first word that is no flag is the script; all words after it belong to the script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One flag; its value is text, or a truth if `is_switch`."""
+    """One flag. Its value is text, or a bool if `is_switch`."""
 
     name: str
     help: str
@@ -31,7 +31,7 @@ class Flag:
     is_switch: bool = False
     is_many: bool = False
     is_torchrun: bool = True
-    """Reads PET_<NAME>; ours read ELASTICD_<NAME>."""
+    """True if it reads PET_<NAME>; our own flags read ELASTICD_<NAME>."""
 
     @property
     def dest(self) -> str:
@@ -222,7 +222,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 def parameters() -> list[click.Parameter]:
-    """Build click's parameters; all default to None, so that a given flag is known as such."""
+    """Build click's parameters; all default to None, so that a given flag is recognised."""
     made: list[click.Parameter] = []
     for flag in FLAGS:
         spelled = [f"--{flag.name}"]
@@ -244,7 +244,7 @@ def parameters() -> list[click.Parameter]:
 
 
 def layered(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Fill what was not given by flag from the environment; None where neither says anything."""
+    """Fill from the environment what no flag gave; None if neither says anything."""
     found = dict(values)
     for flag in FLAGS:
         if values.get(flag.dest) not in (None, ()):
@@ -260,6 +260,6 @@ def layered(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, 
 
 
 def parse_known(args: Sequence[str]) -> dict[str, Any]:
-    """Parse alone, without a command around it."""
+    """Parse the arguments alone, without a command around them."""
     command = click.Command("run", params=parameters(), context_settings=CONTEXT)
     return dict(command.make_context("run", list(args)).params)

@@ -1,4 +1,4 @@
-"""The three ways of `elasticd run`, each with what it starts and how all of that ends."""
+"""The three ways of `elasticd run`: what each starts, and how all of that ends."""
 
 import signal
 import socket
@@ -43,10 +43,11 @@ from elasticd_agent.worker_setup.gpus import visible_gpus
 __all__ = ["Foreground"]
 
 AGENT_GRACE_S = 5.0
-"""For agents that did not end with their job; their workers are gone by then, or will be killed."""
+"""How long agents have that did not end with their job; their workers are gone by then, or will be
+killed."""
 OUTPUT_END_S = 3.0
 TROUBLE_TIMEOUT_S = 1.0
-"""A node that does not answer is not in that trouble."""
+"""How long a node is asked what etcd refuses: a node that does not answer has another trouble."""
 LEFTOVER_GRACE_S = 1.0
 KEEPER_ANSWER_S = 1.0
 
@@ -224,7 +225,7 @@ class Foreground:
         status: JobStatus | None,
         guard: Callable[[], None],
     ) -> Mapping[str, KeyValue]:
-        """Put together what stands in the private etcd, and what we know if that is gone."""
+        """Collect what stands in the private etcd, or what we know if that is gone."""
         keys, name = self._keys, self._spec.name
         known = {keys.node(node.node): encode(node) for node in nodes.values()}
         known[keys.spec(name)] = encode(self._spec)
@@ -245,7 +246,7 @@ class Foreground:
     def _archive(
         self, items: Mapping[str, KeyValue], folder: JobFolder, etcd: EmbeddedEtcd
     ) -> None:
-        """Keep the records beside the logs, or where there is room for them."""
+        """Write the records beside the logs, or where there is room for them."""
         try:
             with suppress(OSError):
                 return archive(items.values(), folder.records)
@@ -291,7 +292,7 @@ class Foreground:
         *,
         host: str = "",
     ) -> None:
-        """Pack what shows why the job failed, if it did and that was wished for."""
+        """Pack what shows why the job failed, if it failed and a bundle was asked for."""
         place = self._request.bundle
         if place is None or status.phase is not Phase.FAILED:
             return
@@ -355,12 +356,14 @@ class Foreground:
         )
 
     def _own_environ(self) -> dict[str, str]:
-        """The user's environment, without what steers elasticd: the agents get that as flags."""
+        """Return the user's environment without elasticd's own variables; the agents get those as
+        flags.
+        """
         return {k: v for k, v in self._environ.items() if not k.startswith("ELASTICD_")}
 
 
 def keeper_progress(name: str) -> tuple[int, int]:
-    """Ask a keeper for the bytes that it has uploaded, and all; zeros if it does not answer."""
+    """Ask a keeper how many bytes it has uploaded, of how many; zeros if it does not answer."""
     from elasticd.keeper.client import Client
     from elasticd.keeper.wire import message as ms
 

@@ -1,4 +1,4 @@
-"""Where a job that is submitted to daemons runs, and before which others."""
+"""Where a job that is submitted to daemons runs, and with which priority."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,14 +9,14 @@ from elasticd.errors import CallError
 __all__ = ["node_labels_of", "priority_of"]
 
 MOST = 2_147_483_647
-"""The most and, below 0, nearly the least: what a priority of Kubernetes may be."""
+"""The largest priority, and nearly the least if negative: the limits of a priority in
+Kubernetes."""
 
 
 def node_labels_of(pairs: Sequence[str], mode: Mode) -> Mapping[str, str]:
     """Return what `--node-label` asks for.
 
-    Raises:
-        CallError: it is not of its form, or there is nothing to choose from.
+    Raises: CallError: it is malformed, or there are no nodes to choose from.
     """
     if pairs and mode is not Mode.SUBMIT:
         raise CallError("--node-label chooses among daemons: give --etcd, without --join.")
@@ -26,8 +26,8 @@ def node_labels_of(pairs: Sequence[str], mode: Mode) -> Mapping[str, str]:
 def priority_of(text: str | None, mode: Mode) -> int:
     """Return what `--priority` says, 0 without it.
 
-    Raises:
-        CallError: it is no whole number, too large, or no other job could be meant.
+    Raises: CallError: it is no whole number, it is too large, or there are no other jobs to compare
+    with.
     """
     if text is None:
         return 0

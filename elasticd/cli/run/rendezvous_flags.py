@@ -1,4 +1,7 @@
-"""On which hosts a job runs: what torchrun's flags about the rendezvous mean without it. Pure."""
+"""On which hosts a job runs: what torchrun's rendezvous flags mean without torchrun's rendezvous.
+
+Pure.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,25 +15,25 @@ __all__ = ["RDZV_ETCD", "Mode", "nodes", "rdzv_conf", "where"]
 
 RDZV_ETCD = ("etcd", "etcd-v2", "etcdv2", "etcd3")
 OF_SEVERAL_HOSTS = ("rdzv_endpoint", "rdzv_backend", "node_rank", "master_addr")
-"""Who gives one of these and --nnodes means hosts that all make the same call."""
+"""Flags that, together with --nnodes, mean hosts that all make the same call."""
 
 
 class Mode(StrEnum):
     LOCAL = "local"
-    """A private etcd and agents on this machine."""
+    """Run on a private etcd and agents on this machine."""
     SUBMIT = "submit"
-    """The daemons of a cluster run it."""
+    """Submit to the daemons of a cluster."""
     JOIN = "join"
-    """An agent here for this job alone, beside those of the other hosts that call the same."""
+    """Start an agent here for this job alone, beside those of the other hosts that make the same
+    call."""
 
 
 def where(
     values: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[Mode, StoreSettings | None]:
-    """Say where the job runs, and the etcd of its cluster.
+    """Return where the job runs, and the etcd of its cluster.
 
-    Raises:
-        CallError: flags that contradict each other, or that lack another.
+    Raises: CallError: flags contradict each other, or one lacks another.
     """
     is_join = bool(values["join"])
     backend, endpoint = values["rdzv_backend"], values["rdzv_endpoint"]
@@ -61,8 +64,7 @@ def where(
 def nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int, int]:
     """Read how many nodes the job wants at least and at most.
 
-    Raises:
-        CallError: no such numbers, or hosts that would not find each other.
+    Raises: CallError: these are no such numbers, or hosts would not find each other.
     """
     text = values["nnodes"]
     if text is None:
@@ -86,8 +88,7 @@ def nodes(values: Mapping[str, Any], mode: Mode, local_agents: int) -> tuple[int
 def rdzv_conf(text: str | None) -> Mapping[str, str]:
     """Read KEY=VALUE,KEY=VALUE.
 
-    Raises:
-        CallError: it is not of that form.
+    Raises: CallError: it is malformed.
     """
     conf = {}
     for pair in filter(None, (text or "").split(",")):
@@ -99,7 +100,7 @@ def rdzv_conf(text: str | None) -> Mapping[str, str]:
 
 
 def _refuse_strangers(values: Mapping[str, Any]) -> None:
-    """Refuse a call that each host makes where none would find the others.
+    """Refuse a call that each host makes if none would find the others.
 
     Each would train a world of its own, and all would write the same checkpoints.
     """

@@ -1,7 +1,7 @@
-"""What a call of `elasticd run` asks for, read from its flags and environment. Pure.
+"""What a call of `elasticd run` asks for, from its flags and environment. Pure.
 
-The hard part is what torchrun's flags mean without torchrun's rendezvous: those that say something
-about the job are mapped, those that steer machinery which is not there get one line that says so.
+The hard part is what torchrun's flags mean without torchrun's rendezvous. Flags about the job are
+mapped. Flags that steer machinery which does not exist here get one line that says so.
 """
 
 import shutil
@@ -38,7 +38,7 @@ LEAST_LOG_BYTES = 1 << 20
 class RunRequest:
     mode: Mode
     job: JobName | None
-    """None: made from the script's name."""
+    """The job's name; None if it is made from the script's name."""
     entry_kind: EntryKind
     entry: str
     args: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class RunRequest:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     store: StoreSettings | None = None
-    """None in local mode."""
+    """The settings of etcd; None in local mode."""
     cluster: str = "default"
     local_agents: int = 1
     slots: int = 1
@@ -56,7 +56,7 @@ class RunRequest:
     local_address: str = ""
     lease_ttl_s: float = 5.0
     run_folder: str = ""
-    """Empty: not said."""
+    """The run folder; empty if it was not given."""
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
@@ -72,17 +72,18 @@ class RunRequest:
     on_nan: str = "ignore"
     on_late: OnLate = OnLate.REPORT
     compare_every: int | None = None
-    """None: after the first commits, and then ever more seldom; 0: never."""
+    """How often replicas are compared; None: after the first commits, then more and more seldom; 0:
+    never."""
     checkpoint: CheckpointSpec | None = None
     tensorboard: TensorBoardSpec | None = None
     autoscale: str = ""
-    """The file of the policy by which the job is sized; empty: it has none."""
+    """The policy file by which the job is sized; empty if it has none."""
     prometheus: str = ""
-    """What a local run's autoscaler asks; empty: the agents."""
+    """The Prometheus that a local run's autoscaler asks; empty for the agents."""
     signals: tuple[str, ...] = ()
     console: ConsoleChoice = field(default_factory=ConsoleChoice)
     bundle: Destination | None = None
-    """Where a bundle goes when the job fails; None: there is none."""
+    """Where a bundle goes when the job fails; None for none."""
     is_detached: bool = False
     is_json: bool = False
     is_quiet: bool = False
@@ -93,7 +94,7 @@ class RunRequest:
     def spec(
         self, *, name: JobName, uid: str, here: str, submitter: str = "", at_unix_s: float = 0.0
     ) -> JobSpec:
-        """Fix it for submission; `here` is the folder that the call was made in."""
+        """Return the job's spec for submission; `here` is the folder in which the call was made."""
         return JobSpec(
             name=name,
             uid=uid,
@@ -140,7 +141,7 @@ class RunRequest:
 def parse(
     args: Sequence[str], environ: Mapping[str, str], *, gpus: int = 0, cpus: int = 1
 ) -> RunRequest:
-    """Read a whole call; `gpus` and `cpus` are what this machine has."""
+    """Parse a whole call; `gpus` and `cpus` are what this machine has."""
     return read_request(parse_known(args), environ, gpus=gpus, cpus=cpus)
 
 
@@ -149,8 +150,7 @@ def read_request(
 ) -> RunRequest:
     """Turn what click parsed into a request.
 
-    Raises:
-        CallError: says which flag, with which value, and what to write instead.
+    Raises: CallError: it names the flag and the value, and what to write instead.
     """
     values = layered(given, environ)
     _refuse(values)
@@ -308,7 +308,7 @@ def _entry(
 
 
 def _workers(text: str | None, mode: Mode, *, gpus: int, cpus: int) -> int:
-    """Workers on each node; 0: as many as each node has slots."""
+    """Return the workers on each node; 0 for as many as each node has slots."""
     if text is None:
         return 1
     if text.isdecimal() and int(text) > 0:

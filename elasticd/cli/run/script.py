@@ -1,4 +1,4 @@
-"""See that what is to be run is there, and name the job after it."""
+"""Checks that the script exists, and names the job after it."""
 
 import os
 import re
@@ -14,13 +14,12 @@ __all__ = ["check_entry", "default_job_name"]
 
 
 def check_entry(request: RunRequest, here: Path) -> None:
-    """See that the script can be read, the program be started.
+    """Check that the script can be read, or the program be started.
 
-    Not for a module, which only its interpreter can find, nor where `--cwd` names a folder on
-    other machines.
+    A module is not checked, since only its interpreter can find it; nor is anything if `--cwd`
+    names a folder on other machines.
 
-    Raises:
-        NotFound, CallError: it cannot; says why.
+    Raises: NotFound, CallError: it cannot; says why.
     """
     if request.cwd and request.mode is Mode.SUBMIT:
         return
@@ -51,9 +50,9 @@ def check_entry(request: RunRequest, here: Path) -> None:
 def default_job_name(
     request: RunRequest, stamp: str, run_folder: Path | None, unique: str = ""
 ) -> JobName:
-    """Name a job after its script and the time, unlike any in the run folder.
+    """Return a name made of the script and the time, unlike any in the run folder.
 
-    `unique` is appended where others may make up a name for a cluster in the same second.
+    `unique` is appended if others may make up a name for a cluster in the same second.
     """
     entry = request.entry
     if request.entry_kind is EntryKind.COMMAND and request.args[:1] == ("-u",):

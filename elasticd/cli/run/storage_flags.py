@@ -29,10 +29,9 @@ _OTHERS = (
 
 
 def checkpoint_of(values: Mapping[str, Any], owner: str) -> CheckpointSpec | None:
-    """Read `--checkpoint` and the flags that belong to it; None: no checkpoints.
+    """Read `--checkpoint` and the flags that belong to it; None without checkpoints.
 
-    Raises:
-        CallError: says which flag, and what to write instead.
+    Raises: CallError: says which flag, and what to write instead.
     """
     url = values["checkpoint"]
     if not url:
@@ -65,13 +64,12 @@ def checkpoint_of(values: Mapping[str, Any], owner: str) -> CheckpointSpec | Non
 
 
 def tensorboard_of(values: Mapping[str, Any], owner: str) -> TensorBoardSpec | None:
-    """Read `--tensorboard`; None: no event files.
+    """Read `--tensorboard`; None without event files.
 
-    A folder takes no `--storage-options`. Of two URLs of different kinds they are for that of the
-    checkpoints.
+    A folder takes no `--storage-options`. If there are two URLs of different kinds, the options are
+    for that of the checkpoints.
 
-    Raises:
-        CallError: says what to write instead.
+    Raises: CallError: says what to write instead.
     """
     if not values.get("tensorboard"):
         return None
@@ -87,10 +85,9 @@ def tensorboard_of(values: Mapping[str, Any], owner: str) -> TensorBoardSpec | N
 
 
 def check_event_folder(spec: TensorBoardSpec | None) -> None:
-    """See that event files can be written from this machine, as far as nobody need be asked.
+    """Check that event files can be written from this machine, without asking any service.
 
-    Raises:
-        CallError, EnvironmentProblem: they cannot; says why.
+    Raises: CallError, EnvironmentProblem: they cannot; says why.
     """
     if spec is None:
         return
@@ -125,5 +122,5 @@ def _is_folder(url: str) -> bool:
 
 
 def owner_of(job: str | None, entry: str) -> str:
-    """Whose checkpoints they are when a run is repeated under another automatic name."""
+    """Return whose checkpoints they are if a run is repeated under another automatic name."""
     return job or Path(entry).name

@@ -1,8 +1,8 @@
 """Tables for people; rich is imported only here, and only when one is drawn.
 
 A terminal that is too narrow for a table gets its last column, mostly a sentence, on a line below
-each row; one that is too narrow for that too, a line for each cell. A table whose cells are broken
-into pieces of three letters is read by nobody.
+each row; one that is too narrow even for that gets a line for each cell. Nobody reads a table whose
+cells are broken into pieces of three letters.
 """
 
 import os
@@ -15,7 +15,7 @@ __all__ = ["narrow_lines", "show_table"]
 GAP = "   "
 INDENT = "    "
 RULES = 4
-"""What the table takes beside its columns and the gaps between them."""
+"""The width that the table needs beside its columns and the gaps between them."""
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
@@ -40,7 +40,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
 
 
 def narrow_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Write the rows for a terminal that is too narrow for the table; nothing if it is not."""
+    """Return the rows for a terminal that is too narrow for the table; nothing if it is not."""
     cells = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if sum(cells) + len(GAP) * (len(cells) - 1) + RULES <= width:
         return []
@@ -69,7 +69,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _terminal_width() -> int | None:
-    """Say how wide the terminal is; None: there is none."""
+    """Return how wide the terminal is; None if there is none."""
     with suppress(OSError, ValueError):
         if sys.stdout.isatty():
             return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or 80

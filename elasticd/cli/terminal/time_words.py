@@ -6,13 +6,15 @@ from elasticd.goodput.cause import TimeCause
 __all__ = ["shares_line", "time_rows", "time_sentence"]
 
 SHOWN_S = 0.05
-"""What is less would be a row of zeros."""
+"""Causes with less time than this are left out, since they would be a row of zeros."""
 SHARES = 4
-"""In one line, where a table would be too much."""
+"""How many shares stand in one line, where a table would be too much."""
 
 
 def time_rows(time: JobTime) -> list[tuple[str, str, str]]:
-    """One row for each cause that took any time, training first, then the most costly; all."""
+    """Return one row for each cause that took any time: training first, then the most costly, then
+    the sum.
+    """
     taken = {cause: value for cause, value in time.seconds.items() if value >= SHOWN_S}
     order = sorted(taken, key=lambda cause: (cause is not TimeCause.TRAIN, -taken[cause]))
     rows = [
@@ -22,7 +24,7 @@ def time_rows(time: JobTime) -> list[tuple[str, str, str]]:
 
 
 def time_sentence(time: JobTime) -> str:
-    """Say the shares that matter, and what they are of."""
+    """Return the shares that matter, and what they are shares of."""
     if time.goodput is None:
         return "goodput: no slot had any time yet"
     text = f"goodput {time.goodput:.1%} of the time of all slots but spare ones"
@@ -34,7 +36,7 @@ def time_sentence(time: JobTime) -> str:
 
 
 def shares_line(time: JobTime) -> str:
-    """Say in one line where the time went: goodput, and what cost most."""
+    """Return in one line where the time went: goodput, and what cost most."""
     if time.goodput is None:
         return ""
     rows = time_rows(time)[:-1]

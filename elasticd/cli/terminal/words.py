@@ -90,7 +90,7 @@ def because(reason: Reason) -> str:
 
 
 def change_of(reason: Reason, culprit: Failure | None, lost: tuple[str, ...]) -> str:
-    """Say why a world was replaced, and who was first."""
+    """Return why a world was replaced, and which rank failed first."""
     if culprit is not None:
         text = f"{because(reason)}: {who(culprit)}, {culprit.ending}"
         text = f"{text}, {culprit.exception}" if culprit.exception else text
@@ -112,7 +112,7 @@ def who(failure: Failure) -> str:
 
 
 def failure_lines(failure: Failure) -> list[str]:
-    """Tell of the rank that failed first in the newest world with a failure; printed last."""
+    """Return the rank that failed first in the newest world with a failure; it is printed last."""
     lines = [f"last failure: {who(failure)}, generation {failure.generation}: {failure.ending}"]
     if failure.traceback:
         lines += failure.traceback.rstrip().splitlines()[-TRACEBACK_LINES:]
@@ -124,7 +124,7 @@ def failure_lines(failure: Failure) -> list[str]:
 
 
 def summary_lines(report: JobReport, log_folder: str) -> list[str]:
-    """Tell how a job went."""
+    """Return how a job went."""
     changes = [change for change in report.changes if change.generation > 1]
     sizes = " -> ".join(map(str, report.world_sizes)) or "none"
     lines = [
@@ -149,13 +149,13 @@ def summary_lines(report: JobReport, log_folder: str) -> list[str]:
 
 
 def unkept_lines(report: JobReport) -> list[str]:
-    """Say which changes at a long job's beginning are no longer kept in etcd."""
+    """Return which changes at a long job's beginning are no longer kept in etcd."""
     first = report.changes[0].generation if report.changes else 1
     return [f"generations 1 to {first - 1}: nothing is kept of them any more"] if first > 1 else []
 
 
 def uncounted_lines(report: JobReport) -> list[str]:
-    """Say what the phases of all changes leave out."""
+    """Return what the phases of all changes leave out."""
     if not report.status.is_in_process:
         why = "the time until a failure could be noticed"
         if "step" not in report.lost_s:
@@ -167,7 +167,7 @@ def uncounted_lines(report: JobReport) -> list[str]:
 
 
 def training_lines(report: JobReport) -> list[str]:
-    """Tell what was counted, where the script let us count."""
+    """Return what was counted, if the script allowed it."""
     done = report.training
     if done is None:
         return []
@@ -178,7 +178,7 @@ def training_lines(report: JobReport) -> list[str]:
 
 
 def progress(change: Change) -> str:
-    """Say where an in-process generation began, and what was done again or sent for it."""
+    """Return where an in-process generation began, and what was repeated or transferred for it."""
     text = f"at step {change.step}, {change.lost_steps} in flight done again"
     if change.received_bytes:
         text += f", {size_of(change.received_bytes)} of state sent"
@@ -186,7 +186,7 @@ def progress(change: Change) -> str:
 
 
 def standing(ranks: Sequence[RankProgress]) -> list[str]:
-    """Say how far a running job is, by its lowest rank that answered."""
+    """Return how far a running job is, by its lowest rank that answered."""
     if not ranks:
         return []
     first = ranks[0]
@@ -209,7 +209,7 @@ def standing(ranks: Sequence[RankProgress]) -> list[str]:
 
 
 def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
-    """Say how old the newest checkpoint of a running job is, as the nodes that answered know it."""
+    """Return how old the newest checkpoint of a running job is, by the nodes that answered."""
     if spec.checkpoint is None or not ranks:
         return []
     age_s = newest_checkpoint_age_s(ranks)
@@ -218,7 +218,9 @@ def checkpoint_lines(spec: JobSpec, ranks: Sequence[RankProgress]) -> list[str]:
 
 
 def age_lines(report: JobReport, now_unix_s: float) -> list[str]:
-    """Say who submitted a job and when, and since when its world stands; both by others' clocks."""
+    """Return who submitted a job and when, and since when its world stands; both by
+    others' clocks.
+    """
     spec, lines = report.spec, []
     if spec.submitted_at_unix_s:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(spec.submitted_at_unix_s))
@@ -232,7 +234,7 @@ def age_lines(report: JobReport, now_unix_s: float) -> list[str]:
 
 
 def duration(value_s: float) -> str:
-    """Say a long time in one or two units, as in "3 h 20 min"; one below nought is none."""
+    """Return a long time in one or two units, as in "3 h 20 min"; a negative one is empty."""
     whole_s = max(0, int(value_s))
     for unit_s, name, part_s, part in _LONG:
         if whole_s >= unit_s:
@@ -242,7 +244,7 @@ def duration(value_s: float) -> str:
 
 
 def change_cost(change: Change) -> str:
-    """Say what a change cost from the last commit before it to the first one after it."""
+    """Return what a change cost, from the last commit before it to the first one after it."""
     found = sorted(change.spent_s.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{cause} {seconds(value)}" for cause, value in found if value)
     return f"cost {seconds(change.slot_s)} of slots: {parts}" if parts else ""
@@ -255,7 +257,7 @@ def seconds(value: float) -> str:
 
 
 def timeline(change: Change) -> str:
-    """One generation in one line."""
+    """Return one generation in one line."""
     why = change_of(change.reason, change.culprit, change.lost)
     if change.reason is Reason.JOINED and change.joined:
         why = f"{why}: {', '.join(change.joined)}"
@@ -263,13 +265,13 @@ def timeline(change: Change) -> str:
 
 
 def sizes(done_bytes: int, total_bytes: int) -> str:
-    """Say how much of how much, in the unit of the whole."""
+    """Return how much of how much, in the unit of the whole."""
     unit, _ = _unit(total_bytes)
     return f"{done_bytes / unit:.{unit > 1:d}f} of {size_of(total_bytes)}"
 
 
 def size_of(nbytes: int) -> str:
-    """Say how much that is, in two or more digits."""
+    """Return a size in bytes in two or more digits."""
     unit, name = _unit(nbytes)
     return f"{nbytes / unit:.{unit > 1:d}f} {name}"
 

@@ -1,1 +1,1 @@
-"""What is looked at for longer: the terminal's top and the browser's dashboard."""
+"""The commands that are watched for longer: the terminal's top and the browser's dashboard."""

@@ -15,20 +15,19 @@ WHY = "the dashboard"
 
 
 class Actor:
-    """Any thread may call it; each action reads and writes over a connection of its own.
+    """Any thread may call it; each action uses a connection of its own.
 
-    Nothing is forced: what would throw away what a job has trained is refused.
+    Nothing is forced: an action that would throw away what a job has trained is refused.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
-        """`values`: of the options that say where the records are."""
+        """`values` are those of the options that say where the records are."""
         self._values = values
 
     def __call__(self, action: Action) -> str:
-        """Do it, and return what was done in a sentence; the terminal is told too.
+        """Carry out an action, and return what was done as a sentence; it is printed too.
 
-        Raises:
-            ElasticdError: it is refused, or etcd does not answer.
+        Raises: ElasticdError: it is refused, or etcd does not answer.
         """
         told: list[str] = []
         try:

@@ -22,7 +22,7 @@ from elasticd_agent.pod.first_process import end_on_signals
 __all__ = ["dashboard"]
 
 TOKEN_LEAST = 16
-"""Characters; a shorter one could be guessed."""
+"""The least characters of a token; a shorter one could be guessed."""
 
 
 @click.command()

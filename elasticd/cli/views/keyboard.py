@@ -13,7 +13,7 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down
 
 
 class Keyboard:
-    """Gives keys while it is entered; the terminal is as before when it is left."""
+    """Returns keys while it is entered; when it is left, the terminal is as before."""
 
     def __init__(self) -> None:
         self._number = sys.stdin.fileno()
@@ -33,7 +33,7 @@ class Keyboard:
         termios.tcsetattr(self._number, termios.TCSADRAIN, self._before)
 
     def key(self, timeout_s: float) -> str:
-        """Return "up", "down", or what was typed; empty: nothing in time."""
+        """Return "up", "down", or what was typed; empty if nothing came in time."""
         ready, _, _ = select.select([self._number], [], [], timeout_s)
         if not ready:
             return ""

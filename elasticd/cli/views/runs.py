@@ -1,4 +1,4 @@
-"""Which local runs there are now: a view opens its sources anew where that changes."""
+"""Which local runs there are now: a view opens its sources anew when that changes."""
 
 import os
 from collections.abc import Hashable
@@ -12,7 +12,7 @@ __all__ = ["which_runs"]
 
 
 def which_runs(values: dict[str, Any]) -> Hashable:
-    """Name the local runs, and which of them go on; a cluster is always the same one."""
+    """Return the local runs, and which of them go on; a cluster is always the same one."""
     if settings_from(values, os.environ) is not None:
         return ()
     folder = Path(log_dir_of(values, os.environ) or "elasticd-runs").absolute()

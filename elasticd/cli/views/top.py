@@ -30,7 +30,7 @@ __all__ = ["top"]
 
 FRAME_S = 0.5
 FIRST_S = 15.0
-"""For the first frame: an etcd far away, agents that do not answer."""
+"""How long the first frame may take: etcd may be far away, and agents may not answer."""
 
 
 @click.command()
@@ -70,7 +70,7 @@ def top(job: str | None, is_once: bool, **values: Any) -> int:
 def _watch(
     collector: Collector, board: Board, job: str | None, console: Console, values: dict[str, Any]
 ) -> None:
-    """Draw until somebody has enough."""
+    """Draw until the user ends it."""
     chosen = _chosen(board, job)
     while True:
         with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
@@ -86,7 +86,7 @@ def _watch(
 
 
 def _chosen(board: Board, job: str | None) -> str:
-    """Return the job asked for, else the first that is not over."""
+    """Return the job that was asked for, otherwise the first that is not over."""
     if job is not None and (job in board.pages or not board.jobs):
         return job
     first = next((row for row in board.jobs if not row["is_over"]), None)
@@ -115,7 +115,9 @@ def _drawn(board: Board, chosen: str, console: Console, *, has_keys: bool) -> An
 
 
 def _act(key: str, chosen: str, values: dict[str, Any]) -> None:
-    """Ask what is wanted, ask back, and do it; whatever is wrong is a sentence on the screen."""
+    """Ask what is wanted, ask for confirmation, and do it; any error is a sentence on
+    the screen.
+    """
     context = click.get_current_context()
     plain = {"is_dry_run": False, "is_json": False, **values}
     try:

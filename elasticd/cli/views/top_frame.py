@@ -1,4 +1,4 @@
-"""One frame of `elasticd top`: what the board knows, on a terminal of some size. Pure."""
+"""One frame of `elasticd top`: what the board knows, for a terminal of a given size. Pure."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -37,19 +37,19 @@ TONES = {
     "data": "yellow",
 }
 SHADES = {"green": "█", "red": "▓", "magenta": "▓", "yellow": "▒", "dim": "░"}
-"""Colours are not the only sign."""
+"""Shades that repeat what colours say."""
 KEYS = "↑↓ choose   s scale   d drain   q end"
 CHANGES_SHOWN = 6
 LEAST_WIDTH = 20
 CURVE_WIDTH = 60
 NARROW = 80
-"""Columns; below it the tables have fewer of their own."""
+"""The columns below which the tables have fewer of their own."""
 
 
 def frame(
     board: Board, chosen: str, *, width: int, height: int, now_unix_s: float, has_keys: bool
 ) -> RenderableType:
-    """Return what is shown; `chosen` is the job whose details follow, of `width` columns."""
+    """Return what is shown, `width` columns wide; `chosen` is the job whose details follow."""
     width = max(LEAST_WIDTH, width)
     clock = time.strftime("%H:%M:%S", time.localtime(now_unix_s))
     slots = sum(cast(int, node["slots"]) for node in board.nodes)
@@ -209,6 +209,9 @@ def _nodes(nodes: Sequence[Mapping[str, object]], limit: int) -> RenderableType:
 
 
 def _line(words: str, style: str) -> Text:
-    """Return one line; what does not fit ends in dots. Words are never markup, nor two lines."""
+    """Return one line; text that does not fit ends in dots.
+
+    Texts are never markup, and never two lines.
+    """
     plain = "".join(each if each.isprintable() else " " for each in words)
     return Text(plain, style=style, no_wrap=True, overflow="ellipsis")

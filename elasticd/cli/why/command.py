@@ -26,7 +26,7 @@ from elasticd.records.codec import to_plain
 __all__ = ["change_plain", "tell_sizes", "tell_why", "why"]
 
 DECISIONS_SHOWN = 10
-"""`elasticd autoscale explain --last 0` has all."""
+"""How many decisions are shown; `elasticd autoscale explain --last 0` has all."""
 
 
 @click.command()
@@ -76,7 +76,7 @@ def why(
 
 
 def tell_why(report: JobReport, ranks: Sequence[RankProgress]) -> None:
-    """Print it."""
+    """Print what happened."""
     for line in words.unkept_lines(report):
         click.echo(line)
     for change in report.changes:
@@ -111,7 +111,7 @@ def tell_why(report: JobReport, ranks: Sequence[RankProgress]) -> None:
 
 
 def tell_sizes(report: JobReport) -> None:
-    """Print what the autoscaler measured and decided; nothing of a job without a policy."""
+    """Print what the autoscaler measured and decided; nothing for a job without a policy."""
     for section in why_sections(report, last=DECISIONS_SHOWN):
         for line in section.lines:
             click.echo(line)

@@ -1,7 +1,7 @@
 """`elasticd why --html`: a job's changes and its account as one page to mail around. Pure.
 
-The page needs nothing from elsewhere and runs no script; whatever a job or its worker wrote stands
-in it as text. Colours repeat what the words say.
+The page loads nothing from elsewhere and runs no script; what a job or its worker wrote stands in
+it as text. Colours only repeat what the words say.
 """
 
 import time
@@ -54,11 +54,11 @@ pre{overflow:auto;padding:.7rem;background:var(--soft);border-radius:4px;font-si
 
 
 FAULT, PLANNED = "\u2715", "\u25c7"
-"""Signs of a change, those of the dashboard: who reads the page in grey sees them too."""
+"""The signs of a change, as in the dashboard, so that a reader in grey sees them too."""
 
 
 def why_page(report: JobReport, written_unix_s: float) -> str:
-    """Return the page; it says when it was written, as it may be read days later."""
+    """Return the page; it says when it was written, since it may be read days later."""
     spec = report.spec
     parts = [
         f"<h1>{escape(spec.name)}</h1>",
@@ -120,7 +120,7 @@ def _account(spent: JobTime) -> list[str]:
 
 
 def _sizes(report: JobReport) -> list[str]:
-    """Return the curve with its decisions; nothing of a job that never had a policy."""
+    """Return the curve with its decisions; nothing for a job that never had a policy."""
     found = report.autoscaling
     sections = why_sections(report, last=0)
     if found is None or not sections:
@@ -168,7 +168,7 @@ def _failure(failure: Failure) -> list[str]:
 
 
 def _moment(unix_s: float) -> str:
-    """Say a time so that a reader of another time zone can tell which it was."""
+    """Return a time so that a reader in another time zone can tell which it was."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))
 
 

@@ -1,4 +1,4 @@
-"""What stood in a private etcd, kept as one file: so that `why` works after it is gone."""
+"""Keeps what stood in a private etcd as one file, so that `why` works after it is gone."""
 
 import json
 import os
@@ -15,13 +15,14 @@ __all__ = ["archive", "archive_text", "last_records", "load", "records_of"]
 
 SCHEMA = 1
 LAST_TRIES = 2
-"""It may end between two looks at it; one that ends again has nothing to say."""
+"""How often reading is retried: etcd may end between two reads, and one that ends again gives
+nothing."""
 ITEMS_PER_TXN = 100
 """etcd takes 128 operations in a transaction; the in-memory store keeps that limit."""
 
 
 def records_of(store: Store, keys: Keys, job: JobName) -> dict[str, KeyValue]:
-    """Read everything about one job, and the nodes."""
+    """Return all records about one job, and the nodes."""
     items = [*store.list(keys.job(job)).items, *store.list(keys.nodes).items]
     return {item.key: item for item in items}
 
@@ -29,9 +30,10 @@ def records_of(store: Store, keys: Keys, job: JobName) -> dict[str, KeyValue]:
 def last_records(
     store: Store, keys: Keys, job: JobName, revive: Callable[[], None]
 ) -> dict[str, KeyValue] | None:
-    """Read the same at the end of a run, also from an etcd that has ended since; None: it cannot.
+    """Return the same at the end of a run, even from an etcd that has ended; None if it cannot be
+    read.
 
-    `revive` starts the etcd again if it has ended. It may do so while it is being read.
+    `revive` starts etcd again if it has ended. It may also end while it is read.
     """
     for _ in range(LAST_TRIES):
         try:
@@ -57,7 +59,7 @@ def archive(items: Iterable[KeyValue], path: Path) -> None:
 
 
 def archive_text(items: Iterable[KeyValue]) -> str:
-    """Return what such a file has in it."""
+    """Return what such a file contains."""
     records = {item.key: json.loads(decompressed(item.value, item.key)) for item in items}
     return json.dumps({"schema": SCHEMA, "records": records}, indent=1)
 

@@ -1,4 +1,4 @@
-"""Keeps the private etcd of a run alive: the workers go on meanwhile, and nothing is lost."""
+"""Keeps the private etcd of a run alive: meanwhile the workers go on, and nothing is lost."""
 
 import time
 from collections.abc import Callable
@@ -11,11 +11,11 @@ __all__ = ["EtcdGuard"]
 
 RESTARTS = 5
 PAUSE_S = 2.0
-"""After a start that failed."""
+"""The pause after a start that failed."""
 
 
 class Etcd(Protocol):
-    """What it guards; `store.embedded` has the real one."""
+    """The etcd that it guards; `elasticd.store.private_etcd` has the real one."""
 
     @property
     def pid(self) -> int: ...
@@ -27,7 +27,7 @@ class Etcd(Protocol):
 
 
 class EtcdGuard:
-    """Call it often, from the thread that started the etcd."""
+    """The guard; call it often, from the thread that started etcd."""
 
     def __init__(
         self,
@@ -37,17 +37,16 @@ class EtcdGuard:
         is_ended: Callable[[int], bool] = is_dead,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`note` tells a person, once for each new sentence."""
+        """`note` gets a sentence for people, once for each new sentence."""
         self._etcd, self._note, self._is_ended, self._now_s = etcd, note, is_ended, now_s
         self._left = RESTARTS
         self._not_before_s = 0.0
         self._said = ""
 
     def __call__(self) -> None:
-        """Start it again if it has ended.
+        """Start etcd again if it has ended.
 
-        Raises:
-            EnvironmentProblem: it ends again and again, and not for want of room.
+        Raises: EnvironmentProblem: it ends again and again, and not for want of room.
         """
         if not self._is_ended(self._etcd.pid) or self._now_s() < self._not_before_s:
             return

@@ -1,8 +1,8 @@
-"""The last checkpoint of a job that `elasticd run` ends with: waited for, and told of meanwhile.
+"""Waits for the last checkpoint of a job at the end of `elasticd run`, and reports it meanwhile.
 
 In restart mode `elasticd.checkpoint.save` returns when the state is in a keeper's memory. A keeper
-outlives its agent until what it holds is uploaded; here it is one of our descendants, which would
-be ended with the rest.
+outlives its agent until it has uploaded what it holds. Here it is one of our descendants, which
+would be ended with the rest.
 """
 
 import os
@@ -15,7 +15,7 @@ from elasticd.control.local_run.launch import keepers
 __all__ = ["CheckpointAwaited", "CheckpointLost", "wait_for_keepers"]
 
 LIMIT_S = 630.0
-"""A keeper gives up by itself after 600 s."""
+"""How long to wait: a keeper gives up by itself after 600 s."""
 SAY_AFTER_S, SAY_EVERY_S = 1.0, 5.0
 POLL_S = 0.05
 
@@ -26,7 +26,7 @@ class CheckpointAwaited:
 
     done_bytes: int
     total_bytes: int
-    """0: not known."""
+    """The bytes of the whole checkpoint; 0 if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class CheckpointLost:
     """The last checkpoint did not become durable."""
 
     is_given_up: bool
-    """A person did not want to wait for it."""
+    """True if a person did not want to wait for it."""
 
 
 def wait_for_keepers(
@@ -44,9 +44,9 @@ def wait_for_keepers(
     *,
     now_s: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Wait until the keepers below this process have ended; False: one of them lost what it had.
+    """Wait until the keepers below this process have ended; return False if one lost what it had.
 
-    `how_far` asks a keeper, by the name of its socket, for uploaded and all bytes.
+    `how_far` asks a keeper, by the name of its socket, for the uploaded and for all bytes.
     """
     begun_s = now_s()
     say_s = begun_s + SAY_AFTER_S
@@ -71,7 +71,9 @@ def wait_for_keepers(
 
 
 def _ended(pids: set[int]) -> dict[int, int]:
-    """Give the exit codes of those that have ended: their agents are gone, so they are ours."""
+    """Return the exit codes of those that have ended: their agents are gone, so they are our
+    children.
+    """
     codes = {}
     for pid in pids:
         try:

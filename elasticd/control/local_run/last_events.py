@@ -1,7 +1,7 @@
-"""The last event files of a job that `elasticd run` ends with: waited for, for some seconds.
+"""Waits for the last event files of a job at the end of `elasticd run`, for some seconds.
 
-A writer of event files outlives its agent until what it was sent is written; here it is one of our
-descendants, which would be ended with the rest.
+A writer of event files outlives its agent until it has written what it was sent. Here it is one of
+our descendants, which would be ended with the rest.
 """
 
 import os
@@ -13,7 +13,7 @@ from elasticd.control.local_run.launch import event_writers
 __all__ = ["wait_for_event_writers"]
 
 LIMIT_S = 25.0
-"""A writer gives up by itself after 20 s."""
+"""How long to wait: a writer gives up by itself after 20 s."""
 SAY_AFTER_S = 1.0
 POLL_S = 0.02
 
@@ -24,9 +24,10 @@ def wait_for_event_writers(
     *,
     now_s: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Wait until the event writers below this process have ended; False: steps were not written.
+    """Wait until the event writers below this process have ended; return False if steps were not
+    written.
 
-    `say` is told what is waited for, if that takes long.
+    `say` gets a sentence about it if that takes long.
     """
     begun_s = now_s()
     say_s, until_s = begun_s + SAY_AFTER_S, begun_s + LIMIT_S

@@ -1,8 +1,8 @@
-"""The processes that `elasticd run` starts on this machine, and their certain end.
+"""The processes that `elasticd run` starts on this machine, and how they surely end.
 
 Agents are children in sessions of their own, so that Ctrl-C on the terminal reaches only us and we
-decide who is told. Three things keep a process from being left behind: an agent asks the kernel
-for SIGTERM when we die (it does so itself: a hook between fork and exec is not safe beside grpc's
+decide who is told. Three things keep a process from being left behind: an agent asks the kernel for
+SIGTERM when we die (it does so itself: a hook between fork and exec is not safe beside grpc's
 threads), a pool kills its workers when its agent is gone, and we are a subreaper, so that whatever
 still got away is found below us and killed at the end.
 """
@@ -52,7 +52,7 @@ class AgentCall:
     log_path: Path
     lease_ttl_s: float
     address: str = ""
-    """Empty: it finds out by itself."""
+    """The address; empty if the agent finds it out by itself."""
     env: Mapping[str, str]
     """Its whole environment, which its workers inherit."""
 
@@ -81,13 +81,15 @@ class AgentCall:
 
 
 class Agents:
-    """The agents of this machine; ended with `stop`, whatever happens."""
+    """The agents of this machine; `stop` ends them in any case."""
 
     def __init__(self) -> None:
         self._children: dict[NodeId, tuple[subprocess.Popen[bytes], Path]] = {}
 
     def start(self, calls: Sequence[AgentCall]) -> None:
-        """Start them all, from a thread that lives on (the parent-death signal is a thread's)."""
+        """Start them all, from a thread that lives on (the parent-death signal belongs to a
+        thread).
+        """
         for call in calls:
             env = dict(call.env)
             if call.store.password:
@@ -111,7 +113,7 @@ class Agents:
         return [node for node, (child, _) in self._children.items() if child.poll() is None]
 
     def ended(self) -> dict[NodeId, int]:
-        """Those that have ended, and how: negative for a signal."""
+        """Return which have ended, and their exit codes; negative for a signal."""
         return {
             node: child.returncode
             for node, (child, _) in self._children.items()
@@ -119,7 +121,7 @@ class Agents:
         }
 
     def last_words(self, node: NodeId) -> str:
-        """The last line that an agent wrote for people, to tell why it ended."""
+        """Return the last line that an agent wrote for people, to tell why it ended."""
         _, path = self._children[node]
         with suppress(OSError), path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - LAST_LINES_BYTES))
@@ -131,7 +133,7 @@ class Agents:
         return ""
 
     def signal(self, number: int) -> None:
-        """Send a signal to those that run; may be called in a signal handler."""
+        """Send a signal to those that run; a signal handler may call this."""
         for child, _ in self._children.values():
             with suppress(ProcessLookupError):
                 child.send_signal(number)
@@ -146,7 +148,7 @@ class Agents:
         return True
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL after the grace."""
+        """Send SIGTERM, then SIGKILL after the grace."""
         if self.running():
             self.signal(signal.SIGTERM)
             if not self.wait(grace_s):
@@ -160,7 +162,7 @@ def adopt_orphans() -> None:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a child has ended; leaves it to its owner to reap it."""
+    """Return whether a child has ended; its owner still has to reap it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -187,12 +189,12 @@ def end_descendants(grace_s: float, timeout_s: float = 5.0) -> int:
 
 
 def keepers() -> dict[int, str]:
-    """Find the keepers of checkpoints below us: process number and name of socket."""
+    """Return the keepers of checkpoints below us: process number and name of socket."""
     return _running("elasticd.keeper")
 
 
 def event_writers() -> dict[int, str]:
-    """Find the writers of event files below us: process number and name of socket."""
+    """Return the writers of event files below us: process number and name of socket."""
     return _running("elasticd.tensorboard.writer")
 
 
@@ -213,7 +215,7 @@ def _reap() -> None:
 
 
 def _descendants() -> set[int]:
-    """Find the live processes below us."""
+    """Return the live processes below us."""
     parents: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

@@ -62,11 +62,13 @@ class JobFolder:
 
     @property
     def has_logs(self) -> bool:
-        """Whether anything stands here that workers or agents wrote."""
+        """Return whether workers or agents wrote anything here."""
         return any(path for pattern in LOGS for path in self.path.glob(pattern))
 
     def is_live(self) -> bool:
-        """Whether a run holds the folder now; a run that was killed may have left an endpoint."""
+        """Return whether a run holds the folder now; a run that was killed may have left an
+        endpoint.
+        """
         try:
             with (self.path / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -156,10 +158,9 @@ class JobFolder:
             self.release()
 
     def _take_lock(self) -> bool:
-        """Lock the file that stands there now; False: somebody else has it.
+        """Lock the file that stands there now; return False if another process has it.
 
-        Raises:
-            OSError: it cannot be opened or created.
+        Raises: OSError: it cannot be opened or created.
         """
         path = self.path / "lock"
         while True:
@@ -196,19 +197,17 @@ class JobFolder:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder that only its owner looks into; one that is there stays as it is.
+    """Create a folder that only its owner can read; one that exists stays as it is.
 
-    Raises:
-        OSError: it cannot be created.
+    Raises: OSError: it cannot be created.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def move_aside(folder: Path, patterns: Iterable[str]) -> None:
-    """Move what an earlier job of the same name left to `earlier-<k>`, the highest k so far.
+    """Move what an earlier job of the same name left to `earlier-<k>`, with a new highest k.
 
-    Raises:
-        OSError: something cannot be moved.
+    Raises: OSError: something cannot be moved.
     """
     found = [path for pattern in patterns for path in folder.glob(pattern)]
     if not found:

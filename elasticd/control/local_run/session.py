@@ -29,9 +29,9 @@ __all__ = ["AgentEnded", "Interrupt", "Session", "Stopping", "Told", "exit_code"
 
 WAIT_S = 0.5
 AGENT_EXIT_S = 15.0
-"""From the job's end until the agents that served only it are gone."""
+"""How long the agents that served only this job may take to end after it."""
 STOP_SLACK_S = 15.0
-"""On top of the shutdown timeout: to write the wish, to agree, to say how it ended."""
+"""Added to the shutdown timeout: the time to write the wish, to agree, and to write the end."""
 SIGTERM_CODE = 128 + signal.SIGTERM
 
 
@@ -49,14 +49,14 @@ class AgentEnded:
     node: NodeId
     ending: str
     words: str
-    """The last thing it said for people; may be empty."""
+    """The last line that it wrote for people; may be empty."""
 
 
 Told = News | Stopping | AgentEnded | CheckpointAwaited | CheckpointLost
 
 
 class Interrupt:
-    """Counts the signals; made before anything is started."""
+    """Count the signals; it is made before anything is started."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -89,10 +89,10 @@ class Session:
         trouble: Callable[[Node], str] = lambda node: "",
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Put it together.
+        """Put the session together.
 
-        `look_after` is called often, to care for what the job stands on; `trouble` asks a node
-        what etcd refuses to take from it.
+        `look_after` is called often, to care for what the job runs on; `trouble` asks a node what
+        etcd refuses to take from it.
         """
         self._store, self._keys, self._spec = store, keys, spec
         self._agents, self._is_private, self._tail = agents, is_private, tail
@@ -124,7 +124,9 @@ class Session:
         return status
 
     def _wait_left(self, status: JobStatus) -> None:
-        """Wait for the workers: who is stopped may take its grace, to save its state for one."""
+        """Wait for the workers: one that is stopped may take its grace, for example to save its
+        state.
+        """
         is_stopped = status.phase is Phase.STOPPED
         limit_s = AGENT_EXIT_S + (self._spec.shutdown_timeout_s if is_stopped else 0.0)
         if self._agents is not None:
@@ -166,9 +168,9 @@ class Session:
                     return self._abandoned(self._agents)
 
     def _stop(self) -> None:
-        """Wish for the job's end; where etcd cannot be told, tell our own agents.
+        """Write the wish for the job's end; if etcd cannot be reached, tell our own agents.
 
-        With `--join` the other hosts go on: only this one leaves. The last one ends the job.
+        With `--join` the other hosts go on, and only this one leaves. The last one ends the job.
         """
         self._stop_by_s = self._now_s() + self._spec.shutdown_timeout_s + STOP_SLACK_S
         name = signal.Signals(self._interrupt.number).name
@@ -187,14 +189,14 @@ class Session:
             self._agents.signal(signal.SIGTERM)
 
     def _others(self) -> bool:
-        """Whether other hosts serve this job too."""
+        """Return whether other hosts serve this job too."""
         assert self._agents is not None
         prefix = self._keys.members(self._spec.name)
         names = {item.key.removeprefix(prefix) for item in self._store.list(prefix).items}
         return bool(names - self._agents.nodes)
 
     def _is_abandoned(self, agents: Agents) -> bool:
-        """Tell of agents that ended; return whether too few are left to go on."""
+        """Report agents that ended; return whether too few are left to go on."""
         ended = agents.ended()
         for node in ended.keys() - self._ended:
             self._ended.add(node)
@@ -207,7 +209,7 @@ class Session:
         return len(agents.nodes - ended.keys()) < (self._spec.min_nodes if self._is_private else 1)
 
     def _abandoned(self, agents: Agents) -> JobStatus:
-        """Say how the agents of this machine ended, unless the job is over after all."""
+        """Return how the agents of this machine ended, unless the job is over after all."""
         item = self._store.get(self._keys.status(self._spec.name))
         if item is not None and (status := decode(JobStatus, item.value)).phase.is_final:
             return status
@@ -226,7 +228,7 @@ class Session:
         raise EnvironmentProblem(message)
 
     def _left(self) -> JobStatus:
-        """Leave the job to the other hosts; how it stands there is what it ends with here."""
+        """Leave the job to the other hosts; its state there is what it ends with here."""
         name, status = self._spec.name, JobStatus()
         # All hosts may have left at once; then nobody else can free the name.
         with suppress(ElasticdError):
@@ -240,7 +242,7 @@ class Session:
         return replace(status, phase=Phase.STOPPED, reason=Reason.STOP_REQUESTED, message=message)
 
     def _given_up(self, message: str, phase: Phase = Phase.STOPPED) -> JobStatus:
-        """Write the end of a private job that has nobody left to write it; return its status."""
+        """Write the end of a private job if nobody else can write it; return its status."""
         key = self._keys.status(self._spec.name)
         status = JobStatus()
         reason = Reason.STOP_REQUESTED if phase is Phase.STOPPED else Reason.NODE_LOST
@@ -274,7 +276,7 @@ def _ending(code: int) -> str:
 
 
 def exit_code(status: JobStatus, interrupt: int = 0) -> int:
-    """Give the exit code of `elasticd run`: the job's own, as a shell would."""
+    """Return the exit code of `elasticd run`: the job's own, as a shell would."""
     if status.phase is Phase.SUCCEEDED:
         return 0
     if interrupt:

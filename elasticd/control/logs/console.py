@@ -1,7 +1,7 @@
 """Which workers' output belongs on the console: torchrun's rules, over a whole job. Pure.
 
-torchrun shows all workers of its own node. A job here spans nodes, so by default rank 0 is shown
-alone, as the script printed it; every stream of every rank is in the run folder in any case.
+torchrun shows all workers of its own node. A job here spans nodes, so by default only rank 0 is
+shown, as the script printed it. Every stream of every rank is in the run folder in any case.
 """
 
 import re
@@ -25,7 +25,8 @@ __all__ = [
 OUT = 1
 ERR = 2
 TIMES = 4
-"""No stream of a worker: when how much of the two was written, as its agent noted."""
+"""The third file beside the two streams: when how much of them was written, as the agent noted
+it."""
 ALL = OUT | ERR
 EVERY_RANK = -1
 
@@ -34,11 +35,11 @@ class Choice(Protocol):
     """What is shown of a job's output."""
 
     def streams(self, rank: int, local_rank: int) -> int:
-        """Which streams of this rank are shown: OUT, ERR, both or 0."""
+        """Return which streams of this rank are shown: OUT, ERR, both or 0."""
 
     @property
     def has_prefix(self) -> bool:
-        """Whether lines need `[rankN]:` before them, because several ranks are shown."""
+        """Return whether lines need `[rankN]:` before them, because several ranks are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,11 @@ class ConsoleChoice:
     """torchrun's three flags; see `Choice`."""
 
     redirects: Mapping[int, int] = field(default_factory=dict)
-    """Streams by local rank (EVERY_RANK: of all) that go to files only."""
+    """The streams by local rank (EVERY_RANK for all) that go to files only."""
     tee: Mapping[int, int] = field(default_factory=dict)
-    """Streams by local rank that are shown, whatever else is said."""
+    """The streams by local rank that are shown, whatever else is said."""
     local_ranks: frozenset[int] | None = None
-    """Only these are shown; None: no filter."""
+    """The only local ranks that are shown; None for all."""
 
     def streams(self, rank: int, local_rank: int) -> int:
         if self.local_ranks is not None and local_rank not in self.local_ranks:
@@ -80,8 +81,7 @@ class ConsoleChoice:
 def parse_streams(flag: str, text: str) -> Mapping[int, int]:
     """Read `3` or `0:1,1:2`, as torchrun's --redirects and --tee.
 
-    Raises:
-        CallError: anything else.
+    Raises: CallError: it is anything else.
     """
     if re.fullmatch(r"[0-3]", text):
         return {EVERY_RANK: int(text)}
@@ -97,8 +97,7 @@ def parse_streams(flag: str, text: str) -> Mapping[int, int]:
 def parse_filter(text: str) -> frozenset[int]:
     """Read `0,1,2`.
 
-    Raises:
-        CallError: anything else.
+    Raises: CallError: it is anything else.
     """
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise CallError(f"--local-ranks-filter {text!r} is not a list of numbers as in 0,1,2.")

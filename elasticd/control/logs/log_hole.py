@@ -13,11 +13,11 @@ BLOCK_BYTES = 4096
 _ZEROS = bytes(BLOCK_BYTES)
 
 Read = Callable[[int, int], bytes]
-"""Gives the bytes from an offset on, as many as asked for or fewer."""
+"""Returns the bytes from an offset on, as many as asked for or fewer."""
 
 
 class Gap(NamedTuple):
-    """Where it begins and ends, as offsets."""
+    """The begin and the end of a hole, as offsets."""
 
     begin: int
     end: int
@@ -26,7 +26,7 @@ class Gap(NamedTuple):
 def find_gap(read: Read, data: bytes, offset: int, size: int) -> Gap | None:
     """Return the hole that begins in `data`, which was read at `offset` of a log of `size` bytes.
 
-    None: there is none. Its end is found by halving: a few small reads, however long it is.
+    None if there is none. Its end is found by halving: a few small reads, however long it is.
     """
     # Rounded up: a block of zeros in the middle of the data lies on a border of blocks.
     first = -offset % BLOCK_BYTES

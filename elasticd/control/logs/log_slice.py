@@ -15,7 +15,7 @@ from elasticd.control.logs.log_times import LogTimes, TimedLines
 __all__ = ["CHUNK_BYTES", "OpenLog", "Wanted", "dropped", "line_count", "read_slice"]
 
 CHUNK_BYTES = 1 << 20
-"""As much as an agent gives in one answer."""
+"""The size of one read, which is what an agent gives in one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class OpenLog:
     """One stream of a rank in a generation, here or on another node."""
 
     read: Callable[[int, int], bytes]
-    """Gives the bytes from an offset on, as many as asked for or fewer; none: at the end."""
+    """Returns the bytes from an offset on, as many as asked for or fewer; none at the end."""
     size: Callable[[], int]
-    """How much stands there by now."""
+    """The size of the log by now."""
     times: Callable[[], LogTimes]
-    """When how much of it stood there; asked for only where that is wanted."""
+    """When how much of it had been written; only asked for if that is wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +35,18 @@ class Wanted:
     """What is to be shown of a log."""
 
     lines: int | None = None
-    """The last ones; None: all."""
+    """The number of last lines; None for all."""
     since_unix_s: float | None = None
-    """What was written from then on, by the clock of its node; None: from the begin."""
+    """What was written from this time on, by the clock of its node; None for all."""
     has_stamps: bool = False
-    """With the time before each line."""
+    """True if the time stands before each line."""
 
     @property
     def is_whole(self) -> bool:
         return self.lines is None and self.since_unix_s is None
 
     def begin(self, log: OpenLog) -> int | None:
-        """Return from where on it is shown; None: nothing of it."""
+        """Return the offset from which it is shown; None if nothing is."""
         begin = 0
         if self.since_unix_s is not None:
             since = log.times().offset_since(self.since_unix_s)
@@ -68,7 +68,7 @@ class Wanted:
 
 
 def read_slice(log: OpenLog, wanted: Wanted) -> Iterator[bytes]:
-    """Give what is wanted of a log, as it stands now."""
+    """Yield what is wanted of a log, as it stands now."""
     offset = wanted.begin(log)
     if offset is None:
         return
@@ -87,12 +87,12 @@ def read_slice(log: OpenLog, wanted: Wanted) -> Iterator[bytes]:
 
 
 def dropped(count: int) -> bytes:
-    """Say in the place of a hole what is missing there."""
+    """Return the line that says what is missing in place of a hole."""
     return b"\n[elasticd] %d bytes of output were dropped here: --log-max\n" % count
 
 
 def line_count(log: OpenLog) -> int:
-    """Count the lines of a log that is short; what stands behind the last line end is one."""
+    """Return the number of lines of a short log; text after the last line end is one."""
     count, offset, last = 0, 0, b"\n"
     while data := log.read(offset, CHUNK_BYTES):
         count += data.count(b"\n")

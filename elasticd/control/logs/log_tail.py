@@ -7,14 +7,14 @@ __all__ = ["tail_offset"]
 BLOCK_BYTES = 1 << 16
 
 Read = Callable[[int, int], bytes]
-"""Gives the bytes from an offset on, as many as asked for or fewer; none: it cannot be read."""
+"""Returns the bytes from an offset on, as many as asked for or fewer; none if it cannot be read."""
 
 
 def tail_offset(read: Read, size: int, lines: int) -> int:
     """Return the offset of the last `lines` lines of `size` bytes; 0 if there are no more.
 
-    What stands behind the last line end is a line too. Where the log cannot be read any more, the
-    place is returned that was come to.
+    Text after the last line end is a line too. If the log cannot be read any more, the offset that
+    was reached is returned.
     """
     if lines <= 0:
         return size

@@ -1,9 +1,9 @@
 """When which part of a log was written: what `logs --since` and `--timestamps` go by. Pure.
 
-Workers write lines without times, and directly into their files. The agent notes beside them, every
-two seconds in which something was written, the time and how much stands there: so a line's time is
-known to two seconds, by the clock of its node. A job that prints all the time costs 1.3 MB a day
-and rank for that.
+Workers write lines without times, and directly into their files. Every two seconds in which
+something was written, the agent notes the time and how much stands there. So a line's time is known
+to two seconds, by the clock of its node. A job that prints all the time costs 1.3 MB of notes a day
+and rank.
 """
 
 import time
@@ -18,17 +18,17 @@ __all__ = ["LogTimes", "TimedLines", "times_line"]
 
 STAMP = "%Y-%m-%d %H:%M:%S "
 NO_STAMP = b" " * 20
-"""Of a line that nobody noted a time for: an older agent, or one that was not there."""
+"""The stamp of a line without a noted time: the agent was older, or was not there."""
 
 
 def times_line(at_unix_s: float, out_bytes: int, err_bytes: int) -> bytes:
-    """Write down how much of both streams stood there at that time."""
+    """Return the note that this much of both streams stood there at that time."""
     return b"%d %d %d\n" % (at_unix_s, out_bytes, err_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class LogTimes:
-    """Of one stream: sizes in growing order, and when it had each."""
+    """The notes about one stream: growing sizes, and when it had each."""
 
     sizes: Sequence[int] = ()
     at_unix_s: Sequence[int] = ()
@@ -50,9 +50,10 @@ class LogTimes:
         return cls(sizes, times)
 
     def offset_since(self, at_unix_s: float) -> int | None:
-        """Return where that begins which was written from then on; None: nothing was.
+        """Return the offset of what was written from then on; None if nothing was.
 
-        What stood there at the last note before that time is left out; without notes all is given.
+        What stood there at the last note before that time is left out; without notes everything
+        counts.
         """
         if not self.sizes:
             return 0
@@ -63,7 +64,7 @@ class LogTimes:
         return self.sizes[first - 1] if first else 0
 
     def at(self, end: int) -> int | None:
-        """Return when a line that ends at this offset had been written; None: not known."""
+        """Return when a line that ends at this offset had been written; None if not known."""
         index = bisect_left(self.sizes, end)
         return self.at_unix_s[index] if index < len(self.sizes) else None
 
@@ -74,9 +75,9 @@ class TimedLines:
 
     times: LogTimes
     offset: int
-    """Of the next byte that comes."""
+    """The offset of the next byte that comes."""
     now_s: Callable[[], float] | None = None
-    """The time of a line that is not noted yet, since it is just written; None: it is not known."""
+    """The time of a line that is not noted yet, since it is just written; None if not known."""
     _is_at_begin: bool = field(default=True, init=False)
 
     def stamped(self, data: bytes) -> bytes:

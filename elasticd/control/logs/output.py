@@ -1,7 +1,7 @@
-"""Read what the workers write, while they write it: from files here, from agents elsewhere.
+"""Reads what the workers write while they write it: from local files, and from agents elsewhere.
 
 A worker writes only to files in the run folder (elasticd keeps no pipe that could fill up), and
-this module reads behind it. One thread reads local files, one asks the agents of other hosts; a
+this module reads behind it. One thread reads local files, one asks the agents of other hosts. A
 generation's files are read until the second one after it begins, since its workers may print while
 they are being stopped.
 """
@@ -42,12 +42,12 @@ LOCAL_POLL_S = 0.05
 REMOTE_POLL_S = 0.5
 REMOTE_TIMEOUT_S = 5.0
 FAR_BEHIND = 10**15 - 1
-"""An offset behind the end of any log: an agent answers with the size alone."""
+"""An offset behind the end of any log: an agent then answers with the size alone."""
 LINE_LIMIT_BYTES = 1 << 16
 """A line without an end is shown in pieces of this size."""
 GENERATIONS_KEPT = 2
 TROUBLE = "writes to etcd fail: "
-"""Before what an agent's `/healthz` says of that."""
+"""The words before what an agent's `/healthz` says of refused writes."""
 TROUBLE_LIMIT_BYTES = 1 << 16
 
 
@@ -73,16 +73,18 @@ class Fetch(Protocol):
     """Read a log from another host's agent."""
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
-        """Give the bytes from there on; None if there is no such file or no answer."""
+        """Return the bytes from there on; None if there is no such file or no answer."""
 
     def size(self, node: Node, name: LogName) -> int | None:
-        """Give the log's size in bytes, 0 if there is no such file; None: no answer."""
+        """Return the log's size in bytes, 0 if there is no such file; None if there is
+        no answer.
+        """
 
     def close(self) -> None: ...
 
 
 class HttpFetch:
-    """Asks agents' log servers, over TLS with the client's certificate where etcd has that too."""
+    """Ask agents' log servers, over TLS with the client's certificate if etcd has that too."""
 
     def __init__(
         self, settings: StoreSettings | None = None, timeout_s: float = REMOTE_TIMEOUT_S
@@ -98,12 +100,12 @@ class HttpFetch:
         self._connections: dict[tuple[str, int], http.client.HTTPConnection] = {}
 
     def __call__(self, node: Node, name: LogName, offset: int) -> bytes | None:
-        """Return what stands there from the offset on; None: the node did not answer."""
+        """Return what stands there from the offset on; None if the node did not answer."""
         path = f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={offset}"
         return self.get(node, path, CHUNK_BYTES + 1)
 
     def size(self, node: Node, name: LogName) -> int | None:
-        """Return how much stands there; 0: nothing. None: the node did not answer."""
+        """Return how much stands there, 0 for nothing; None if the node did not answer."""
         path = (
             f"/v1/logs/{name.job}/{name.generation}/{name.rank}/{name.suffix}?offset={FAR_BEHIND}"
         )
@@ -114,17 +116,21 @@ class HttpFetch:
         return int(size) if size.isdecimal() else 0
 
     def trouble(self, node: Node) -> str:
-        """Say what etcd refuses to take from this node; empty if all is well, or nobody answers."""
+        """Return what etcd refuses to take from this node; empty if all is well, or
+        nobody answers.
+        """
         body = self.get(node, "/healthz", TROUBLE_LIMIT_BYTES) or b""
         return body.decode("utf-8", "replace").partition(TROUBLE)[2].strip()
 
     def get(self, node: Node, path: str, limit_bytes: int) -> bytes | None:
-        """Give what the node's agent answers: nothing if it has no such thing; None: no answer."""
+        """Return what the node's agent answers, empty if it has no such thing; None if there is no
+        answer.
+        """
         answer = self._ask(node, path, limit_bytes)
         return answer[0] if answer is not None else None
 
     def answer(self, node: Node, path: str, limit_bytes: int) -> tuple[int, bytes] | None:
-        """Give the status and the body of an answer, whatever it is; None: no answer."""
+        """Return the status and the body of any answer; None if there is none."""
         found = self._reply(node, path, limit_bytes)
         return found[:2] if found is not None else None
 
@@ -164,11 +170,11 @@ class HttpFetch:
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """Where we are in one stream; owned by the thread that reads it."""
+    """Where we are in one stream; the thread that reads it owns it."""
 
     name: LogName
     node: Node | None
-    """None: this host, or unknown."""
+    """The node; None if it is this host, or unknown."""
     wanted: Wanted
     """What of it is shown."""
     offset: int = 0
@@ -176,14 +182,14 @@ class _Reading:
     rest: bytes = b""
     """The begin of a line whose end was not seen."""
     log: OpenLog | None = None
-    """Opened when it is there."""
+    """The log; it is opened when it exists."""
     is_begun: bool = False
     stamps: TimedLines | None = None
 
 
 @dataclass(slots=True)
 class _Lane:
-    """One thread's readings."""
+    """The readings of one thread."""
 
     poll_s: float
     readings: list[_Reading] = field(default_factory=list)
@@ -191,7 +197,7 @@ class _Lane:
 
 
 class Tail:
-    """Shows the streams that a console choice picks, of each world it is told of.
+    """Show the streams that a console choice picks, for each world that it gets.
 
     Without `fetch`, those of the agents that were started beside it alone (`own_nodes`): with
     `--join`, as with torchrun, every host shows its own.
@@ -222,7 +228,7 @@ class Tail:
         self._remote = _Lane(poll_s=REMOTE_POLL_S)
 
     def show(self, world: World, nodes: Mapping[NodeId, Node]) -> None:
-        """Show this world's streams too; those of worlds long gone are let go."""
+        """Show this world's streams too; those of worlds long gone are dropped."""
         for place in world.placements():
             streams = self.choice.streams(place.rank, place.local_rank)
             for stream in (OUT, ERR):
@@ -236,7 +242,7 @@ class Tail:
         self._wanted = replace(self._wanted, lines=None, since_unix_s=None)
 
     def finish(self, timeout_s: float) -> None:
-        """Read all to its end and stop; for when the workers are gone."""
+        """Read all to its end and stop, when the workers are gone."""
         self._ending.set()
         for lane in (self._local, self._remote):
             if lane.thread is not None:
@@ -313,7 +319,7 @@ class Tail:
         return size >= CHUNK_BYTES or gap is not None
 
     def _is_silent(self, reading: _Reading) -> bool:
-        """Whether it cannot be said yet where to begin, as the node does not answer."""
+        """Return whether it cannot be said yet where to begin, because the node does not answer."""
         if reading.node is None or self._fetch is None or reading.wanted.is_whole:
             return False
         return self._fetch.size(reading.node, reading.name) is None
@@ -347,7 +353,7 @@ class Tail:
 
 
 def local_log(file: BinaryIO, path: Path, stream: int) -> OpenLog:
-    """Read a log of this machine; `file` is it, opened by the caller."""
+    """Open a log of this machine; `file` is opened by the caller."""
 
     def read(offset: int, count: int) -> bytes:
         return os.pread(file.fileno(), count, offset)
@@ -361,7 +367,7 @@ def local_log(file: BinaryIO, path: Path, stream: int) -> OpenLog:
 
 
 def remote_log(fetch: Fetch, node: Node, name: LogName) -> OpenLog:
-    """Read a log of another node; an agent that does not answer counts as its end."""
+    """Open a log of another node; an agent that does not answer counts as its end."""
 
     def read(offset: int, count: int) -> bytes:
         return (fetch(node, name, offset) or b"")[:count]

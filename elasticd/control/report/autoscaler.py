@@ -1,7 +1,7 @@
 """What stands in etcd about the autoscaling of one job, put together for reading. Pure.
 
-A record that this version cannot read is named and left out: whoever looks at a job must see the
-rest of it, also while a newer autoscaler sizes it.
+A record that this version cannot read is named and left out: the rest of the job must stay visible,
+also while a newer autoscaler sizes it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ __all__ = ["Autoscaling", "autoscaling"]
 
 R = TypeVar("R", Policy, Curve, Memory)
 DECISIONS_KEPT = 2048
-"""For those who read again and again."""
+"""How many decoded decisions are cached, for callers that read again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +30,22 @@ class Autoscaling:
     """The policy of a job, and what the autoscaler wrote about it."""
 
     policy: Policy | None = None
-    """None: it has none, or not any more."""
+    """The policy; None if the job has none, or not any more."""
     curve: Curve | None = None
     memory: Memory | None = None
     uid: str = ""
-    """Of the job's spec."""
+    """The uid of the job's spec."""
     written: tuple[bytes, ...] = ()
-    """Its decisions as they stand, in the order of their numbers: read when they are asked for,
-    since a list of a hundred jobs shows next to none of their twenty thousand."""
+    """Its decisions as they are stored, in the order of their numbers. They are decoded when asked
+    for, since a list of a hundred jobs shows almost none of their twenty thousand."""
     trouble: str = ""
-    """Which record cannot be read, and why; empty: all of them can."""
+    """Which record cannot be read, and why; empty if all can."""
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Those of this very job that this version can read, in the order of their numbers."""
+        """Return the decisions of this very job that this version can read, in the order of their
+        numbers.
+        """
         return self.newest(len(self.written))
 
     def newest(self, count: int) -> tuple[Decision, ...]:
@@ -55,10 +57,10 @@ class Autoscaling:
 def autoscaling(
     values: Mapping[str, bytes], keys: Keys, job: JobName, uid: str
 ) -> Autoscaling | None:
-    """Put it together; None where nothing was ever written for this job.
+    """Put it together; None if nothing was ever written for this job.
 
     `values`: the records under `jobs/<job>/` by their keys. Records of an earlier job of the same
-    name, which have another `uid`, count for nothing.
+    name, which have another `uid`, do not count.
     """
     troubles: list[str] = []
     policy = _record(Policy, values.get(keys.policy(job)), uid, troubles)
@@ -79,9 +81,10 @@ def autoscaling(
 
 @lru_cache(DECISIONS_KEPT)
 def _decision(value: bytes) -> Decision | None:
-    """Most stay as they were from one reading to the next, and reading takes 0.1 ms each.
+    """Decode a decision, with a cache: most do not change between two readings, and decoding takes
+    0.1 ms.
 
-    None: it is of a newer version.
+    None if it is of a newer version.
     """
     try:
         return decode(Decision, value)

@@ -13,21 +13,21 @@ __all__ = ["JobTime", "job_time"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
-    """As of what agents wrote last: a quarter of a minute ago, while the job runs."""
+    """The account as its agents wrote it last: while the job runs, a quarter of a minute ago."""
 
     seconds: Mapping[TimeCause, float]
     """Slot-seconds."""
     wanted_s: float = 0.0
-    """Wanted slots times the time that went by, in slot-seconds; 0: not known."""
+    """Wanted slots times the time that went by, in slot-seconds; 0 if not known."""
     has_steps: bool = False
-    """Else no steps were seen: `train` means that workers ran."""
+    """False if no steps were seen: then `train` means that workers ran."""
 
     step: int = 0
-    """Applied steps by then; 0: none, or not known."""
+    """The applied steps by then; 0 if there were none, or if not known."""
     generation_s: float = 0.0
-    """Age of the generation when that was written, on the writer's clock."""
+    """The age of the generation when that was written, on the writer's clock."""
     at_unix_s: float = 0.0
-    """When the node of rank 0 last wrote, by its clock; 0: not known."""
+    """When the node of rank 0 last wrote, by its clock; 0 if not known."""
 
     @property
     def total_s(self) -> float:
@@ -35,17 +35,17 @@ class JobTime:
 
     @property
     def goodput(self) -> float | None:
-        """Share of the slots' time that trained; None: of no time."""
+        """The share of the slots' time that trained; None if there was no time."""
         return goodput(self.seconds)
 
     @property
     def attainment(self) -> float | None:
-        """Training time against what was wished for; None: not known."""
+        """Training time compared with what was wished for; None if not known."""
         return attainment(self.seconds, self.wanted_s)
 
     @property
     def plain(self) -> dict[str, object]:
-        """For programs."""
+        """Return it for programs."""
         return {
             "seconds": {cause.value: round(self.seconds.get(cause, 0.0), 2) for cause in TimeCause},
             "total_s": round(self.total_s, 2),
@@ -57,10 +57,9 @@ class JobTime:
 
 
 def job_time(progress: bytes | None, spent: Iterable[bytes], uid: str) -> JobTime | None:
-    """Add up the job's progress and what its agents counted; None where nobody wrote any.
+    """Add up the job's progress and what its agents counted; None if nobody wrote any.
 
-    Raises:
-        NotSupported: a record of a newer schema.
+    Raises: NotSupported: a record of a newer schema.
     """
     found = decode(JobProgress, progress) if progress is not None else None
     if found is not None and found.uid != uid:

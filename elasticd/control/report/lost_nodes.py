@@ -1,7 +1,7 @@
-"""Which nodes jobs lost lately, by what stands in their incidents. Pure.
+"""Which nodes jobs lost lately, from their incidents. Pure.
 
-A node's own record goes with its lease; the changes of world that its loss brought about stay, as
-long as the jobs' records do. So a node that held no job leaves no trace here.
+A node's own record goes with its lease; the changes of world that its loss caused stay as long as
+the jobs' records do. So a node that held no job leaves no trace here.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,13 +24,13 @@ class LostNode:
     job: JobName
     reason: Reason
     at_unix_s: float
-    """By the clock of a node that noticed."""
+    """The time by the clock of a node that noticed."""
 
 
 def lost_nodes(
     reports: Iterable[JobReport], present: Collection[NodeId], *, now_unix_s: float
 ) -> list[LostNode]:
-    """Name each once, with its newest loss, newest first; those in `present` have come back."""
+    """Return each once, with its newest loss, newest first; those in `present` have come back."""
     newest: dict[NodeId, LostNode] = {}
     for report in reports:
         for change in report.changes:

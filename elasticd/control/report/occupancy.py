@@ -1,7 +1,7 @@
 """Who holds the nodes' slots, and what that means for a job that waits.
 
-A job that has no world says in its own records which of its nodes are being prepared. Why it has no
-others stands elsewhere: in the worlds and members of the jobs beside it, and in the nodes' records.
+The records of a job without a world say which of its nodes are being prepared. Why it has no others
+stands elsewhere: in the worlds and members of other jobs, and in the nodes' records.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ class Use:
     node: NodeId
     slots: int
     is_training: bool
-    """Else it waits there for a world, or stands by as a spare."""
+    """True if it trains; otherwise it waits there for a world, or stands by as a spare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Cluster:
 def uses_of(
     spec: JobSpec, status: JobStatus, world: World | None, members: Iterable[Member]
 ) -> tuple[Use, ...]:
-    """Name what one job holds, by its own records."""
+    """Return what one job holds, by its own records."""
     if status.phase.is_final:
         return ()
     named = {n.node: n for n in world.nodes} if world is not None else {}
@@ -105,7 +105,7 @@ def read_cluster(store: Store, keys: Keys) -> Cluster:
 
 
 def waiting_for(spec: JobSpec, members: Iterable[Member]) -> str:
-    """Say what a job waits for that has no world and no sentence of its own yet."""
+    """Return what a job waits for that has no world and no sentence of its own yet."""
     members = tuple(members)
     text = f"waiting for {nodes_missing(spec, sum(bool(m.slots) for m in members))}"
     reasons = broken(members)
@@ -114,7 +114,7 @@ def waiting_for(spec: JobSpec, members: Iterable[Member]) -> str:
 
 
 def broken(members: Iterable[Member]) -> str:
-    """Name the members that can never start a worker, and why; empty without any."""
+    """Return the members that can never start a worker, and why; empty without any."""
     return "".join(
         f"; {member.node} cannot start workers: {member.failure.exception.rstrip('.')}"
         for member in members
@@ -123,7 +123,7 @@ def broken(members: Iterable[Member]) -> str:
 
 
 def left_out(members: Iterable[Member]) -> str:
-    """Name the slots in which no process is started any more; empty without any."""
+    """Return the slots in which no process is started any more; empty without any."""
     found = [f"slot {slot} of {member.node}" for member in members for slot in member.given_up]
     if not found:
         return ""
@@ -135,7 +135,9 @@ def left_out(members: Iterable[Member]) -> str:
 
 
 def kept_on(world: World | None, members: Iterable[Member]) -> str:
-    """Say why a node that is to leave trains on: only it has the state; empty if none does so."""
+    """Return why a node that is to leave trains on: only it has the state; empty if
+    none does so.
+    """
     members = tuple(members)
     staying = [m for m in members if m.leaving is None]
     if world is None or any(_has_state(member) for member in staying):
@@ -156,7 +158,7 @@ def _has_state(member: Member) -> bool:
 
 
 def elsewhere(spec: JobSpec, members: Iterable[Member], cluster: Cluster) -> str:
-    """Say what becomes of the nodes that a waiting job does not have; begins with "; "."""
+    """Return what holds the nodes that a waiting job does not have; begins with "; "."""
     here = {member.node for member in members}
     nodes = {node.node: node for node in cluster.nodes if spec.may_run_on(node.labels)}
     drained = [n for n, node in nodes.items() if n in cluster.drained or node.is_draining]

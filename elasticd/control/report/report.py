@@ -1,8 +1,8 @@
 """What stands in etcd about jobs and nodes, put together for reading. Pure over a snapshot.
 
-An incident is written by every member of the world that it began, each with what that node saw and
-measured on its own clock. Together they are one change: the reason and culprit are the proposer's
-and equal everywhere; a phase took as long as on the node where it took longest.
+Every member of a world writes an incident about its beginning, with what that node saw and measured
+on its own clock. Together they are one change. The reason and culprit are the proposer's and equal
+everywhere; a phase took as long as on the node where it took longest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,50 +45,50 @@ __all__ = [
 ]
 
 STEPS_EXPECTED_S = 60.0
-"""A generation of this age in which no step was seen is one whose script reports none."""
+"""A generation of this age in which no step was seen has a script that reports none."""
 INCIDENTS_KEPT = 4096
-"""For those who read again and again: about 2 KB each."""
+"""How many decoded incidents are cached, for callers that read again and again; about 2 KB each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change of world: what `why` tells of a generation."""
+    """One change of world: what `why` shows of a generation."""
 
     generation: Generation
     reason: Reason
     culprit: Failure | None
     lost: tuple[NodeId, ...]
     joined: tuple[NodeId, ...] = ()
-    """Nodes that told of this generation and not of the one before."""
+    """The nodes that wrote about this generation and not about the one before."""
     members: tuple[NodeId, ...] = ()
-    """Nodes that told of this generation, in the order of their names."""
+    """The nodes that wrote about this generation, in the order of their names."""
     nodes: int
     world_size: int
     phases_s: Mapping[str, float]
-    """The longest that each phase took on any node."""
+    """The longest time that each phase took on any node."""
     at_unix_s: float
     unnoticed_s: float = 0.0
-    """The longest that no step had ended on any node when the change was noticed."""
+    """The longest time without a step on any node when the change was noticed."""
     told: int = 1
-    """Nodes that went through it and wrote down what they measured; 0: the next one came first, or
+    """How many nodes went through it and wrote what they measured; 0 if the next one came first, or
     it is under way."""
     step: int | None = None
     lost_steps: int = 0
     received_bytes: int = 0
     restored_from: str = ""
-    """Where a state that no rank had came back from: ranks, memory or storage."""
+    """Where a state that no rank had came from: ranks, memory or storage."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Slot-seconds of all nodes by time cause, from the last commit before to the first after."""
     note: str = ""
 
     @property
     def slot_s(self) -> float:
-        """What the change cost in slot-seconds, as far as nodes told; 0: not known."""
+        """The cost of the change in slot-seconds, as far as nodes wrote it; 0 if not known."""
         return sum(self.spent_s.values())
 
     @property
     def total_s(self) -> float:
-        """Sum of the phases: an upper bound, where the slowest node is another one in each."""
+        """The sum of the phases: an upper bound if each has another slowest node."""
         return sum(self.phases_s.values())
 
 
@@ -101,36 +101,36 @@ class JobReport:
     wants: Mapping[str, Want] = field(default_factory=dict)
     results: tuple[Result, ...] = ()
     changes: tuple[Change, ...] = ()
-    """In the order of their generations; the first is the first world."""
+    """The changes in the order of their generations; the first is the first world."""
     incidents: tuple[Incident, ...] = ()
-    """What `changes` are made of: as each node told of them."""
+    """The incidents of which `changes` are made, one for each node."""
     time: JobTime | None = None
-    """Where the time of all its slots went; None: no agent wrote that."""
+    """Where the time of all its slots went; None if no agent wrote that."""
     late: tuple[LateNode, ...] = ()
-    """Nodes that all others waited for, in the order in which they were found."""
+    """The nodes that all others waited for, in the order in which they were found."""
     autoscaling: Autoscaling | None = None
-    """Its policy, and what the autoscaler wrote; None: there never was any."""
+    """Its policy, and what the autoscaler wrote; None if there never was any."""
     step: int = 0
-    """Applied steps, as the node of rank 0 last wrote; 0: none, or not known."""
+    """The applied steps, as the node of rank 0 last wrote; 0 if there are none, or if not known."""
     elsewhere: str = ""
-    """Of a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
+    """For a job that waits: what holds the nodes that it does not have (`with_elsewhere`)."""
 
     @property
     def late_now(self) -> tuple[LateNode, ...]:
-        """The nodes that all others wait for at this moment; of a job that is over, none."""
+        """Return the nodes that all others wait for at this moment; none if the job is over."""
         if self.status.phase.is_final:
             return ()
         return tuple(node for node in self.late if not node.until_unix_s)
 
     @property
     def training(self) -> Training | None:
-        """What the whole run did, once it is over (in-process mode)."""
+        """Return what the whole run did, once it is over (in-process mode)."""
         told = [r.training for r in self.results if r.training is not None]
         return next((t for t in told if t.note), told[0] if told else None)
 
     @property
     def saved(self) -> Saved | None:
-        """How far the checkpoint is, where the job ended before its training did."""
+        """Return how far the checkpoint is, if the job ended before its training did."""
         if self.status.phase not in (Phase.STOPPED, Phase.WAITING):
             return None
         told = [result.saved for result in self.results if result.saved is not None]
@@ -142,12 +142,14 @@ class JobReport:
 
     @property
     def size_want(self) -> Want | None:
-        """The wish that decides the size; None: nobody has one, and it is as large as it may be."""
+        """Return the wish that decides the size; None if nobody has one, so that it is as large as
+        it may be.
+        """
         return size_want(self.wants)
 
     @property
     def reports_steps(self) -> bool | None:
-        """Whether it says how many steps it has made; None: it is too young to know."""
+        """Return whether it reports how many steps it has made; None if it is too young to know."""
         if self.status.is_in_process or (self.time is not None and self.time.has_steps):
             return True
         is_old = self.time is not None and self.time.generation_s >= STEPS_EXPECTED_S
@@ -155,7 +157,7 @@ class JobReport:
 
     @property
     def message(self) -> str:
-        """What its status says; for a job that nobody serves yet, for what it waits."""
+        """Return what its status says; for a job that nobody serves yet, what it waits for."""
         if self.status.message or self.status.phase is not Phase.PENDING:
             is_running = self.status.phase is Phase.RUNNING
             stays = kept_on(self.world, self.members) if is_running else ""
@@ -164,7 +166,9 @@ class JobReport:
         return waiting_for(self.spec, self.members) + self.elsewhere
 
     def arrivals(self, change: Change) -> str:
-        """Say how far a change is, or that it came to nothing; empty once somebody told of it."""
+        """Return how far a change is, or that it came to nothing; empty once somebody wrote about
+        it.
+        """
         world = self.world
         is_last = world is not None and world.generation == change.generation
         if is_last and self.status.phase is Phase.RUNNING and change.told < change.nodes:
@@ -176,7 +180,7 @@ class JobReport:
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
-        """In order, without repetitions in a row."""
+        """Return the sizes of its worlds in order, without repetitions in a row."""
         sizes: list[int] = []
         for change in self.changes:
             if not sizes or sizes[-1] != change.world_size:
@@ -194,12 +198,12 @@ class JobReport:
 
     @property
     def unnoticed_s(self) -> float:
-        """Seconds in which no step ended before changes were noticed, as far as known."""
+        """Return the seconds without a step before changes were noticed, as far as known."""
         return sum(change.unnoticed_s for change in self.changes if change.generation > 1)
 
     @property
     def lost_s(self) -> Mapping[str, float]:
-        """Seconds that all changes after the first world took, by phase."""
+        """Return the seconds that all changes after the first world took, by phase."""
         after = [change for change in self.changes if change.generation > 1]
         seen = {phase for change in after for phase in change.phases_s}
         return {
@@ -213,12 +217,13 @@ class JobReport:
 class NodeReport:
     node: Node
     is_drained: bool
-    """An operator wished so; `node.is_draining` says that the agent knows."""
+    """True if an operator wished so; `node.is_draining` says that the agent knows."""
     drain_why: str = ""
     uses: tuple[Use, ...] = ()
     """The jobs on it, and their slots."""
     late: LateNode | None = None
-    """A job's other nodes wait for it; of several jobs, as the one found that waits the most."""
+    """How late it is, if a job's other nodes wait for it; of several jobs, the one that waits
+    most."""
 
     @property
     def used_slots(self) -> int:
@@ -304,7 +309,7 @@ def node_reports(
 
 
 def with_elsewhere(store: Store, keys: Keys, reports: Iterable[JobReport]) -> list[JobReport]:
-    """Have those that wait for nodes say who holds them."""
+    """Add to jobs that wait for nodes who holds those nodes."""
     reports = list(reports)
     if not any(_is_waiting(report) for report in reports):
         return reports
@@ -323,7 +328,9 @@ def _is_waiting(report: JobReport) -> bool:
 
 @lru_cache(INCIDENTS_KEPT)
 def _incident(value: bytes) -> Incident:
-    """Most stay as they were from one reading to the next, and reading takes 0.1 ms each."""
+    """Decode an incident, with a cache: most do not change between two readings, and decoding takes
+    0.1 ms.
+    """
     return decode(Incident, value)
 
 

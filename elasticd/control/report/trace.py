@@ -1,7 +1,7 @@
-"""A job's changes of world as a trace that Perfetto and chrome://tracing open. Pure.
+"""A job's changes of world as a trace for Perfetto and chrome://tracing. Pure.
 
-One row for the job, with its generations, and one for each node, with the phases that it measured.
-Each node's row stands by its own wall clock: small distances between two rows mean nothing.
+It has one row for the job, with its generations, and one for each node, with the phases that it
+measured. Each node's row uses its own wall clock: small distances between two rows mean nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ __all__ = ["chrome_trace"]
 
 _US = 1e6
 _JOB = 0
-"""Number of the job's row; those of the nodes follow."""
+"""The number of the job's row; those of the nodes follow."""
 
 Event = dict[str, object]
 
@@ -33,7 +33,9 @@ def chrome_trace(
 
 
 def _generations(changes: Sequence[Change]) -> Iterator[Event]:
-    """Each lasts until the next one began to be told of; the last is a moment."""
+    """Yield the generations: each lasts until the next one was first reported; the last is a
+    moment.
+    """
     for change, later in pairwise(changes):
         end_s = max(change.at_unix_s, later.at_unix_s - later.total_s)
         yield _span(_JOB, _title(change), change.at_unix_s, end_s, _facts(change))
@@ -42,7 +44,7 @@ def _generations(changes: Sequence[Change]) -> Iterator[Event]:
 
 
 def _phases(row: int, incident: Incident) -> Iterator[Event]:
-    """One after the other, up to when the node wrote them down."""
+    """Yield the phases one after the other, up to when the node wrote them down."""
     known = [(name, incident.phases_s[name]) for name in PHASES if name in incident.phases_s]
     at_s = incident.at_unix_s - sum(seconds for _, seconds in known)
     facts: Event = {
@@ -73,7 +75,7 @@ def _facts(change: Change) -> Event:
 
 
 def _span(row: int, name: str, begin_s: float, end_s: float, facts: Event) -> Event:
-    """A name, and from when to when."""
+    """Return a span with a name, a begin and an end."""
     duration_us = round((end_s - begin_s) * _US, 1)
     found: Event = {"name": name, "ph": "X", "pid": row, "tid": row, "args": facts}
     return {**found, "ts": round(begin_s * _US, 1), "dur": max(0.0, duration_us)}
