@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict_saver import save
 
 from elasticd.checkpoint.commit.committer import read_manifest
 from elasticd.checkpoint.format.entry import Entry
@@ -83,16 +81,20 @@ def check_target(target: Path) -> None:
 
 def _write_torch(bucket: Bucket, entry: Entry, folder: Path) -> None:
     _, state = load(bucket, entry)
-    with _saving():
+    with _translated(RuntimeError):
         # The format that was asked for. It is read with weights_only: no object stands in it.
         torch.save(state, folder / TORCH_FILE)  # noqa: TID251
 
 
 def _write_dcp(bucket: Bucket, entry: Entry, folder: Path) -> None:
+    # It costs a third of this command's start, which the other formats need not wait for.
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict_saver import save
+
     _, state = load(bucket, entry)
     if not isinstance(state, dict):
         state = {"state": state}
-    with warnings.catch_warnings(), _saving():
+    with warnings.catch_warnings(), _translated(RuntimeError, CheckpointException):
         warnings.simplefilter("ignore")  # That there is only one process: as wanted.
         save(state, checkpoint_id=folder, no_dist=True)
 
@@ -124,11 +126,11 @@ def _write_safetensors(bucket: Bucket, entry: Entry, folder: Path) -> None:
 
 
 @contextmanager
-def _saving() -> Iterator[None]:
+def _translated(*raised: type[BaseException]) -> Iterator[None]:
     """Translate what torch makes of a full disk: its writers raise anything but OSError."""
     try:
         yield
-    except (RuntimeError, CheckpointException) as exc:
+    except raised as exc:
         raise OSError("torch could not write all of it") from exc
 
 
