@@ -50,8 +50,8 @@ def test_a_local_run_is_sized_without_prometheus_and_leaves_nothing(local: Local
     )
 
     steps = StepLog(local.runs / "lap")
-    until(lambda: steps.first(lambda step: step.size == 2), lambda: call.err)
-    until(lambda: steps.first(lambda step: step.size == 1), lambda: call.err)
+    until(steps.first(lambda step: step.size == 2), lambda: call.err)
+    until(steps.first(lambda step: step.size == 1), lambda: call.err)
     end.touch()
     ended = call.wait()
     assert ended.code == 0 and "sized by policy.toml" in ended.err
