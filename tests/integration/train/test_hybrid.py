@@ -75,14 +75,12 @@ def test_lost_shard_comes_from_a_replica(
     assert ended.code == 0, ended.err
     curve, sizes = runs.curve()
     assert curve == pytest.approx(calm, rel=1e-9, abs=0.0)
-    assert sizes[0] == SIZE and sizes[-1] == SIZE
+    assert sizes[0] == SIZE and sizes[-1] == SIZE and min(sizes) < SIZE
     first, *others = re.findall(
         r"Restored step (\d+) \(run 1, generation \d+\) from ([\w ]+):", runs.said()
     )
     assert first == (str(step), "the memory of the other ranks")
-    # On a busy machine replacements may be ready before the others have made a step without them.
-    assert others or min(sizes) == SIZE
-    assert {place for _, place in others} <= {"the memory of the other ranks"}
+    assert others and {place for _, place in others} == {"the memory of the other ranks"}
     newest, *older = [entry.snapshot.step for entry in assert_whole(runs.url)]
     assert newest == STEPS and all(each > step for each in older), "there was none to go back to"
     runs.place.mark.wait_none_left()
@@ -109,5 +107,5 @@ def test_no_checkpoint_is_needed_where_a_replica_lives(tmp_path: Path, calm: lis
     assert ended.code == 0, ended.err
     curve, sizes = runs.curve()
     assert curve == pytest.approx(calm, rel=1e-9, abs=0.0)
-    assert sizes[-1] == SIZE
+    assert sizes[-1] == SIZE and min(sizes) < SIZE
     assert "Restored step 13 from the memory of the other ranks: " in runs.said()
