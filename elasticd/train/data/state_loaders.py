@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from elasticd.train.data.ledger import Ledger
 from elasticd.train.data.loader import Loader
 from elasticd.train.data.totals import Totals
-from elasticd.train.session.ports import EpochProgress, Watch
+from elasticd.train.session.watch import EpochProgress, Watch
 from elasticd.train.world import World
 
 __all__ = ["Loaders"]

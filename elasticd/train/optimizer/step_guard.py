@@ -30,7 +30,7 @@ from elasticd.train.optimizer.nonfinite_gradient import GradientsNotFinite, OnNa
 from elasticd.train.optimizer.optimizer_undo import Undo, parameters_of
 from elasticd.train.optimizer.parameter_change import Touch
 from elasticd.train.optimizer.unsupported import check_step, is_strange
-from elasticd.train.session.ports import Watch
+from elasticd.train.session.watch import Watch
 
 __all__ = ["Guard"]
 

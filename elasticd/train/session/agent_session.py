@@ -38,7 +38,8 @@ from elasticd.train.session.departure import Departure
 from elasticd.train.session.final_save import Parting
 from elasticd.train.session.heartbeat import Beater
 from elasticd.train.session.interrupt_signal import PATIENCE_S, Alarm
-from elasticd.train.session.ports import Breakable, EpochProgress, Observed, Wire
+from elasticd.train.session.ports import Breakable, Observed, Wire
+from elasticd.train.session.watch import EpochProgress
 
 __all__ = ["AgentSession"]
 

@@ -17,7 +17,7 @@ from elasticd.records.ids import Generation
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.introspection.time_spent import Spent
 from elasticd.train.session.nonfinite_scalar import FiniteCheck
-from elasticd.train.session.ports import EpochProgress
+from elasticd.train.session.watch import EpochProgress
 
 __all__ = ["Beater", "Pulse", "Tempo"]
 

@@ -1,38 +1,15 @@
-"""The narrow doors between a session and the parts of a worker that do the training."""
+"""The ports between a session and the parts of a worker that do the training."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
 from elasticd.train.introspection.time_spent import Spent
 from elasticd.train.session.final_save import Parting
+from elasticd.train.session.watch import EpochProgress, Watch
 
-__all__ = ["Breakable", "EpochProgress", "Observed", "Session", "Watch", "Wire"]
-
-
-class Watch(Protocol):
-    """What a state, its optimizers and its loaders tell, and where they may be interrupted."""
-
-    generation: int
-
-    def check(self, step: int) -> None:
-        """Raise Interrupted if a newer world is wanted of a rank that applied so many steps."""
-
-    def committed(self, position: tuple[int, int]) -> None:
-        """Take note of a commit: (steps, epochs) so far. The state is clean."""
-
-    def settle(self) -> None:
-        """Return once all that this step's optimizers will read is known good; else raise."""
-
-    def pause(self, why: str | None) -> None:
-        """Begin a time without steps, or end it (None)."""
-
-    def delivered(self) -> None:
-        """Count a batch that the script gets now."""
-
-    def sequence(self) -> int | None:
-        """Return how many collectives this rank has begun; None: nobody counts them."""
+__all__ = ["Breakable", "Observed", "Session", "Wire"]
 
 
 class Breakable(Protocol):
@@ -44,18 +21,6 @@ class Breakable(Protocol):
     def settle(self, is_current: Callable[[], bool]) -> None: ...
     def has_ended(self) -> bool: ...
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None: ...
-
-
-class EpochProgress(NamedTuple):
-    """How far an epoch is, and how many there are to be; 0 where that is not known."""
-
-    consumed: int = 0
-    """Samples of this epoch in applied steps, of all ranks."""
-    epoch_samples: int = 0
-    epochs: int = 0
-    """What `state.epochs` was asked for."""
-    samples: int = 0
-    """In applied steps of the whole run, of all ranks."""
 
 
 class Observed(Protocol):

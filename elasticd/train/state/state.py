@@ -23,7 +23,7 @@ from elasticd.train.optimizer.added_groups import BuiltGroups
 from elasticd.train.optimizer.nonfinite_gradient import OnNan
 from elasticd.train.optimizer.sharded_optimizer import any_rank, is_sharded, make_room, meeting
 from elasticd.train.optimizer.step_guard import Guard
-from elasticd.train.session.ports import EpochProgress, Watch
+from elasticd.train.session.watch import EpochProgress, Watch
 from elasticd.train.state import rng
 from elasticd.train.state.commit_copy import Keep
 from elasticd.train.state.commit_scalars import Scalars, Tensors

@@ -27,7 +27,7 @@ from elasticd.train.data.loader import Loader
 from elasticd.train.data.state_loaders import Loaders
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.time_spent import Spent
-from elasticd.train.session.ports import EpochProgress
+from elasticd.train.session.watch import EpochProgress
 from elasticd.train.state.state import State
 from tests.unit.train.data.loader_case import Numbers, Watch, loader_of, world_of
 

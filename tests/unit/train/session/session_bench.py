@@ -12,7 +12,7 @@ from elasticd.channel.worker import Enter, Formed, FromWorker, ToWorker
 from elasticd.records.ids import Generation, Rank
 from elasticd.records.member import StoreAddress
 from elasticd.train.session.agent_session import AgentSession
-from elasticd.train.session.ports import EpochProgress
+from elasticd.train.session.watch import EpochProgress
 from tests.fixtures.patience import patience_s
 
 __all__ = ["PATIENCE_S", "Bench", "bench", "enter", "formed"]

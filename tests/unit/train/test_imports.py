@@ -1,0 +1,43 @@
+"""What a script loads by the names that it takes from elasticd, each in a fresh process."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the names of the modules that are there after a statement."""
+    program = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def in_rooms(modules: set[str], *rooms: str) -> list[str]:
+    """Return those that are one of the rooms or stand in one."""
+    return sorted(m for m in modules if any(m == r or m.startswith(f"{r}.") for r in rooms))
+
+
+def test_elasticd_alone_loads_nothing() -> None:
+    """Not even torch: the command line and the agent import it, too."""
+    modules = loaded_by("import elasticd")
+    assert in_rooms(modules, "elasticd", "torch") == ["elasticd"]
+
+
+@pytest.mark.parametrize("name", ["State", "Loader"])
+def test_what_holds_a_state_loads_nothing_of_the_talk_with_other_processes(name: str) -> None:
+    """No client of the keeper, no message to the agent, no record of etcd."""
+    modules = loaded_by(f"import elasticd; elasticd.{name}")
+    rooms = ("keeper", "channel", "records", "telemetry", "train.process_group", "train.save")
+    assert in_rooms(modules, *(f"elasticd.{room}" for room in rooms)) == []
+    assert in_rooms(modules, "prometheus_client", "structlog", "grpc", "fsspec") == []
+
+
+def test_run_loads_the_client_of_the_keeper_and_not_its_server() -> None:
+    modules = loaded_by("import elasticd; elasticd.run")
+    assert "elasticd.keeper.client" in modules
+    server = ("assembly", "finder", "memory.vault", "metrics", "mirror", "saver", "service")
+    assert in_rooms(modules, *(f"elasticd.keeper.{part}" for part in server)) == []
+    assert in_rooms(modules, "prometheus_client", "structlog", "grpc", "fsspec") == []
