@@ -116,7 +116,8 @@ class JobAccount:
         """Steps of the generation up to here were done before."""
         self._redo_in = Generation(0)
         self._change: dict[TimeCause, float] = {}
-        self._told_in = Generation(0)
+        self.told_in = Generation(0)
+        """The newest generation whose change was told of."""
         self.generations = Generations()
         self._newest: Beat | Progressed = Progressed(step=0)
         self.wanted_slots = 0
@@ -166,8 +167,6 @@ class JobAccount:
             self._turn(slot, event, state, now_s)
         if isinstance(event, ev.WorkerStepped) and event.slot in self._tracks:
             self._tracks[event.slot].step = event.step
-            if self._told_in == event.generation:
-                self._change.clear()  # Of a change that was written down when nodes had arrived.
             self._furthest = max(self._furthest, event.step)
 
     def beat(self, slot: Slot, nonce: Nonce, beat: Beat, now_s: float) -> None:
@@ -269,7 +268,7 @@ class JobAccount:
 
         The next generation begins now; its world may stand already and have ended this one.
         """
-        self._told_in = generation
+        self.told_in = generation
         cost, self._change = self._change, {}
         return cost
 

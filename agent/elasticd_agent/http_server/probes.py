@@ -1,8 +1,9 @@
 """The two questions of a supervisor: does this agent live, and can it take part.
 
 `/healthz` is a matter of this process alone: 503 if the thread that owns its state has been at one
-thing for over 30 seconds, when its lease is let go too; forming a world takes none of its time.
-What etcd refuses to take from this node stands in a second line, and it is ok still: a supervisor
+thing for over five seconds; forming a world takes none of its time. Its lease is let go after
+thirty, so who restarts an agent for this should ask for longer than that: it ends its workers. What
+etcd refuses to take from this node stands in a second line, and it is ok still: a supervisor
 that restarted the agent for it would end its workers. `/readyz` is 503 until the node is
 registered, and while its lease in etcd is not surely alive.
 """
@@ -12,7 +13,6 @@ from http import HTTPStatus
 
 from elasticd.control.logs.output import TROUBLE
 from elasticd_agent.http_server.answer import Answer, told
-from elasticd_agent.loop.owner_watchdog import LIMIT_S
 
 __all__ = ["BUSY_LIMIT_S", "PATHS", "Probes"]
 
@@ -20,10 +20,9 @@ PATHS = frozenset({"/healthz", "/readyz"})
 """The two paths. They are answered at once under any load: a supervisor that gets no answer
 restarts us."""
 
-BUSY_LIMIT_S = LIMIT_S
+BUSY_LIMIT_S = 5.0
 """How long one turn of the owner's thread may take. A turn takes milliseconds, since nothing in it
-waits. The limit is no shorter than the lease's, because a supervisor that restarts the agent ends
-its workers."""
+waits. A stall is reported early; the supervisor decides how long it may last."""
 
 
 class Probes:

@@ -165,6 +165,8 @@ class Runner:
         self._explain_hang(before)
         for effect in effects:
             self._perform(effect)
+        if isinstance(event, ev.WorkerStepped):
+            self._stepped(event, at_s)
         if standing != _standing(self.state):
             self._changed()
 
@@ -261,7 +263,7 @@ class Runner:
                 self._recording.write(self.state, now_s(), is_last=True)
                 self._performer.perform(replace(effect, result=result))
             case fx.WriteIncident(incident=incident):
-                self._incidents.tell(incident)
+                self._incidents.tell(incident, now_s())
                 self._recording.write(self.state, now_s())
             case fx.Retire():
                 self.retired = Retired(
@@ -300,13 +302,18 @@ class Runner:
         return True
 
     def _progressed(self, slot: Slot, nonce: Nonce, told: Progressed) -> None:
-        if self.account.told(slot, nonce, told, now_s()):
-            way = self._incidents.tell_way()
-            if way is not None:
-                self._meter.count_way(way)
+        is_first = self.account.told(slot, nonce, told, now_s())
+        if is_first and (more := self._incidents.tell_way()) is not None:
+            self._meter.count_more(*more)
         worker = self.state.workers.get(slot)
         if worker is not None and worker.nonce == nonce:
             self._meter.tell(worker.rank, worker.generation, told)
+
+    def _stepped(self, event: ev.WorkerStepped, at_s: float) -> None:
+        """A change that was told of before anybody had called `elasticd.run` ends with this."""
+        if (more := self._incidents.tell_first_commit(event, self.state, at_s)) is not None:
+            self._meter.count_more(*more)
+            self._recording.write(self.state, at_s)
 
     def _beat(self, slot: Slot, nonce: Nonce, beat: Beat) -> None:
         at_s = now_s()

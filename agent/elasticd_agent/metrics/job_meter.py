@@ -180,11 +180,13 @@ class JobMeter:
         )
         self._name(self._beat)
 
-    def count_way(self, incident: Incident) -> None:
-        """Count what was not known yet when the change was told of: restart mode's first step."""
-        if incident.generation == self._led and incident.generation > 1:
-            self._counts.change_seconds["step"] += incident.phases_s.get("step", 0.0)
-            self._counts.lost_steps += incident.lost_steps
+    def count_more(self, before: Incident, after: Incident) -> None:
+        """Count what was not known yet when the change was told of: the way to the first step."""
+        if after.generation == self._led and after.generation > 1:
+            for phase, seconds in after.phases_s.items():
+                more_s = max(0.0, seconds - before.phases_s.get(phase, 0.0))
+                self._counts.change_seconds[phase] += more_s
+            self._counts.lost_steps += max(0, after.lost_steps - before.lost_steps)
 
     def _name(self, beat: Beat) -> None:
         """Give a series to each number that is new, as long as there are few."""

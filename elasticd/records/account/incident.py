@@ -24,7 +24,8 @@ PHASES = (
 )
 """Seconds on the node's own clock. detect: fact seen to proposal sent; agree: proposal to world
 seen. Restart mode: stop: world seen to the last old worker reaped; start: to the last new worker
-running; step, where the script says how far it is: from there to the slowest worker's first step.
+running, and where a script calls `elasticd.run` then, to that call; step, where the script says how
+far it is: from there to the slowest worker's first step.
 In-process mode, of the slowest worker here: push: world seen to the worker out of the generation
 before, less abort: closing its group; form: the new one; compare: who has the newest state; copy:
 to those without it; step: to the first commit."""

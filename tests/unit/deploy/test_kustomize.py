@@ -15,6 +15,7 @@ import yaml
 from elasticd import __version__
 from elasticd.kube.resource.__main__ import crd_text
 from elasticd.store.private_etcd.etcd_program import find_etcd
+from elasticd_agent.http_server.probes import BUSY_LIMIT_S
 from elasticd_agent.loop.owner_watchdog import LIMIT_S
 from elasticd_agent.pod.leave import KEEPER_WAIT_S
 from tests.fixtures.manifests import (
@@ -172,7 +173,8 @@ def test_agent_is_not_restarted_before_its_lease_is_let_go() -> None:
     flags = dict(word.split("=") for word in container["args"] if "=" in word)
     ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
     assert ports == {"http": flags["--http-port"], "probe": flags["--probe-port"]}
-    assert probe["failureThreshold"] >= 3 and LIMIT_S >= 30
+    first_to_last_s = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
+    assert BUSY_LIMIT_S + first_to_last_s > LIMIT_S
 
 
 def test_agent_that_starts_slowly_is_not_restarted() -> None:

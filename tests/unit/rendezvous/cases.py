@@ -187,7 +187,8 @@ class Told:
 
     def standby(self) -> None:
         """Its slots, stores and pool, and the answer to its first record."""
-        self.tell(ev.SlotsGranted(slots=(Slot(0),)))
+        if not self.state.slots:
+            self.tell(ev.SlotsGranted(slots=(Slot(0),)))
         self.tell(ev.StoresChanged(stores=tuple(store(self.index, port) for port in (1, 2, 3))))
         self.tell(ev.PoolChanged(is_ready=True))
         while self.written():

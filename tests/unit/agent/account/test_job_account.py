@@ -319,15 +319,16 @@ def test_who_is_to_be_taken_in_is_no_spare() -> None:
     assert told.spent() == {T.START: 5.0, T.SPARE: 20.0}
 
 
-def test_what_came_after_a_change_was_told_is_not_the_cost_of_the_next() -> None:
-    """Before it is known that the script calls `elasticd.run`, a change ends with its arrival."""
+def test_what_came_after_a_change_was_told_is_its_cost_and_not_that_of_the_next() -> None:
+    """Before it is known that the script calls `elasticd.run`, its arrival is told of."""
     told = running_job()
     told.account.change_s(ONE)
     told.tell(ev.WorkerAttached(slot=Slot(0), nonce=Nonce(1)))
     told.now_s += 6.0
     entered(told, 1)
     stepped(told, 1, 1)
-    assert told.account.change_s(ONE) == {}
+    assert told.account.change_s(ONE) == {T.START: 6.0}
+    assert told.account.change_s(TWO) == {}
 
 
 def test_the_end_of_training_is_saved_and_then_the_processes_end() -> None:

@@ -100,9 +100,10 @@ def test_way_of_a_script_to_its_first_step_is_counted_when_it_is_known(me: int) 
         phases_s={"start": 9.0, "step": 4.0},
         lost_steps=7,
     )
-    node.meter.count_way(way)
+    told = replace(way, phases_s={"start": 9.0}, lost_steps=0)
+    node.meter.count_more(told, way)
     node.enters(a_world(2, 0, 1))
-    node.meter.count_way(replace(way, generation=Generation(2)))
+    node.meter.count_more(told, replace(way, generation=Generation(2)))
     assert node.value("lost_steps_total") == (0 if me else 7)
     assert node.value("change_seconds_total", "step") == (0.0 if me else 4.0)
     assert node.value("change_seconds_total", "start") == 0.0, "it was counted before"
