@@ -43,7 +43,10 @@ def job(cluster: Cluster) -> Iterator[Job]:
     assert training is not None
     assert (training.repeated, training.skipped) == (0, 0)
     # One agent lived through it all, and each second of its slots has its cause.
-    account = json.loads(cluster.run("why", job.name, "--json").out)["account"]
+    why = json.loads(cluster.run("why", job.name, "--json").out)
+    first, account = why["changes"][0], why["account"]
+    assert first["generation"] == 1 and first["step"] > 0
+    assert first["phases_s"]["form"] > 0.0, "it is told up to its first commit"
     spent_s = account["seconds"]
     assert account["has_steps"] and spent_s["unexplained"] == 0.0
     assert min(spent_s[each] for each in ("train", "start", "notice", "recover")) > 0.0
