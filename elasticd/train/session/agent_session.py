@@ -74,7 +74,7 @@ class AgentSession:
         self._wanted_after: Leave | None = None
         """What is due in the world that is yet to be entered, as soon as it has formed."""
         self._parting: Parting | None = None
-        self._heard_at_s = 0.0
+        self._heard_at_s = self._formed_at_s = 0.0
         self._entered, self._abort_s = 0, 0.0
         self._is_gone = self._is_closing = self._is_training = self._has_raised = False
         self._group: Breakable | None = None
@@ -84,7 +84,6 @@ class AgentSession:
         self._observed: Observed | None = None
         self._first: Stepped | None = None
         """What the first commit of this generation is told with; its step is the one before."""
-        self._formed_at_s = 0.0
         self._alarm: Alarm | None = None
         self._beater = Beater(self, partial(wire.send, is_news=True), self._ring)
         self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
