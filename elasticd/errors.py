@@ -19,7 +19,7 @@ __all__ = [
 
 
 class ElasticdError(Exception):
-    """Everything that elasticd raises on purpose."""
+    """The base of everything that elasticd raises on purpose."""
 
     exit_code = 1
 
@@ -35,11 +35,13 @@ class NotFound(CallError):
 
 
 class Refused(CallError):
-    """The request contradicts what stands (name in use, not permitted, wrong password, full)."""
+    """The request contradicts the present state (name in use, not permitted, wrong
+    password, full).
+    """
 
 
 class NotSupported(CallError):
-    """Written by a newer schema, or a server that lacks what we need."""
+    """The record is of a newer schema, or a server lacks what we need."""
 
 
 class EnvironmentProblem(CallError):
@@ -56,7 +58,7 @@ class TimedOut(ElasticdError):
     """What was waited for has not come in the time that the user gave; it may still come."""
 
     exit_code = 124
-    """As `timeout` of coreutils."""
+    """The exit code, as that of `timeout` in coreutils."""
 
 
 class Fenced(ElasticdError):
@@ -64,4 +66,4 @@ class Fenced(ElasticdError):
 
 
 class InvariantBroken(ElasticdError):
-    """Our own bug: a decision contradicts a rule of the rendezvous. Stop, keep the evidence."""
+    """Our own bug: a decision contradicts a rule of the rendezvous. Stop, and keep the evidence."""

@@ -30,11 +30,11 @@ from elasticd.tensors.tree import Tree
 __all__ = ["ROOT", "Box", "Catalog", "catalog", "dtype_of"]
 
 ROOT = "state"
-"""First component of a manifest's names; DCP has none."""
+"""The first component of a manifest's names; DCP's names have none."""
 
 Path = tuple[str | int, ...]
 Box = tuple[tuple[int, ...], tuple[int, ...]]
-"""Offsets and shape."""
+"""The offsets and the shape, in elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,23 +43,24 @@ class Catalog:
 
     metadata: Metadata
     pieces: Mapping[tuple[str, tuple[int, ...]], int]
-    """Index of the piece of a tensor that begins at these offsets."""
+    """The index of the piece of a tensor that begins at these offsets."""
     tensors: Mapping[str, tuple[int, ...]]
-    """Indices of the manifest's tensors that are in a value, as in a tuple of two tensors."""
+    """Indices of the manifest's tensors that are inside a value, as in a tuple of two tensors."""
     _values: Mapping[str, Any]
     _stand_ins: Mapping[int, int]
 
     def value(self, name: str, tensor: Callable[[int], torch.Tensor]) -> Any:
-        """Return what is no tensor; `tensor` gives those in it, by the manifest's index."""
+        """Return a value that is no tensor; `tensor` returns those in it, by the
+        manifest's index.
+        """
         return _filled(self._values[name], lambda each: tensor(self._stand_ins[id(each)]))
 
 
 def catalog(manifest: Manifest) -> Catalog:
-    """Say what a checkpoint holds.
+    """Return what a checkpoint holds.
 
-    Raises:
-        Damaged: its skeleton is none.
-        NotSupported: this torch lacks a type of number, or DCP has one name for two things.
+    Raises: Damaged: its skeleton makes no sense. NotSupported: this torch lacks a type of number,
+    or DCP has one name for two things.
     """
     tensors = manifest.header.tensors
     stand_ins = [torch.empty(0) for _ in tensors]
@@ -89,7 +90,10 @@ def catalog(manifest: Manifest) -> Catalog:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Return torch's type of a manifest's; raises NotSupported."""
+    """Return torch's dtype for a manifest's.
+
+    Raises: NotSupported: this torch has no such dtype.
+    """
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise NotSupported(
@@ -117,7 +121,7 @@ def _taken_apart(
 
 
 def _boxes(manifest: Manifest) -> list[dict[int, Box]]:
-    """For each tensor the pieces that hold anything of it."""
+    """Return for each tensor the pieces that hold any of it."""
     found: list[dict[int, Box]] = [{} for _ in manifest.header.tensors]
     for index, piece in enumerate(manifest.pieces):
         if prod(piece.shape):

@@ -1,6 +1,6 @@
-"""Writes a checkpoint for those who do not have elasticd: what stock torch or safetensors read.
+"""Writes a checkpoint for readers without elasticd: what stock torch or safetensors read.
 
-Into a folder beside the wanted one, which gets its name when it is whole.
+It is written into a folder beside the wanted one, which gets its name when it is complete.
 """
 
 import json
@@ -35,7 +35,7 @@ STATE_FILE = "state.json"
 class Format:
     write: Callable[[Bucket, Entry, Path], None]
     file: str
-    """The object to load; empty: the folder."""
+    """The object to load; empty for the folder."""
     how: str
     """How it is loaded; {path} stands for it."""
 

@@ -1,7 +1,7 @@
-"""The answers of all ranks put together to one manifest.
+"""Puts the answers of all ranks together to one manifest.
 
 Each rank numbers the tensors that it wrote by itself and takes its plain values apart by itself.
-Here the nested state is built again, with placeholders for the tensors, so that the skeleton and
+This module rebuilds the nested state with placeholders for the tensors, so that the skeleton and
 the names are the same as if elasticd had saved that state.
 """
 
@@ -31,12 +31,12 @@ from elasticd.tensors.tree import Tree
 __all__ = ["Value", "Written", "merge"]
 
 Key = str | tuple[int, int]
-"""A tensor: DCP's name, or, inside of a value, the share and the index there."""
+"""The key of a tensor: DCP's name; or, inside a value, the share and the index there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """What is no tensor, taken apart; `tensors` are those in it, by index in `Written`."""
+    """A value that is no tensor, flattened; `tensors` are those in it, by index in `Written`."""
 
     skeleton: str
     tensors: tuple[int, ...]
@@ -44,18 +44,18 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A rank's answer."""
+    """The answer of one rank."""
 
     share: int
     parts: tuple[Part, ...]
     pieces: tuple[Piece, ...]
-    """Their tensors are indices into `tensors`."""
+    """The pieces; their tensors are indices into `tensors`."""
     tensors: tuple[Tensor, ...]
-    """One for each box that was written."""
+    """The tensors, one for each box that was written."""
     values: Mapping[str, Value]
 
     def keys(self) -> list[Key]:
-        """Say which tensor each of `tensors` is."""
+        """Return which tensor each of `tensors` is."""
         inside = {index for value in self.values.values() for index in value.tensors}
         return [
             (self.share, index) if index in inside else tensor.name

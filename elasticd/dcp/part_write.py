@@ -1,7 +1,7 @@
-"""Brings the tensors that one rank writes to the bucket, a part at a time.
+"""Uploads the tensors that one rank writes, a part at a time.
 
-A share that lies in memory as a whole is `elasticd.checkpoint.commit.upload`'s. Here the tensors
-lie where the training left them, so each part is put together when there is room for it: a few
+A share that lies in memory as a whole is uploaded by `elasticd.checkpoint.commit.upload`. Here the
+tensors lie where the training left them, so each part is assembled when there is room for it: a few
 parts of memory, however large the model is.
 """
 
@@ -23,7 +23,8 @@ from elasticd.errors import CallError
 __all__ = ["Source", "described", "write_parts"]
 
 IN_FLIGHT = 8
-"""Parts in memory, and connections: half a GiB, enough to fill a fast line."""
+"""How many parts are in memory, and how many connections there are: half a GiB, enough to fill a
+fast line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,10 @@ class Source:
 
 
 def described(name: str, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-    """Return what a manifest says of a tensor; raises CallError for what it cannot hold."""
+    """Return what a manifest says of a tensor.
+
+    Raises: CallError: a manifest cannot hold such a tensor.
+    """
     text = str(dtype).removeprefix("torch.")
     if text not in DTYPE_BYTES:
         raise CallError(

@@ -2,8 +2,8 @@
 
 Each rank finds the newest good checkpoint by itself: `read_metadata` may be called by one rank
 alone, and knows nothing of the process group that a load uses. What the ranks found travels with
-the plans that DCP gathers anyway; the coordinator takes the oldest of it, and who found another one
-plans again. Only whether all blocks were whole is asked of all ranks afterwards, so that all or
+the plans that DCP gathers anyway. The coordinator takes the oldest, and a rank that found another
+one plans again. Only whether all blocks were good is asked of all ranks afterwards, so that all or
 none go back to the checkpoint before.
 """
 
@@ -57,7 +57,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Agreed:
-    """What the coordinator tells each rank."""
+    """What the coordinator sends to each rank."""
 
     number: int
     size: int
@@ -92,7 +92,7 @@ class Reader(StorageReader):
 
     @property
     def snapshot(self) -> Snapshot:
-        """Which checkpoint it was; known once its metadata was read."""
+        """The checkpoint that it was; known once its metadata was read."""
         return self._the_found().entry.snapshot
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -105,11 +105,10 @@ class Reader(StorageReader):
         self._is_coordinator = False
 
     def read_metadata(self) -> Metadata:
-        """Find the checkpoint and describe it; asks no other rank.
+        """Find the checkpoint and describe it, without asking another rank.
 
-        Raises:
-            NotFound: there is none.
-            CallError: the one that was asked for, or all there are, are damaged.
+        Raises: NotFound: there is none. CallError: the one that was asked for, or all there are,
+        are damaged.
         """
         self._damaged = []
         self._found = self._newest()
@@ -240,9 +239,9 @@ class Reader(StorageReader):
     def _following(
         self, number: int, failure: Exception | None, size: int, planner: LoadPlanner
     ) -> int:
-        """Say which checkpoint to load instead of this one; 0: this one was loaded.
+        """Return which checkpoint to load instead of this one; 0 if this one was loaded.
 
-        Raises what failed here, where nothing can be loaded instead.
+        Raises: whatever failed here, if no other can be loaded.
         """
         is_damaged = isinstance(failure, Damaged)
         if size > 1 and size != dist.get_world_size(self._group):
@@ -303,7 +302,7 @@ class Reader(StorageReader):
                     planner.load_bytes(item, self._saved(item.storage_index.fqn, pool))
 
     def _saved(self, name: str, pool: ThreadPoolExecutor) -> io.BytesIO:
-        """Return a value as the planner wants to have it: pickled, by ourselves, just now."""
+        """Return a value as the planner wants it: pickled, by ourselves, just now."""
         found = self._the_found()
         inside = {each: self._whole(each, pool) for each in found.catalog.tensors[name]}
         stream = io.BytesIO()

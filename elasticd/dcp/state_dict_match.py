@@ -1,6 +1,6 @@
-"""Whether a state dict and a checkpoint fit, said in one sentence for all that does not.
+"""Checks whether a state dict and a checkpoint fit, and lists every difference in one sentence.
 
-torch's planner stops at the first difference. Who renamed a layer wants to see them all.
+torch's planner stops at the first difference, but a user who renamed a layer wants to see all.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def check_fit(
 ) -> None:
     """Raise CallError unless all of a flat state dict is in the checkpoint, in the same shapes.
 
-    `is_partial`: names that the checkpoint lacks do not count. `where` is the checkpoint, for the
+    `is_partial`: names that the checkpoint lacks do not count. `where` names the checkpoint in the
     sentence.
     """
     saved = metadata.state_dict_metadata

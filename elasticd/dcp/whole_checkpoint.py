@@ -1,7 +1,7 @@
-"""Loads a whole checkpoint into one process: for `export`, and for whoever wants to look inside.
+"""Loads a whole checkpoint into one process, for `export` and for anybody who wants to look inside.
 
-In batches of pieces, so that the most memory it needs is the state and one batch; nothing reaches a
-tensor before its checksums agree.
+It reads batches of pieces, so it needs memory for the state and one batch; nothing reaches a tensor
+before its checksums agree.
 """
 
 import itertools
@@ -78,7 +78,7 @@ def _empty(tensor: Tensor, dtype: torch.dtype, manifest: Manifest) -> torch.Tens
 
 
 def _batches(manifest: Manifest) -> Iterator[list[int]]:
-    """Cut the pieces, in the order in which they stand in the parts, into what is read at once."""
+    """Cut the pieces, in the order in which they stand in the parts, into batches for one read."""
     order = sorted(
         range(len(manifest.pieces)),
         key=lambda index: (manifest.pieces[index].part, manifest.pieces[index].at),
@@ -112,7 +112,7 @@ def _fill(
 
 
 def _place(target: torch.Tensor, tensor: Tensor, piece: Piece, source: torch.Tensor) -> None:
-    """Copy a piece's bytes to its box: as bytes, so that no dtype needs a copy of its own."""
+    """Copy a piece's bytes to its box; as bytes, so that no dtype needs a copy of its own."""
     if not tensor.shape:
         target.reshape(1).view(torch.uint8).copy_(source)
         return

@@ -1,9 +1,9 @@
 """`Writer`: torch.distributed.checkpoint saves in elasticd's format.
 
-DCP decides which rank writes which box, and brings the answers together. Each rank writes its boxes
-as parts and answers with what they are; the coordinator makes the manifest of it and appends the
-entry to the log, before which nothing counts. No fragments are written: nobody but this save could
-finish it, since the values of the other ranks are in DCP's answers.
+DCP decides which rank writes which box, and gathers the answers. Each rank writes its boxes as
+parts and answers with what they are. The coordinator makes the manifest of it and appends the entry
+to the log, before which nothing counts. No fragments are written: only this save could finish the
+checkpoint, since the values of the other ranks are in DCP's answers.
 """
 
 import os
@@ -39,7 +39,7 @@ __all__ = ["Writer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """What the coordinator tells each rank, in its plan."""
+    """What the coordinator sends to each rank, in its plan."""
 
     snapshot: Snapshot
     share: int
@@ -48,10 +48,10 @@ class _Order:
 class Writer(StorageWriter):
     """Saves one checkpoint, of step `step`, below a URL; for `save` and `async_save`.
 
-    What a process saves, one after the other, is one run in the log: steps that go up, or a new
-    start from where it went back to. `job` is whose checkpoints they are, by default the last
-    component of the URL; the URL takes no other's. Plain data until it is used, since `async_save`
-    may send it to another process.
+    All checkpoints of one process are one run in the log: their steps go up, or begin again from
+    where it went back to. `job` owns the checkpoints, by default the last component of the URL; the
+    URL takes no other job's. A writer is plain data until it is used, since `async_save` may send
+    it to another process.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Writer(StorageWriter):
         )
 
     def _begun(self) -> tuple[Committer, Snapshot]:
-        """Open the log for this step; the coordinator alone does."""
+        """Open the log for this step; only the coordinator does this."""
         bucket = self._bucket()
         log = Log(bucket)
         committer = Committer(
@@ -238,7 +238,7 @@ def _resolved(item: WriteItem, planner: SavePlanner) -> torch.Tensor:
 
 
 def _value(item: WriteItem, planner: SavePlanner, sources: list[Source]) -> Value:
-    """Take apart what is no tensor; tensors in it are written as any other."""
+    """Flatten a value that is no tensor; tensors in it are written like any other."""
     name = item.index.fqn
     # What `resolve_data` returns of it is pickled.
     lookup = getattr(planner, "lookup_object", None)
@@ -277,5 +277,5 @@ def _is_there(bucket: Bucket, name: str) -> bool:
 
 @cache
 def _uid_of(pid: int) -> str:
-    """One uid for all that a process saves; another after a fork."""
+    """Return one uid for all that a process saves; another after a fork."""
     return secrets.token_hex(8)

@@ -1,16 +1,16 @@
 """The seconds of a job's slots on one node, by cause.
 
-Each slot is held for one cause since some time; what was learnt meanwhile divides that time when it
+Each slot is held for one cause since some time; what is learnt meanwhile divides that time when it
 is settled. So the account adds up by construction: the seconds of all causes together are exactly
-the time for which slots were held, whatever came in which order, however wrong what was measured
-elsewhere.
+the time for which slots were held, whatever came in which order, and however wrong a measurement
+was elsewhere.
 
-What is settled is never taken back. Time in `train` is settled by a commit, and not by going by:
-until then it may turn out to be time in which a fault was not known yet. That is what makes
-`counted` fit for a counter, which must not fall.
+What is settled is never taken back. A commit settles time in `train`; the passing of time does not.
+Until then it may turn out to be time in which a fault was not known yet. Therefore `counted` can be
+a counter, which must not fall.
 
-Rejected: to add up what everybody measures. Two that measure the same second, or none, would make
-110 % or 90 % of a job's time, and nobody could tell which of them is wrong.
+Rejected: to add up what everybody measures. If two measure the same second, or none does, the sum
+is 110 % or 90 % of a job's time, and nobody can tell which of them is wrong.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,14 +31,16 @@ class Held:
 
     cause: TimeCause
     since_s: float
-    """Up to here all is settled."""
+    """Up to here all time is settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Never changed: each method returns the account that follows. `now_s` is one agent's clock.
+    """An immutable account: each method returns the account that follows.
 
-    A time before what is settled already counts as that moment.
+    `now_s` is one agent's clock.
+
+    A time before what is already settled counts as the end of that.
     """
 
     settled: Mapping[TimeCause, float] = field(default_factory=dict)
@@ -46,9 +48,10 @@ class Account:
     slots: Mapping[Slot, Held] = field(default_factory=dict)
 
     def hold(self, slot: Slot, cause: TimeCause, *, now_s: float, parts: Parts = ()) -> "Account":
-        """Have the slot's time go to `cause` from now on; what went by is settled.
+        """Let the slot's time go to `cause` from now on, and settle the time before.
 
-        `parts` says what that went to, as far as it lasts; the rest is what the slot was held for.
+        `parts` say what that time went to, as far as they reach; the rest went to what the slot was
+        held for.
         """
         before = self.slots.get(slot)
         if before is not None and before.cause is cause:
@@ -62,7 +65,7 @@ class Account:
     ) -> "Account":
         """Divide the slot's time up to `until_s`: `parts` first, then `rest`.
 
-        `rest` is by default what the slot is held for. Time that is whole by its nature has none.
+        `rest` is by default what the slot is held for. Time of a cause in `WHOLE` is not divided.
         """
         held = self.slots.get(slot)
         if held is None or until_s <= held.since_s:
@@ -82,9 +85,10 @@ class Account:
         return Account(settled=settled, slots=slots)
 
     def relabel(self, slot: Slot, cause: TimeCause) -> "Account":
-        """Have all open time of the slot go to `cause`, that before now too, and settle nothing.
+        """Let all open time of the slot go to `cause`, including the time before now, and settle
+        nothing.
 
-        For what will be divided when more is known. Time that is whole by its nature stays so.
+        It is for time that will be divided when more is known. Time of a cause in `WHOLE` stays so.
         """
         held = self.slots.get(slot)
         if held is None or held.cause in WHOLE or cause in WHOLE:
@@ -92,7 +96,7 @@ class Account:
         return replace(self, slots={**self.slots, slot: replace(held, cause=cause)})
 
     def release(self, slot: Slot, *, now_s: float, parts: Parts = ()) -> "Account":
-        """Give the slot back: its time is this job's no longer."""
+        """Give the slot back: from now on its time does not belong to this job."""
         if slot not in self.slots:
             return self
         account = self.settle(slot, until_s=now_s, parts=parts)

@@ -1,4 +1,6 @@
-"""What is made of an account: the one formula of goodput, for all who show or use it."""
+"""The numbers that follow from an account: the one formula of goodput, for all who show
+or use it.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,9 +12,10 @@ _CAUSES = {cause.value: cause for cause in TimeCause}
 
 
 def goodput(seconds: Mapping[TimeCause, float]) -> float | None:
-    """Return the share of the slots' time that went to steps which counted; None: of no time.
+    """Return the share of the slots' time that went to steps which counted; None if there was no
+    time.
 
-    Spare slots wait for others' misfortune and are no part of it.
+    Spare slots wait for a fault elsewhere, and are not part of it.
     """
     spare_s = seconds.get(TimeCause.SPARE, 0.0)
     used_s = sum(seconds.values()) - spare_s
@@ -20,12 +23,12 @@ def goodput(seconds: Mapping[TimeCause, float]) -> float | None:
 
 
 def attainment(seconds: Mapping[TimeCause, float], wanted_s: float) -> float | None:
-    """Return training time against what was wished for; None: nothing was.
+    """Return training time divided by what was wished for; None if nothing was.
 
     `wanted_s`: wanted slots times the time that went by, in slot-seconds. Slots that the job held,
-    but for spares, were wanted too: each agent writes its seconds at a moment of its own, so they
-    may be a little more than one agent counts as wanted, and training would come out as more than
-    the share that goodput says.
+    except spares, were wanted too: each agent writes its seconds at a moment of its own, so they
+    may be a little more than one agent counts as wanted, and the attainment would exceed the
+    goodput.
     """
     if wanted_s <= 0.0:
         return None
@@ -43,6 +46,6 @@ def total(accounts: Iterable[Mapping[TimeCause, float]]) -> Mapping[TimeCause, f
 
 
 def causes_of(plain: Mapping[str, float]) -> Mapping[TimeCause, float]:
-    """Read what stands in a record; a word that a newer elasticd wrote is unexplained here."""
+    """Read what stands in a record; a word of a newer elasticd becomes `unexplained`."""
     named = ((_CAUSES.get(name, TimeCause.UNEXPLAINED), value) for name, value in plain.items())
     return total({cause: max(0.0, float(value))} for cause, value in named)

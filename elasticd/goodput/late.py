@@ -1,16 +1,15 @@
-"""Which node all others wait for, from what each says of its waits. Pure.
+"""Which node all others wait for, from what each reports of its waits. Pure.
 
-Step times find nobody: a collective makes them equal on all ranks. But the last rank to come to it
-waits for the transfer alone, and every other one for the last rank as well. So a node whose waits
-are shorter than those of the others by a good part of a step is the one that they wait for, and the
-difference is what it costs.
+Step times find nobody, since a collective makes them equal on all ranks. But the last rank that
+enters a collective waits only for the transfer, and every other rank waits for the last rank too.
+So a node whose waits are shorter than those of the others by a good part of a step is the one that
+they wait for, and the difference is what it costs.
 
-Three things keep noise from being taken for a late node. What counts is a median over dozens of
-steps, so single slow steps do not matter. The waits must lie apart, not only their medians: two
-thirds of its waits below two thirds of the others'. And it must hold for a while: shortly where the
-difference is much larger than the spread of the waits, for long where it is not, as on a machine
-whose cores others use too. Rejected: a z-score over the nodes, which needs many of them, and names
-nobody where there are two.
+Three rules keep noise from being taken for a late node. A median over dozens of steps counts, so
+single slow steps do not matter. The waits must lie apart, not only their medians: two thirds of its
+waits below two thirds of the others'. And this must last: for a short time if the difference is
+much larger than the spread of the waits, for a long time if it is not, as on a machine whose cores
+others use too. Rejected: a z-score over the nodes, which needs many of them, and finds none of two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,18 +21,19 @@ from elasticd.records.ids import NodeId
 __all__ = ["Judgement", "Lateness", "judged", "lateness"]
 
 LATE_SHARE = 0.10
-"""Of a step. With less, who would do anything about it?"""
+"""The least difference, as a share of a step. With less, nobody would do anything about it."""
 WELL_SHARE = 0.05
-"""A node that was late is well again below this: between the two nothing changes."""
+"""A late node is well again below this share; between the two nothing changes."""
 LEAST_S = 0.002
-"""A shorter difference is the noise of the machine, whatever part of a short step it is."""
+"""A difference below this many seconds is the noise of the machine, whatever share of a short step
+it is."""
 CLEAR_SPREADS = 2.0
-"""A difference of so many spreads of the waits is no noise."""
+"""A difference of this many spreads of the waits is no noise."""
 HOLD_STEPS, HOLD_LEAST_S = 8, 0.5
-"""For so long must it look so. A median over 50 steps turns with the 26th, and a node tells of it
-some steps later (`wait_report`): 60 in all."""
+"""How long a difference must last. A median over 50 steps changes with the 26th, and a node reports
+it some steps later (`wait_report`): 60 in all."""
 NOISY_HOLDS = 20
-"""So many times as long, where it may be noise."""
+"""A difference that may be noise must last this many times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,15 @@ class Lateness:
     """How much later a node is than the others, and what that costs."""
 
     share: float
-    """Of a step: how much longer the others wait."""
+    """How much longer the others wait, as a share of a step."""
     ratio: float
     """By how much its steps take longer than the others' would."""
     cost_nodes: float
-    """Waits of all others for it, in nodes."""
+    """What all others' waits for it cost, in nodes."""
     is_apart: bool
-    """The waits hardly overlap."""
+    """True if its waits hardly overlap with the others'."""
     is_clear: bool
-    """The difference is much larger than the spread of the waits."""
+    """True if the difference is much larger than the spread of the waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +58,24 @@ class _Case:
     turned_s: float | None = None
     """Since when it looks the other way round."""
     lateness: Lateness | None = None
-    """When it was last found late."""
+    """The lateness with which it was last found late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What is known of the nodes of a world. Never changed: `judged` returns the next one."""
+    """What is known of the nodes of a world. It is immutable: `judged` returns the next one."""
 
     cases: Mapping[NodeId, _Case] = field(default_factory=dict)
     is_complete: bool = False
-    """Every node of the world told its waits of this generation."""
+    """True if every node of the world reported its waits in this generation."""
     wake_s: float | None = None
-    """When to judge again, though nothing new is told; None: not before."""
+    """When to judge again even without news; None for not before any."""
     step_s: float = 0.0
-    """Median duration of a step over the nodes; 0: not known."""
+    """The median duration of a step over the nodes; 0 if not known."""
 
     @property
     def late(self) -> Mapping[NodeId, Lateness]:
-        """Those that are late."""
+        """Return the nodes that are late."""
         return {
             node: case.lateness
             for node, case in self.cases.items()
@@ -84,7 +84,7 @@ class Judgement:
 
 
 def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
-    """Compare a node with the others; None where nothing is known of it, or of any other one."""
+    """Compare a node with the others; None if nothing is known of it, or of any other one."""
     own = waits.get(node)
     others = [wait for name, wait in waits.items() if name != node and wait.steps]
     if own is None or not own.steps or not others:
@@ -106,10 +106,11 @@ def lateness(node: NodeId, waits: Mapping[NodeId, NodeWait]) -> Lateness | None:
 
 
 def judged(before: Judgement, waits: Mapping[NodeId, NodeWait | None], now_s: float) -> Judgement:
-    """Return who is late, now that the nodes of the world say this; None: one said nothing yet.
+    """Return who is late, by what the nodes of the world report now; None if one has reported
+    nothing yet.
 
-    `now_s` is the clock of who judges. Of a node of which nothing is known, what was found stands;
-    one that is not in the world any more is forgotten.
+    `now_s` is the clock of the judging node. For a node of which nothing is known, the last finding
+    stays; one that is not in the world any more is forgotten.
     """
     told = {node: wait for node, wait in waits.items() if wait is not None}
     step_s = _median([wait.step_s for wait in told.values() if wait.steps] or [0.0])
@@ -147,7 +148,10 @@ def _turned(case: _Case, found: Lateness, now_s: float, hold_s: float) -> _Case:
 
 
 def _median(values: Iterable[float]) -> float:
-    """Of one at least. Not the one of `statistics`: an agent would load decimal numbers for it."""
+    """Return the median of at least one number.
+
+    `statistics` would load decimal numbers into each agent.
+    """
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2.0

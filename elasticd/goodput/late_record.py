@@ -1,4 +1,4 @@
-"""What is kept of late nodes: the record that follows, from the one that stands. Pure."""
+"""The record of late nodes: computes the next record from the present one. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -21,9 +21,10 @@ def followed(
     notes: Mapping[NodeId, str] | None = None,
     now_unix_s: float,
 ) -> LateNodes:
-    """Return the record, now that these are late and, but for the `unknown`, no others.
+    """Return the record when these nodes are late and no others, except the `unknown`.
 
-    Whoever was late already stays so since then; the oldest that are over make room.
+    A node that was late already stays so since then; the oldest that are over are dropped for new
+    ones.
     """
     notes, nodes = notes or {}, []
     standing = set()
@@ -62,7 +63,7 @@ def followed(
 
 
 def drained(record: LateNodes, node: NodeId, *, now_unix_s: float) -> LateNodes:
-    """Return the record, now that this node is drained for being late."""
+    """Return the record when this node has been drained for being late."""
     nodes = tuple(
         replace(known, drained_unix_s=now_unix_s, note="")
         if known.node == node and not known.until_unix_s
@@ -73,7 +74,7 @@ def drained(record: LateNodes, node: NodeId, *, now_unix_s: float) -> LateNodes:
 
 
 def latest_of_each(nodes: Iterable[LateNode]) -> dict[NodeId, LateNode]:
-    """Return those that are late now, each as the job that it holds up the most has found it."""
+    """Return the nodes that are late now, each as found by the job that it delays most."""
     found: dict[NodeId, LateNode] = {}
     for node in nodes:
         known = found.get(node.node)

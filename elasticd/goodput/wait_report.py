@@ -1,9 +1,9 @@
-"""When a node tells the others how long its steps wait: seldom, and at once when it matters. Pure.
+"""When a node reports how long its steps wait: seldom, and at once when it matters. Pure.
 
-What is told stands in etcd until something else is, so it must be nearly true all the time, for a
-handful of writes. A node tells its first waits of each generation, and then what differs notably
-for some steps. It has a store of writes that fills slowly; with the last one it says that its waits
-change too often to be told, so that nobody compares a value that stood still with one that moves.
+A report stands in etcd until the next one, so it must be nearly true all the time, for a handful of
+writes. A node reports its first waits of each generation, and then what differs notably for some
+steps. It has a budget of writes that fills slowly. With the last one it reports that its waits
+change too often, so that nobody compares an old value with a moving one.
 """
 
 from elasticd.records.account.late import NodeWait
@@ -11,23 +11,23 @@ from elasticd.records.account.late import NodeWait
 __all__ = ["FIRST_STEPS", "WaitReport"]
 
 FIRST_STEPS = 25
-"""Steps before the first word of a generation: half of those of a whole median."""
+"""The steps before the first report of a generation: half of those of a whole median."""
 NOTABLE_SHARE = 0.03
-"""Of a step: a third of what makes a node late."""
+"""The least notable difference, as a share of a step: a third of what makes a node late."""
 SMALL_SHARE, SMALL_AFTER_S = 0.01, 60.0
-"""What was told long ago is made more exact."""
+"""A small difference is reported too if the last report is old."""
 SPREAD_SHARE, SPREAD_WRITES = 0.05, 3.0
-"""Of a step: that much in the spread is told as well, where writes are left for what matters more.
-It is still too wide when a change of the median is told."""
+"""A change of the spread by this share of a step is reported too, if enough writes are left for
+what matters more. After a change of the median the spread is too wide for a while."""
 SETTLE_STEPS = 18
-"""A change is told so many steps after it was seen: nearly all that the median is of comes from
-after it then, and one word is mostly enough."""
+"""A change is reported this many steps after it was seen: by then nearly all steps of the median
+come from after the change, so one report is mostly enough."""
 WRITES, WRITE_EVERY_S, WRITE_EVERY_S_PER_NODE = 6, 10.0, 0.1
-"""In store at most, and how often one is added: ten a second of a job of any size."""
+"""The most writes in the budget, and how often one is added: ten a second for a job of any size."""
 
 
 class WaitReport:
-    """Of one node in one job; times are one agent's clock."""
+    """The reports of one node in one job; times are one agent's clock."""
 
     def __init__(self) -> None:
         self._told: NodeWait | None = None
@@ -39,7 +39,7 @@ class WaitReport:
         """Of waits that change too often: their share of a step since when."""
 
     def due(self, wait: NodeWait, nodes: int, now_s: float) -> NodeWait | None:
-        """Return what is to be told, now that these waits were measured; None: nothing new."""
+        """Return what to report, now that these waits were measured; None if nothing is new."""
         every_s = max(WRITE_EVERY_S, WRITE_EVERY_S_PER_NODE * nodes)
         if self._filled_s:
             self._writes = min(WRITES, self._writes + (now_s - self._filled_s) / every_s)
@@ -69,7 +69,7 @@ class WaitReport:
         return self._tell(NodeWait(generation=wait.generation), now_s)
 
     def _settled(self, wait: NodeWait, now_s: float, every_s: float) -> NodeWait | None:
-        """Tell them again once they have been alike for a while."""
+        """Return the waits for another report, once they have been alike for a while."""
         share = _share(wait)
         if abs(share - self._anchor) >= NOTABLE_SHARE:
             self._anchor, self._anchored_s = share, now_s

@@ -1,8 +1,8 @@
-"""`python -m elasticd.keeper NAME`: settings as JSON on stdin, then until its end.
+"""`python -m elasticd.keeper NAME`: reads settings as JSON from stdin, then runs until its end.
 
-NAME, that of its socket, is for whoever looks for keepers among processes
-(`control/local_run/launch.py`). The end of stdin is the end of the agent or of the job: what is
-under way may still be saved.
+NAME, which is that of its socket, makes keepers visible among processes
+(`control/local_run/launch.py`). The end of stdin means that the agent or the job has ended; saves
+that are under way may still finish.
 """
 
 import gc
@@ -17,9 +17,10 @@ from elasticd.records.codec import from_plain
 from elasticd.telemetry.log import configure
 
 NOT_SAVED = 3
-"""The exit code that tells who waits for the last checkpoint that it was given up."""
+"""The exit code that says that the last checkpoint was given up."""
 SWITCH_S = 0.0005
-"""For so long a thread that uploads or deletes keeps the interpreter from one that answers."""
+"""The interpreter's switch interval: how long a thread that uploads or deletes keeps one that
+answers waiting."""
 
 
 def main() -> None:

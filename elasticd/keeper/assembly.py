@@ -1,4 +1,4 @@
-"""What a keeper is told when it starts, and how its parts are put together."""
+"""A keeper's settings, and how its parts are put together."""
 
 import time
 from collections.abc import Mapping
@@ -32,27 +32,27 @@ START_LIMIT_S = 20.0
 class Keeping:
     url: str
     options: Mapping[str, object] = field(default_factory=dict)
-    """For the file system; secrets are named, not given."""
+    """Options for the file system; secrets are named, not given."""
     job: str
-    """Whose checkpoints these are, the same over all runs."""
+    """The job that owns the checkpoints, the same over all runs."""
     uid: str
-    """Of this run."""
+    """The uid of this run."""
     socket: str
-    """Name of the abstract socket to listen on."""
+    """The name of the abstract socket on which it listens."""
     host: str = ""
-    """Where keepers of other nodes reach this one; empty: nowhere."""
+    """The host at which keepers of other nodes reach this one; empty if they cannot."""
     parallel: int = 8
-    """Requests at a time."""
+    """How many requests run at a time."""
     timeout_s: float = 120.0
-    """How long a request that fails is tried again."""
+    """How long a request that fails is tried again, in seconds."""
     niceness: int = 5
-    """Of what uploads and deletes: it must not take processor time from training."""
+    """The niceness of uploads and deletions, which must not take CPU time from training."""
     linger_s: float = 60.0
-    """How long to go on with what is under way when the agent has gone."""
+    """How long to go on with what is under way when the agent has gone, in seconds."""
     job_name: str = ""
-    """The name of the job that runs now; empty: that of the owner."""
+    """The name of the job that runs now; empty if it is that of the owner."""
     metrics_path: str = ""
-    """A file for Prometheus' textfile collector, `*.prom`; empty: none."""
+    """A file for Prometheus' textfile collector, `*.prom`; empty for none."""
     retention: Retention = field(default_factory=Retention)
 
 
@@ -63,7 +63,9 @@ class Kept:
     sender: Sender
 
     def close(self, timeout_s: float) -> bool:
-        """Let what is under way end, for so long; True: no checkpoint was given up."""
+        """Let what is under way finish within a time limit; return True if no checkpoint was given
+        up.
+        """
         deadline_s = time.monotonic() + timeout_s
         is_saved = self.saver.close(timeout_s)
         self.sender.finish(max(0.0, deadline_s - time.monotonic()))
@@ -72,7 +74,7 @@ class Kept:
 
 
 def keep(keeping: Keeping) -> Kept:
-    """Build a keeper's parts, and begin to try the storage, since a keeper is going to write."""
+    """Build a keeper's parts, and begin to try the storage, since a keeper will write to it."""
     options = dict(keeping.options)
     storage = _opened(keeping.url, options)
     bucket = Retrying(storage, Policy(limit_s=keeping.timeout_s))
@@ -110,7 +112,7 @@ def keep(keeping: Keeping) -> Kept:
 
 
 def _opened(url: str, options: dict[str, object]) -> Bucket:
-    """Open a bucket; one that cannot be used here answers every question with the reason."""
+    """Open a bucket; one that cannot be used here answers every call with the reason."""
     try:
         return open_once(url, options)
     except ElasticdError as exc:

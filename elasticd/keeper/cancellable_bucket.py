@@ -1,7 +1,7 @@
-"""A bucket for one upload, that writes nothing more once the memory was given away.
+"""A bucket for one upload that writes nothing more once the memory was given away.
 
-Whoever asks before a part is read may be told yes and still read what the next snapshot wrote over
-it. So the last word is before the fragment: without one nobody ever names the parts.
+A check before a part is read is not enough: the next snapshot may overwrite the part while it is
+read. So the last check is before the fragment, because without a fragment nobody names the parts.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ __all__ = ["Wanted"]
 
 
 class Wanted(ForwardingBucket):
-    """`Bucket` whose `create` raises Abandoned as soon as `is_wanted` says no."""
+    """A `Bucket` whose `create` raises Abandoned as soon as `is_wanted` returns False."""
 
     def __init__(self, inner: Bucket, is_wanted: Callable[[], bool]) -> None:
         super().__init__(inner)

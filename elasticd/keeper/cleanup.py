@@ -1,4 +1,4 @@
-"""Deletes by policy after each commit, and once in a while what crashes left; in a thread."""
+"""Deletes by policy after each commit, and sometimes what crashes left; in a thread."""
 
 import time
 from threading import Condition, Thread
@@ -14,13 +14,13 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["Housekeeping"]
 
 SWEEP_S = 3600.0
-"""Between two sweeps, and the least age of what is swept: an upload may take long."""
+"""The time between two sweeps, and the least age of what is swept: an upload may take long."""
 
 log = get_logger()
 
 
 class Housekeeping:
-    """Of one keeper; whoever commits also cleans up."""
+    """Clean up for one keeper; the keeper that commits also cleans up."""
 
     def __init__(self, bucket: Bucket, retention: Retention) -> None:
         self._bucket, self._retention = bucket, retention
@@ -30,7 +30,7 @@ class Housekeeping:
         Thread(target=self._run, name="housekeeping", daemon=True).start()
 
     def committed(self) -> None:
-        """A checkpoint was committed: look what need not stay; returns at once."""
+        """Take note of a commit and look for what need not stay; returns at once."""
         with self._changed:
             self._is_due = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""A worker's end: asks its keeper, and maps the memory that comes back."""
+"""A worker's client of its keeper: it asks, and maps the memory that comes back."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ __all__ = ["Client"]
 A = TypeVar("A")
 
 CONNECT_LIMIT_S = 30.0
-"""A keeper that is being started imports a driver first."""
+"""How long to try to connect: a keeper that is being started imports a driver first."""
 
 
 class Client:
@@ -55,11 +55,10 @@ class Client:
         os.register_at_fork(after_in_child=self._forget)
 
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A:
-        """Return the answer, which is of this kind; a file that comes along is closed.
+        """Return the answer, which is of this kind; a file that comes with it is closed.
 
-        Raises:
-            Unavailable: the keeper is gone, or silent for too long.
-            ElasticdError: what it answered instead.
+        Raises: Unavailable: the keeper is gone, or silent for too long. ElasticdError: what it
+        answered instead.
         """
         answer, memory = self._ask(question, kind, timeout_s)
         if memory is not None:
@@ -67,12 +66,11 @@ class Client:
         return answer
 
     def tell(self, question: object, *, timeout_s: float | None = None) -> None:
-        """Ask what is answered by Done, and do not wait for that.
+        """Ask something whose answer is Done, without waiting for that.
 
-        Where the answer is an error, the next question raises it instead of being asked.
+        If the answer is an error, the next question raises it instead of being asked.
 
-        Raises:
-            Unavailable: the keeper is gone.
+        Raises: Unavailable: the keeper is gone.
         """
         with self._lock, self._guarded(timeout_s):
             self._line.send(question)
@@ -81,7 +79,7 @@ class Client:
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None
     ) -> tuple[A, Memory | None]:
-        """Return the answer, and the memory whose file came along."""
+        """Return the answer, and the memory whose file came with it."""
         answer, file = self._ask(question, kind, timeout_s)
         return answer, None if file is None else Memory(file)
 
@@ -109,7 +107,7 @@ class Client:
         raise InvariantBroken(f"the keeper answered {type(answer).__name__}")
 
     def _settle(self) -> ms.Failed | None:
-        """Take the answers that are owed; returns the first error among them."""
+        """Read the pending answers; return the first error among them."""
         failed = None
         while self._owed:
             answer, files = self._line.receive()
@@ -122,7 +120,7 @@ class Client:
 
     @contextmanager
     def _guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """Translate what goes wrong with the line, which then is of no use any more."""
+        """Translate what goes wrong with the connection, which cannot be used after that."""
         try:
             self._line.socket.settimeout(timeout_s)
             yield
@@ -138,7 +136,7 @@ class Client:
 
 
 def _error_of(failed: ms.Failed) -> ElasticdError:
-    """The error that an answer tells of."""
+    """Return the error that an answer describes."""
     kinds: dict[str, type[ElasticdError]] = {
         "Damaged": Damaged,
         "Missing": errors.NotFound,

@@ -25,14 +25,14 @@ __all__ = ["Finder"]
 
 POLL_S = 0.2
 LOOKS = 10
-"""How often within its time a rank that waits looks whether rank 0 still reads; a lease is renewed
-more often than once in it."""
+"""How often a rank that waits checks, within its time, whether rank 0 still reads; a lease is
+renewed more often than that."""
 SHARED_S = 10.0
-"""How long what was fetched is kept for the other ranks of this node."""
+"""How long fetched pieces are kept for the other ranks of this node."""
 
 
 class Finder:
-    """Safe to use from several threads."""
+    """Several threads may use it."""
 
     def __init__(self, bucket: Bucket, committer: Committer, *, parallel: int) -> None:
         self._bucket, self._committer = bucket, committer
@@ -70,14 +70,13 @@ class Finder:
         return committer.open(generation, step)
 
     def join(self, generation: int, timeout_s: float) -> Joined:
-        """Wait until this generation is open, and say what it went on from.
+        """Wait until this generation is open, and return what it went on from.
 
-        Rank 0 opens it when it has read everything, which may take long: as long as somebody who
-        reads renews a lease, the time begins anew.
+        Rank 0 opens it when it has read everything, which may take long: as long as a reader renews
+        a lease, the time begins anew.
 
-        Raises:
-            Fenced: a later generation or another run was opened.
-            Unavailable: it was not opened in time.
+        Raises: Fenced: a later generation or another run was opened. Unavailable: it was not opened
+        in time.
         """
         deadline_s = time.monotonic() + timeout_s
         looked_s, beats = time.monotonic(), self._beats()
@@ -105,7 +104,7 @@ class Finder:
         )
 
     def _beats(self) -> list[Lease]:
-        """The leases of those who read; none where this process may not list them."""
+        """Return the leases of the readers; none if this process may not list them."""
         with contextlib.suppress(ElasticdError):
             return leases(self._bucket)
         return []
@@ -152,11 +151,10 @@ class Finder:
         self._streams[worker] = stream(self._bucket, number, manifest, pieces, self._pool)
 
     def more(self, worker: int) -> Batch | None:
-        """Return the next batch when it is there and good; None: that was all.
+        """Return the next batch when it is there and good; None if that was all.
 
-        Raises:
-            Damaged: something is gone or not as it was written.
-            EnvironmentProblem: there is no memory.
+        Raises: Damaged: something is gone or not as it was written. EnvironmentProblem: there is no
+        memory.
         """
         if worker not in self._streams:
             raise InvariantBroken("nothing is being read for this worker")
@@ -169,7 +167,7 @@ class Finder:
         return batch
 
     def leave(self, worker: int) -> None:
-        """This worker wants nothing more; what is being read for it is given up."""
+        """Forget a worker that wants nothing more; what is being read for it is given up."""
         ended = self._streams.pop(worker, None)
         if ended is not None:
             ended.close()
@@ -187,7 +185,7 @@ class Finder:
         return memory
 
     def close(self) -> None:
-        """End; what was fetched is let go of."""
+        """End, and drop what was fetched."""
         with self._turn:
             self._fetching.clear()
         with contextlib.suppress(RuntimeError):
@@ -198,10 +196,10 @@ class Finder:
 
 
 def _origin(log: Log, newest: int, ruling: Ruling) -> int:
-    """Number of the checkpoint that the ruling generation went on from; 0: it began.
+    """Return the number of the checkpoint that the ruling generation went on from; 0 if it went on
+    from none.
 
-    Raises:
-        Damaged: its entry cannot be read. The ranks must not go on from different states.
+    Raises: Damaged: its entry cannot be read. The ranks must not go on from different states.
     """
     is_before = False
     for entry in log.back_from(newest):

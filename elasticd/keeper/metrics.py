@@ -1,8 +1,9 @@
-"""A keeper's metrics, in a file that its agent serves, and the textfile collector of Prometheus'
-node exporter can read.
+"""A keeper's metrics, in a file that its agent serves.
 
-A file, because keepers come and go with jobs, and nobody could know their ports. Written whole or
-not at all, every few seconds; the age of the newest checkpoint is the present time minus
+The textfile collector of Prometheus' node exporter can read it too.
+
+It is a file because keepers come and go with jobs, and nobody could know their ports. It is written
+whole or not at all, every few seconds. The age of the newest checkpoint is the present time minus
 `elasticd_checkpoint_durable_timestamp_seconds`. Names and help texts stand in the one list of
 `elasticd/telemetry/metrics/catalog.py`.
 """
@@ -28,7 +29,7 @@ log = get_logger()
 
 
 class Metrics:
-    """Of one keeper; safe to use from several threads. Without a path nothing is written."""
+    """The metrics of one keeper. Several threads may use it. Without a path nothing is written."""
 
     def __init__(self, job_name: str, path: str) -> None:
         self._job_name, self._path = job_name, path
@@ -44,32 +45,32 @@ class Metrics:
             Thread(target=self._keep_writing, name="metrics", daemon=True).start()
 
     def durable(self, step: int) -> None:
-        """A checkpoint counts, whoever committed it."""
+        """Take note that a checkpoint counts, whoever committed it."""
         self._set("durable_timestamp_seconds", time.time())
         self._set("durable_step", step)
 
     def saved(self, nbytes: int, seconds: float) -> None:
-        """This keeper committed one."""
+        """Count a checkpoint that this keeper committed."""
         self._add("saved_total")
         self._add("written_bytes_total", nbytes)
         self._set("save_seconds", seconds)
 
     def failed(self) -> None:
-        """A snapshot was given up."""
+        """Count a snapshot that was given up."""
         self._add("failed_total")
 
     def mirrored(self, step: int, nbytes: int) -> None:
-        """The next node holds a share too."""
+        """Count a share that the next node holds too."""
         self.has_mirrored = True
         self._set("mirrored_step", step)
         self._add("mirrored_bytes_total", nbytes)
 
     def not_mirrored(self) -> None:
-        """It could not be sent now."""
+        """Count a share that could not be sent now."""
         self._add("mirror_failed_total")
 
     def write(self) -> None:
-        """Write the file now; a disk that cannot is no harm."""
+        """Write the file now; a failing disk does no harm."""
         if not self._path:
             return
         with self._lock:
@@ -92,9 +93,10 @@ class Metrics:
                 log.warning("metrics.not_written", why=str(exc))
 
     def _is_replaced(self) -> bool:
-        """True where a later keeper of the job writes there: this one only ends what it saves.
+        """Return whether a later keeper of the job writes to the file; then this one only finishes
+        its saves.
 
-        Counters that are now the one's, now the other's would grow with each turn.
+        Counters that change between two processes would grow with each change.
         """
         with suppress(FileNotFoundError):
             return self._written is not None and _identity(self._path) != self._written
@@ -115,6 +117,6 @@ class Metrics:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Number and time: a number is given again once its file is gone."""
+    """Return inode and time of the file: an inode is used again once its file is gone."""
     stat = os.stat(path)
     return stat.st_ino, stat.st_mtime_ns

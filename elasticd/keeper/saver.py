@@ -1,9 +1,10 @@
-"""Saves snapshots: uploads what is held here, commits what is whole, in threads of the keeper.
+"""Saves snapshots: uploads what is held here, commits what is complete, in threads of the keeper.
 
-Each keeper uploads the shares it is the first holder of. The one with share 0 commits as soon as
-all fragments are there; if it is gone, the next in line does, and whoever holds a second copy of a
-share that nobody uploaded brings it. All that keepers must know for that stands in the bucket, so
-there is no connection between them that could break. (`sending` may; then a share is held once.)
+Each keeper uploads the shares of which it is the first holder. The one with share 0 commits as soon
+as all fragments are there; if it is gone, the next in line does. If a first holder did not upload
+its share, the second holder does. All that keepers must know for that stands in the bucket, so
+there is no connection between them that could break. (One that sends a second copy may break; then
+a share is held once.)
 """
 
 import os
@@ -32,21 +33,21 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["Saver"]
 
 TURN_S = 5.0
-"""How much later than the one before each keeper takes the commit upon itself."""
+"""How much later than the one before each keeper tries the commit itself."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 2.0
 STUCK_S = 30.0
-"""What is missing for so long is probably lost."""
+"""A share that is missing for so long is probably lost."""
 LOST_S = 60.0
-"""What is missing for so long when the job is over does not come any more."""
+"""A share that is missing for so long after the job's end will not come."""
 GIVE_UP_S = 900.0
-"""A snapshot of which something is missing for so long is never going to be whole."""
+"""A snapshot of which something is missing for so long will never be complete."""
 
 log = get_logger()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Job:
-    """A snapshot on its way."""
+    """A snapshot that is being saved."""
 
     snapshot: Snapshot
     shares: int
@@ -64,14 +65,14 @@ class _Job:
         return self.uploaded_s - self.begun_s
 
     def is_missing(self, now_s: float, least_s: float) -> bool:
-        """Others take longer than that, and much longer than this node did."""
+        """True if others take longer than that, and much longer than this node did."""
         if self.missing_s is None:
             return False
         return now_s - self.missing_s > max(least_s, 2 * self.took_s)
 
 
 class Saver:
-    """One for the keeper; methods without an underscore may be called from any thread."""
+    """The one saver of a keeper; any thread may call methods without an underscore."""
 
     def __init__(
         self,
@@ -115,12 +116,12 @@ class Saver:
             return self._run
 
     def use_run(self, run: int) -> None:
-        """From now on it is known."""
+        """Use this run, now that it is known."""
         with self._changed:
             self._run = run
 
     def add(self, record: Record) -> None:
-        """A share is whole in memory; begin to save it."""
+        """Begin to save a share that is complete in memory."""
         share = record.share
         with self._changed:
             if share.snapshot in self._jobs:
@@ -135,7 +136,9 @@ class Saver:
 
     @property
     def is_busy(self) -> bool:
-        """A snapshot is on its way, and not stuck because a part of it was lost elsewhere."""
+        """Return whether a snapshot is being saved, unless a lost part of it keeps it
+        from ending.
+        """
         now_s = time.monotonic()
         with self._changed:
             return any(
@@ -145,7 +148,7 @@ class Saver:
 
     @property
     def durable_step(self) -> int:
-        """Of the newest checkpoint that this keeper helped to save; -1: none yet."""
+        """Return the step of the newest checkpoint that it helped to save; -1 if none yet."""
         durable = self._durable
         return durable.step if durable is not None else -1
 
@@ -155,7 +158,7 @@ class Saver:
         return notes
 
     def wait(self, snapshot: Snapshot, timeout_s: float) -> _Job | None:
-        """Wait until it is settled; None: it was not, or is not known here."""
+        """Wait until a snapshot is settled; None if it was not in time, or is not known here."""
         with self._changed:
             job = self._jobs.get(snapshot)
             if job is None:
@@ -164,27 +167,28 @@ class Saver:
             return job if job.outcome is not None or job.why else None
 
     def is_known(self, snapshot: Snapshot) -> bool:
-        """It was added here, and not long ago."""
+        """Return whether it was added here, and not long ago."""
         with self._changed:
             return snapshot in self._jobs
 
     def wait_idle(self, timeout_s: float) -> None:
-        """Wait until nothing is on its way."""
+        """Wait until nothing is being saved."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_saving, timeout_s)
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Bytes that are uploaded, and all, of what this keeper uploads and is not durable yet."""
+        """Return the uploaded and all bytes of what this keeper uploads and is not durable yet."""
         with self._changed:
             waiting = [job for job in self._jobs.values() if job.outcome is None]
             records = [r for job in waiting for r in self._held(job) if r.share.holder == 0]
             return sum(r.uploaded_bytes for r in records), sum(r.memory.size for r in records)
 
     def close(self, timeout_s: float) -> bool:
-        """Let what is under way end, for so long; True: nothing of it was given up.
+        """Let what is under way finish within a limit; return True if nothing of it was given up.
 
-        What only lacks other nodes' parts is waited for a minute: these nodes may be gone.
+        A snapshot that lacks only other nodes' parts is waited for a minute: these nodes may be
+        gone.
         """
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
@@ -249,7 +253,7 @@ class Saver:
             self._changed.notify_all()
 
     def _upload(self, job: _Job) -> None:
-        """Upload all shares that this node is the first holder of."""
+        """Upload all shares of which this node is the first holder."""
         while mine := [r for r in self._held(job) if r.share.holder == 0 and not r.is_uploaded]:
             job.missing_s = None
             for record in mine:
@@ -277,7 +281,7 @@ class Saver:
         fail_point("upload.fragment")
 
     def _settle(self, job: _Job) -> None:
-        """Wait for the other shares, and commit; or see that somebody did."""
+        """Wait for the other shares, and commit; or see that another keeper did."""
         pause_s = FIRST_PAUSE_S
         while not self._is_closing:
             self._upload(job)  # Another worker of this node may be later.
@@ -337,7 +341,7 @@ class Saver:
         return True
 
     def _read_back(self, manifest: Manifest) -> None:
-        """Raise Refused if what was written cannot be read; looked at for the first one."""
+        """Raise Refused if what was written cannot be read; checked for the first one."""
         if self._has_read_back:
             return
         try:
@@ -350,7 +354,7 @@ class Saver:
         self._has_read_back = True
 
     def _is_settled(self, job: _Job) -> bool:
-        """True if somebody committed this one, or it may not be committed any more."""
+        """Return whether somebody committed this one, or it may not be committed any more."""
         ruling = self._committer.log.ruling()
         if self._committer.may_commit(ruling, job.snapshot):
             return False
@@ -376,7 +380,7 @@ class Saver:
         self.note(f"The checkpoint of step {job.snapshot.step} could not be saved: {job.why}")
 
     def _note_other_run(self) -> None:
-        """Tell if it is another run of the job that saves to this URL now; the lock is held."""
+        """Report if another run of the job now saves to this URL; the caller holds the lock."""
         ruling = self._committer.log.ruling()
         if ruling.uid and ruling.uid != self._committer.uid:
             self._notes.append(
@@ -392,7 +396,7 @@ class Saver:
         ]
 
     def note(self, sentence: str) -> None:
-        """Have a person told this, once."""
+        """Report this to a person, once."""
         with self._changed:
             if sentence not in self._notes:
                 self._notes = [*self._notes[-20:], sentence]

@@ -31,17 +31,17 @@ __all__ = ["Service"]
 _CREDENTIALS = struct.Struct("3i")
 _LOST = "The process that keeps this node's checkpoints does not have it, or not any more."
 ACCEPT_PAUSE_S = 0.5
-"""Without a free descriptor nobody can be let in; soon one may be free."""
+"""The pause when there is no free descriptor for a client; soon one may be free."""
 
 log = get_logger()
 
 Answer = tuple[object, Memory | None]
-"""A message, and the memory whose file goes along."""
+"""A message, and the memory whose file goes with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Answers workers of one job."""
+    """Answer the workers of one job."""
 
     vault: Vault
     saver: Saver
@@ -49,7 +49,7 @@ class Service:
     job: str
     uid: str
     sender: Sender | None = None
-    """To the next node's keeper, and from the one before."""
+    """It sends to the next node's keeper; `receiver` takes from the one before."""
     receiver: Receiver | None = None
 
     def listen(self, name: str) -> None:

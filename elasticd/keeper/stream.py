@@ -1,6 +1,6 @@
 """Reads a large range of a checkpoint through a small memory, batch after batch, for one worker.
 
-While the worker brings one batch to its place, the next is read into another slot. So a restore
+While the worker copies one batch to its place, the next is read into another slot. So a restore
 needs little more memory than the state itself, and its pages are cleared once and not for every
 byte, which would take longer than reading from a fast disk.
 """
@@ -19,23 +19,24 @@ from elasticd.keeper.memory.memfd import Memory
 __all__ = ["BATCH_BYTES", "SLOTS", "Batch", "batches", "stream"]
 
 BATCH_BYTES = 128 << 20
-"""A single piece may be larger. It is enough requests at once to keep a storage far away busy."""
+"""The size of a batch; a single piece may be larger. It is enough requests at once to keep a
+distant storage busy."""
 SLOTS = 2
-"""One that is read into, one that the worker reads from."""
+"""One slot that is read into, one that the worker reads from."""
 
 
 class Batch(NamedTuple):
-    """Pieces that are whole and good in memory, until the next batch is asked for."""
+    """Pieces that are complete and verified in memory, until the next batch is asked for."""
 
     slot: int
     memory: Memory
     is_first: bool
-    """Of this slot: the worker does not have its memory yet."""
+    """True for the first batch of this slot, when the worker does not have its memory yet."""
     pieces: tuple[int, ...]
 
 
 def batches(manifest: Manifest, pieces: Sequence[int], limit: int) -> list[tuple[int, ...]]:
-    """Cut pieces, in their order, into batches of so many bytes at most, or of one piece. Pure."""
+    """Cut pieces, in their order, into batches of at most so many bytes, or of one piece. Pure."""
     found: list[tuple[int, ...]] = []
     batch: list[int] = []
     held = 0
@@ -52,11 +53,10 @@ def batches(manifest: Manifest, pieces: Sequence[int], limit: int) -> list[tuple
 def stream(
     bucket: Bucket, number: int, manifest: Manifest, pieces: Sequence[int], pool: Executor
 ) -> Generator[Batch]:
-    """Yield all pieces, in their order; to ask for the next batch gives back the one before.
+    """Yield all pieces, in their order; asking for the next batch gives the one before back.
 
-    Raises:
-        Damaged: something is gone or not as it was written.
-        EnvironmentProblem: there is no memory.
+    Raises: Damaged: something is gone or not as it was written. EnvironmentProblem: there is no
+    memory.
     """
     every = batches(manifest, pieces, BATCH_BYTES)
     plans = [extents(manifest, batch) for batch in every]

@@ -1,4 +1,7 @@
-"""How much memory can be taken here: asked first, since Linux gives it and kills somebody later."""
+"""How much memory can be taken here.
+
+It is asked first, because Linux grants more and kills somebody later.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,7 +13,7 @@ __all__ = ["room_bytes"]
 
 
 def room_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
-    """Return what the machine and each group of processes we are in have left; None: unknown."""
+    """Return the bytes that the machine and each of our cgroups have left; None if unknown."""
     return min(_rooms(proc, groups), default=None)
 
 

@@ -1,7 +1,7 @@
 """Memory that two processes share and that has no name: a memfd, and its mapping here.
 
-A process that this one forks gets neither: a data loader's would keep the memory as long as they
-live, which may be the whole run.
+Forked processes get neither: those of a data loader would keep the memory as long as they live,
+which may be the whole run.
 """
 
 import ctypes
@@ -22,13 +22,12 @@ _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Memory:
-    """A mapping of a memfd. Closed with the last reference to it."""
+    """A mapping of a memfd. It is closed with the last reference to it."""
 
     def __init__(self, file: int) -> None:
-        """Map the whole of `file`, which is ours from now on.
+        """Map the whole of `file`, which belongs to this object from now on.
 
-        Raises:
-            EnvironmentProblem: there is not so much address space.
+        Raises: EnvironmentProblem: there is not so much address space.
         """
         self.file = file
         self.size = os.fstat(file).st_size
@@ -46,10 +45,9 @@ class Memory:
 
     @classmethod
     def new(cls, size: int, *, name: str = NAME, touch: bool = True) -> "Memory":
-        """Take fresh memory; with `touch` all of it now, so that the first copy is not slower.
+        """Take fresh memory; with `touch`, all of it now, so that the first copy is not slower.
 
-        Raises:
-            EnvironmentProblem: there is not so much.
+        Raises: EnvironmentProblem: there is not so much.
         """
         room = room_bytes()
         if room is not None and size > room:
@@ -75,7 +73,7 @@ class Memory:
         return memoryview(self._map) if self._map is not None else memoryview(bytearray())
 
     def populate(self) -> None:
-        """Enter the pages into this process's tables, so that the first copy is not slower."""
+        """Map the pages into this process now, so that the first copy is not slower."""
         if self._map is not None:
             # Not by `mmap.madvise`: it would hold the interpreter's lock meanwhile. What an older
             # kernel answers is no matter.
@@ -90,9 +88,10 @@ class Memory:
 
 
 def _let_go() -> None:
-    """In a process that was forked: hold none of the memory, neither here nor in `mmap`'s copies.
+    """Drop the memory in a forked process, both here and in `mmap`'s copies.
 
-    The numbers stay taken, by nothing: whoever closes one later must not hit another's file.
+    The descriptor numbers stay occupied, by /dev/null, so that a later close cannot hit another's
+    file.
     """
     with suppress(OSError):
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -1,9 +1,9 @@
 """What keepers of other nodes sent: which share of which snapshot, in memory of our own.
 
-As with the workers of this node there are two buffers for each share: one that is whole, one that
-is being received. What is of an older generation is never written over, since a restore may be
-reading it; it stays until a newer snapshot is durable, two of each share once the next generation
-has sent one.
+As for the workers of this node, there are two buffers for each share: one that is complete, one
+that is being received. Records of an older generation are never overwritten, since a restore may be
+reading them. They stay until a newer snapshot is durable; two of each share once the next
+generation has sent one.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from elasticd.keeper.memory.share_record import BUFFERS, Record
 __all__ = ["Received", "Slot"]
 
 SHARES_LIMIT = 1024
-"""Of the node before: more ranks than a node has."""
+"""How many shares of the node before are taken: more than any node has ranks."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The right to fill a buffer; ends with `keep` or `drop`."""
+    """The right to fill a buffer; `keep` or `drop` ends it."""
 
     shelf: "_Shelf"
     snapshot: Snapshot
@@ -38,12 +38,12 @@ class _Shelf:
     share: int
     world: tuple[int, int]
     records: list[Record] = field(default_factory=list)
-    """Oldest first."""
+    """The records, oldest first."""
     is_receiving: bool = False
 
 
 class Received:
-    """Safe to use from several threads."""
+    """Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -56,11 +56,12 @@ class Received:
     def claim(
         self, snapshot: Snapshot, share: int, shares: int, size: int, owed_bytes: int
     ) -> Slot | None:
-        """Give memory for a share; None: it is here already. `owed_bytes` must be left.
+        """Return memory for a share; None if the share is here already.
 
-        Raises:
-            Unavailable: not now: an older one is being received, or a newer one is here.
-            EnvironmentProblem: there is no memory for it.
+        `owed_bytes` must be left free.
+
+        Raises: Unavailable: not now: an older one is being received, or a newer one is here.
+        EnvironmentProblem: there is no memory for it.
         """
         with self._lock:
             if any(
@@ -88,7 +89,7 @@ class Received:
             raise
 
     def keep(self, slot: Slot, record: Record) -> None:
-        """The slot's memory holds this now."""
+        """Take note that the slot's memory holds this share now."""
         with self._lock:
             slot.shelf.is_receiving = False
             # A restore may have begun meanwhile, which took what the shelf had.
@@ -98,18 +99,18 @@ class Received:
                 record.is_wanted = False
 
     def drop(self, slot: Slot) -> None:
-        """Nothing came of it."""
+        """Free the slot: its share did not come."""
         with self._lock:
             slot.shelf.is_receiving = False
 
     def settle(self) -> None:
-        """A restore looks at what is here, so none of it is written over from now on."""
+        """Protect what is here from now on, because a restore looks at it."""
         with self._lock:
             for shelf in list(self._shelves.values()):
                 self._retire(shelf)
 
     def forget_before(self, durable: Snapshot) -> None:
-        """Give up what is older than this, but for the buffers of its own generation."""
+        """Give up what is older than this, except the buffers of its own generation."""
         with self._lock:
             for share, records in list(self._old.items()):
                 for each in records:
@@ -134,7 +135,7 @@ class Received:
             yield from records
 
     def _shelf(self, snapshot: Snapshot, share: int) -> _Shelf:
-        """The shelf to put this on; one of an older generation makes way."""
+        """Return the shelf for this share; one of an older generation is given up for it."""
         world = _world(snapshot)
         shelf = self._shelves.get(share)
         if shelf is not None:
@@ -160,7 +161,7 @@ class Received:
             shelf.records = []
 
     def _prune(self, share: int, world: tuple[int, int]) -> None:
-        """Give up what is old, but for the newest two, if a newer generation has come so far."""
+        """Give up what is old, except the newest two, if a newer generation has come so far."""
         every = sorted(self._old.get(share, []), key=lambda each: each.share.snapshot)
         if every and _world(every[-1].share.snapshot) < world:
             for each in every[:-BUFFERS]:

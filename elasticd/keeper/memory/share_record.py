@@ -1,7 +1,7 @@
-"""One share of one snapshot in the memory of a keeper, however it came there.
+"""One share of one snapshot in the memory of a keeper, from wherever it came.
 
-Its checksums are taken once, when it is whole, and go with it wherever it goes: into the objects in
-storage, to the next node's keeper, and to a worker that restores from this memory.
+Its checksums are computed once, when it is complete. They go with it wherever it goes: into the
+objects in storage, to the next node's keeper, and to a worker that restores from this memory.
 """
 
 from collections.abc import Sequence
@@ -17,42 +17,42 @@ from elasticd.keeper.wire.message import Held
 __all__ = ["BUFFERS", "Record", "held_of"]
 
 BUFFERS = 2
-"""Of each share: one that is whole, one that is being written."""
+"""The buffers of each share: one that is complete, one that is being written."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Record:
-    """It is whole."""
+    """A complete share."""
 
     share: Share
     memory: Memory
     epoch: int
     is_wanted: bool = True
-    """False: its memory is going to be overwritten."""
+    """False if its memory is going to be overwritten."""
     is_uploaded: bool = False
     uploaded_bytes: int = 0
-    """Of the parts that are in the bucket."""
+    """The bytes of its parts that are in the bucket."""
     _sums: list[Future[tuple[str, ...]]] = field(default_factory=list)
-    """Of each part, the sums of its blocks."""
+    """The sums of the blocks of each part."""
 
     def seal(self, pool: Executor) -> None:
-        """Begin to take the sums of what is in memory now."""
+        """Begin to compute the sums of what is in memory now."""
         view = self.memory.view
         parts = self.share.layout.parts
         self._sums = [pool.submit(block_sums, view[at : at + size]) for at, size in parts]
 
     def seal_with(self, sums: Sequence[tuple[str, ...]]) -> None:
-        """Take these: whoever sent the share had them, and they fit what came."""
+        """Use these sums: the sender of the share had them, and they fit what came."""
         self._sums = [Future() for _ in sums]
         for future, found in zip(self._sums, sums, strict=True):
             future.set_result(found)
 
     def sums_of(self, part: int) -> tuple[str, ...]:
-        """Return the sums of the blocks of one part; waits until they are taken."""
+        """Return the sums of the blocks of one part; waits until they are computed."""
         return self._sums[part].result()
 
     def sums(self) -> tuple[tuple[str, ...], ...]:
-        """Return those of all parts; waits until they are taken."""
+        """Return the sums of all parts; waits until they are computed."""
         return tuple(each.result() for each in self._sums)
 
     @property
@@ -61,7 +61,7 @@ class Record:
 
 
 def held_of(record: Record) -> Held:
-    """What a worker is told of it."""
+    """Return what a worker gets to know of a record."""
     share = record.share
     return Held(
         snapshot=share.snapshot,

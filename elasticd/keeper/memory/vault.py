@@ -1,9 +1,10 @@
-"""What is in memory: which buffer holds which share of which snapshot, and may it be overwritten.
+"""What is in memory: which buffer holds which share of which snapshot, and whether it may be
+overwritten.
 
-Two buffers for each share. A new snapshot goes into the one that does not hold the newest whole
-one, so a whole one is there at any time; if the older is still on its way to storage it is given
-up, and only then: a newer whole one has taken its place. What workers leave that are gone stays for
-a restore, until a newer snapshot is whole here, or durable, or needs the memory.
+There are two buffers for each share. A new snapshot goes into the one that does not hold the newest
+complete one, so a complete one is there at any time. If the older one is still being uploaded, it
+is given up only when a newer complete one has replaced it. What gone workers leave stays for a
+restore, until a newer snapshot is complete here, or durable, or needs the memory.
 """
 
 import os
@@ -26,7 +27,7 @@ __all__ = ["Vault"]
 log = get_logger()
 
 SEALERS = 4
-"""Threads that take checksums; each keeps up with a fast disk."""
+"""How many threads compute checksums; each is as fast as a fast disk."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -40,7 +41,7 @@ class _Place:
 
 
 class Vault:
-    """All records of a keeper. Safe to use from several threads."""
+    """All records of a keeper. Several threads may use it."""
 
     def __init__(self, *, niceness: int = 0) -> None:
         """`niceness` is that of the threads that take checksums, added to the process's."""
@@ -58,17 +59,16 @@ class Vault:
         """What keepers of other nodes sent; with a lock of its own."""
 
     def plan(self, worker: int, plans: Iterable[Plan]) -> None:
-        """Take note of a worker's plans; its earlier ones are over."""
+        """Take note of a worker's plans, which replace its earlier ones."""
         with self._lock:
             self._retire(worker)
             for plan in plans:
                 self._places[worker, plan.id] = _Place(plan=plan)
 
     def claim(self, worker: int, plan: int) -> tuple[int, Memory | None]:
-        """Give a buffer to write to, and its memory where the worker does not know it yet.
+        """Return a buffer to write to, and its memory if the worker does not know it yet.
 
-        Raises:
-            EnvironmentProblem: there is no memory for it.
+        Raises: EnvironmentProblem: there is no memory for it.
         """
         with self._lock:
             place = self._place(worker, plan)
@@ -95,12 +95,14 @@ class Vault:
             return place.claimed, None
 
     def drop(self, worker: int, plan: int) -> None:
-        """Nothing came of a claim."""
+        """Free a claimed buffer that was not filled."""
         with self._lock:
             self._place(worker, plan).claimed = -1
 
     def keep(self, worker: int, plan: int, buffer: int, record: Record) -> None:
-        """The claimed buffer holds this now; what is in it from here on is not to change."""
+        """Take note that the claimed buffer holds this snapshot now; from here on its content must
+        not change.
+        """
         with self._lock:
             place = self._place(worker, plan)
             if place.claimed != buffer:
@@ -110,7 +112,7 @@ class Vault:
             record.seal(self._sealers)
 
     def _fresh(self, size: int) -> tuple[Memory | None, EnvironmentProblem | None]:
-        """Take memory; where there is none left, orphans are given up for it, oldest first."""
+        """Take memory; if none is left, give up records of gone workers for it, oldest first."""
         while True:
             try:
                 memory = Memory.new(size)
@@ -122,7 +124,9 @@ class Vault:
                 return memory, None
 
     def _log_taken(self, size: int) -> None:
-        """Name our part of what workers and keepers of this container may take together."""
+        """Log our part of the memory that workers and keepers of this container may
+        take together.
+        """
         with self._lock:
             held = size + sum(m.size for place in self._places.values() for m in place.memories)
         limit = memory_limit()
@@ -135,10 +139,10 @@ class Vault:
         )
 
     def _give_up_oldest(self) -> bool:
-        """Give up the oldest snapshot of workers that are gone; False: each has to stay.
+        """Give up the oldest snapshot of gone workers; return False if each has to stay.
 
-        The newest whole one stays, of a state that several nodes hold the newest: until there is
-        another, it is what a restore would begin with.
+        The newest complete one stays; of a state that several nodes hold, the newest: until there
+        is another, a restore would begin with it.
         """
         with self._lock:
             every = [*self._all(), *self.received.records()]
@@ -153,14 +157,14 @@ class Vault:
             return True
 
     def forget_before(self, durable: Snapshot) -> None:
-        """What workers that are gone left is of no use any more if it is older than this."""
+        """Drop what gone workers left if it is older than this, since nobody needs it any more."""
         with self._lock:
             self._keep_orphans(lambda each: each.share.snapshot >= durable)
         self.received.forget_before(durable)
 
     @property
     def owed_bytes(self) -> int:
-        """What this node's workers have not claimed yet, and will."""
+        """Return the bytes that this node's workers have not claimed yet, and will."""
         with self._lock:
             return sum(
                 (BUFFERS - len(place.memories)) * place.plan.layout.size
@@ -176,7 +180,7 @@ class Vault:
             return self._place(worker, plan).plan
 
     def leave(self, worker: int) -> None:
-        """A worker is gone; what it finished stays."""
+        """Forget a worker that is gone; the shares that it finished stay."""
         with self._lock:
             self._retire(worker)
 
@@ -217,12 +221,13 @@ class Vault:
 
 
 _ORPHANS_LIMIT = 64
-"""Records of workers that are gone: two of each that a node has, and of its last restart. It bounds
-what other nodes hold the rest of, so that it is not known here what is whole."""
+"""How many records of gone workers are kept: two for each worker of a node, and those of its last
+restart. It bounds records of which other nodes hold the rest, so that this keeper cannot know what
+is complete."""
 
 
 def _newest_whole(records: Iterable[Record]) -> Snapshot | None:
-    """The newest snapshot of which every share is here; None: there is none."""
+    """Return the newest snapshot of which every share is here; None if there is none."""
     found: dict[tuple[Snapshot, int], set[int]] = {}
     for each in records:
         if each.is_wanted:
@@ -233,7 +238,9 @@ def _newest_whole(records: Iterable[Record]) -> Snapshot | None:
 
 
 def _older_of(records: Sequence[Record | None]) -> int:
-    """Which of the two buffers to write to: never the one with the newest whole snapshot."""
+    """Return which of the two buffers to write to: never the one with the newest
+    complete snapshot.
+    """
     first, second = records
     if first is None or second is None:
         return 0 if first is None and second is not None else 1

@@ -1,1 +1,1 @@
-"""The second holder of a sharded state: shares go to the keeper of the next node."""
+"""The second holder of a sharded state: shares are sent to the keeper of the next node."""

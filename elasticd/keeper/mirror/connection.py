@@ -1,11 +1,11 @@
-"""A TCP connection between the keepers of two nodes: each proves that it knows the token.
+"""A TCP connection between the keepers of two nodes, on which each proves that it knows the token.
 
-The token itself is never sent. Each side answers the other's random number with an HMAC of both, so
-what was heard on the network opens nothing later, and whoever has taken the port of a keeper that
-died gets neither the token nor a byte of the state. What follows is neither encrypted nor
-authenticated, as the collectives of the training are not.
+The token itself is never sent. Each side answers the other's random number with an HMAC of both. So
+a recorded connection opens nothing later, and a process that has taken the port of a dead keeper
+gets neither the token nor a byte of the state. What follows is neither encrypted nor authenticated,
+as the collectives of the training are not.
 
-Every wait has a limit, and nothing is allocated for a stranger.
+Every wait has a limit, and no memory is allocated for an unknown client.
 """
 
 import hmac
@@ -22,10 +22,10 @@ from elasticd.errors import InvariantBroken, Refused
 __all__ = ["Passage", "greeted", "welcomed"]
 
 GREETING_LIMIT_S = 5.0
-"""For the proofs: a round trip, and a keeper that is busy with uploads."""
+"""The time limit for the proofs: a round trip, and a keeper that is busy with uploads."""
 STEP_LIMIT_S = 20.0
-"""For one message, or for one block of bytes: 4 MiB in that time are slower than any network that
-trains."""
+"""The time limit for one message, or for one block of bytes: 4 MiB in that time are slower than any
+network that trains."""
 
 _MAGIC = b"elasticd-keeper2"
 _NONCE_BYTES = _PROOF_BYTES = 32
@@ -33,7 +33,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Passage:
-    """The connection once both are known to each other; used by one thread.
+    """The connection once both sides have proved themselves; one thread uses it.
 
     All methods raise OSError if the other side is gone or too slow, and EOFError if it hung up.
     """
@@ -47,10 +47,9 @@ class Passage:
         self._sock.sendall(_LENGTH.pack(len(data)) + data)
 
     def receive(self, kinds: Mapping[str, type], limit_bytes: int) -> Any:
-        """Return the next message, one of these kinds and no longer than that.
+        """Return the next message, which must be of one of these kinds and within the size limit.
 
-        Raises:
-            Refused: it is none.
+        Raises: Refused: it is something else.
         """
         deadline_s = time.monotonic() + STEP_LIMIT_S
         (length,) = _LENGTH.unpack(_exactly(self._sock, _LENGTH.size, deadline_s))
@@ -66,16 +65,15 @@ class Passage:
         self._sock.sendall(block)
 
     def receive_block(self, place: memoryview) -> None:
-        """Fill `place`."""
+        """Fill `place` with the next bytes."""
         _fill(self._sock, place, time.monotonic() + STEP_LIMIT_S)
 
 
 def greeted(sock: socket.socket, token: str) -> Passage:
-    """Prove to the keeper that was connected to that we know its token, and have it prove the same.
+    """Prove to the keeper at the other end that we know its token, and check that it does.
 
-    Raises:
-        Refused: it is no keeper, or another.
-        OSError, EOFError: it is gone, or hung up, as it does on who does not know the token.
+    Raises: Refused: it is no keeper, or another one. OSError, EOFError: it is gone, or hung up, as
+    it does if the token is wrong.
     """
     deadline_s = time.monotonic() + GREETING_LIMIT_S
     said = _exactly(sock, len(_MAGIC) + _NONCE_BYTES, deadline_s)
@@ -91,11 +89,9 @@ def greeted(sock: socket.socket, token: str) -> Passage:
 
 
 def welcomed(sock: socket.socket, token: str) -> Passage:
-    """Have who connected prove that it knows our token, and prove the same.
+    """Check that the client knows our token, and prove the same to it.
 
-    Raises:
-        Refused: it does not.
-        OSError, EOFError: it is gone, hung up, or takes too long.
+    Raises: Refused: it does not. OSError, EOFError: it is gone, hung up, or takes too long.
     """
     deadline_s = time.monotonic() + GREETING_LIMIT_S
     ours = secrets.token_bytes(_NONCE_BYTES)

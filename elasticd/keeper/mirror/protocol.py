@@ -1,8 +1,8 @@
-"""What keepers of two nodes say to each other of one share, and what of it is believed. Pure.
+"""What keepers of two nodes say to each other about one share, and what of it is believed. Pure.
 
-The sender offers; the receiver takes it, or says why not; then come the bytes and their sum. Who
-offers knows the token, and yet every number is checked before anything is allocated or named by it:
-a keeper with a bug must not cost another one its memory.
+The sender offers a share. The receiver takes it, or says why not; then the bytes follow, and their
+sum. The sender knows the token, and yet every number is checked before anything is allocated or
+named by it: a keeper with a bug must not cost another one its memory.
 """
 
 from collections.abc import Mapping
@@ -44,27 +44,27 @@ __all__ = [
 OFFER_LIMIT_BYTES = TEXT_LIMIT_BYTES
 ANSWER_LIMIT_BYTES = 4096
 SHARE_LIMIT_BYTES = 1 << 44
-"""Of one rank: more memory than a machine has."""
+"""The limit for the share of one rank: more memory than a machine has."""
 NUMBER_LIMIT = 10**12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """I have this share of this snapshot, whole. Answered by Wanted, Held or NotNow."""
+    """Offer this complete share of this snapshot. It is answered by Wanted, Held or NotNow."""
 
     job: str
     uid: str
-    """Of the run: all its keepers have the same."""
+    """The uid of the run: all its keepers have the same."""
     snapshot: Snapshot
     share: int
     shares: int
     epoch: int
     layout: Layout
     header: Header | None
-    """With share 0."""
+    """The header; only share 0 has one."""
 
     def as_second(self) -> Share:
-        """The share as whoever received it holds it."""
+        """Return the share as its receiver holds it."""
         return Share(
             snapshot=self.snapshot,
             share=self.share,
@@ -77,20 +77,20 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Send the bytes of all parts, as the layout says, and then Sealed."""
+    """Ask for the bytes of all parts, as the layout says, and then Sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """These were all; answered by Held or NotNow."""
+    """Say that these were all bytes; it is answered by Held or NotNow."""
 
     sum: str
-    """Of the sums of all blocks, as they were when the share was whole."""
+    """The sum of the sums of all blocks, computed when the share was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """It is here."""
+    """Say that the share is held here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +99,9 @@ class NotNow:
 
 
 def checked(offer: Offer, job: str, uid: str) -> Offer:
-    """Return an offer that can be taken, as far as it can be seen.
+    """Return an offer that can be taken, as far as can be checked.
 
-    Raises:
-        Refused: with what is wrong.
+    Raises: Refused: with what is wrong.
     """
     if (offer.job, offer.uid) != (job, uid):
         raise Refused("It is of another run.")

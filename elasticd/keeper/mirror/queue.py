@@ -1,8 +1,8 @@
-"""Which share goes to another keeper next: the newest of each, one at a time. Pure.
+"""Which share is sent to another keeper next: the newest of each, one at a time. Pure.
 
-What is whole waits here until its worker has said where to, and until the one before is through. A
-newer snapshot of a share takes the place of one that waits; one that is on its way is let finish,
-or no network that is slower than the snapshots would ever bring one whole.
+A complete share waits here until its worker has said where to send it, and until the one before has
+been sent. A newer snapshot of a share replaces one that waits. One that is being sent is finished:
+otherwise a network slower than the snapshots would never complete any.
 """
 
 from dataclasses import dataclass, replace
@@ -14,41 +14,43 @@ __all__ = ["FIRST_PAUSE_S", "LAST_PAUSE_S", "TRIES_LIMIT", "Errand", "Mirror"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 30.0
 TRIES_LIMIT = 20
-"""Of one snapshot: some ten minutes."""
+"""How often one snapshot is tried: for some ten minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """One share that is to be brought to one keeper."""
+    """One share that is to be sent to one keeper."""
 
     worker: int
     record: Record
     door: Door | None
-    """None: its worker has not said yet."""
+    """The keeper's address; None if the worker has not said it yet."""
     tries: int = 0
     due_s: float = 0.0
 
 
 class Mirror:
-    """What waits, at most one errand for each share; used by one thread at a time."""
+    """The shares that wait, at most one errand for each share; one thread at a time uses it."""
 
     def __init__(self) -> None:
         self._doors: dict[int, Door] = {}
         self._waiting: dict[int, Errand] = {}
 
     def use(self, worker: int, door: Door) -> None:
-        """What this worker took, and takes from now on, goes there."""
+        """Send the present and future shares of this worker to that keeper."""
         self._doors[worker] = door
         for share, errand in self._waiting.items():
             if errand.worker == worker:
                 self._waiting[share] = replace(errand, door=door, tries=0, due_s=0.0)
 
     def plan(self, worker: int) -> None:
-        """A worker plans anew, in another world perhaps: where to it says again."""
+        """Take note of a worker's new plan, perhaps in another world: it says again
+        where to send.
+        """
         self._doors.pop(worker, None)
 
     def add(self, worker: int, record: Record) -> None:
-        """A share is whole here, and nowhere else."""
+        """Add a share that is complete here, and nowhere else."""
         share = record.share
         before = self._waiting.get(share.share)
         if before is None or before.record.share.snapshot < share.snapshot:
@@ -57,14 +59,14 @@ class Mirror:
             )
 
     def leave(self, worker: int) -> None:
-        """A worker is gone. What it took is sent all the same, if it has said where to."""
+        """Forget a worker that is gone. Its shares are still sent, if it has said where to."""
         self._doors.pop(worker, None)
         for share, errand in list(self._waiting.items()):
             if errand.worker == worker and errand.door is None:
                 del self._waiting[share]
 
     def next(self, now_s: float) -> Errand | None:
-        """Take out what is to be sent now, the oldest first; None: nothing yet."""
+        """Take out what is to be sent now, the oldest first; None if nothing is due."""
         for share, errand in list(self._waiting.items()):
             if not errand.record.is_wanted:
                 del self._waiting[share]
@@ -81,19 +83,21 @@ class Mirror:
 
     @property
     def is_new(self) -> bool:
-        """Something waits that was not tried yet, and could be."""
+        """Return whether something waits that was not tried yet, and could be."""
         return any(
             errand.door is not None and not errand.tries and errand.record.is_wanted
             for errand in self._waiting.values()
         )
 
     def pause_s(self, now_s: float) -> float | None:
-        """How long until something is due; None: until something changes."""
+        """Return how long until something is due; None for until something changes."""
         due = [each.due_s - now_s for each in self._waiting.values() if each.door is not None]
         return max(0.0, min(due)) if due else None
 
     def failed(self, errand: Errand, now_s: float) -> None:
-        """It did not work: later again, unless something newer waits, or it was tried enough."""
+        """Take note of a failed try: later again, unless something newer waits, or it was tried
+        often enough.
+        """
         share = errand.record.share.share
         tries = errand.tries + 1
         if share in self._waiting or tries >= TRIES_LIMIT or not errand.record.is_wanted:

@@ -1,9 +1,9 @@
-"""Lets keepers of other nodes in, and takes what they send: the second holder of a sharded state.
+"""Accepts keepers of other nodes, and takes what they send: the second holder of a sharded state.
 
-Nothing listens before a worker of this node asks for the door, so a job whose replicas are equal
-opens no port. Whoever connects costs a thread and some hundred bytes until it has proved that it
-knows the token; what it then offers is checked before memory is taken, and its bytes count only
-once their sum is right.
+Nothing listens before a worker of this node asks for the address, so a job whose replicas are equal
+opens no port. A client costs a thread and some hundred bytes until it has proved that it knows the
+token. What it then offers is checked before memory is taken, and its bytes count only once their
+sum is right.
 """
 
 import os
@@ -38,7 +38,8 @@ __all__ = ["Receiver"]
 
 TOKEN_BYTES = 32
 GUESTS_LIMIT = 32
-"""Connections at a time: one of each node before us, in this generation and those that end."""
+"""How many connections there may be: one of each node before us, in this generation and in those
+that end."""
 ACCEPT_PAUSE_S = 0.5
 SAID_LIMIT = 100
 WHY_LIMIT = 500
@@ -47,7 +48,7 @@ log = get_logger()
 
 
 class Receiver:
-    """Of one keeper; safe to use from several threads."""
+    """Receive shares for one keeper. Several threads may use it."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Receiver:
         uid: str,
         niceness: int = 0,
     ) -> None:
-        """`add` is told of each share that was received. `host` is where others reach this node.
+        """`add` is called for each share that was received. `host` is where others reach this node.
 
         `niceness` is that of the threads that receive.
         """
@@ -72,7 +73,9 @@ class Receiver:
         self._said: set[str] = set()
 
     def door(self) -> Door | None:
-        """Return where others are let in, which begins with this; None: nowhere."""
+        """Return the address for other keepers, and begin to listen there; None if they cannot
+        reach this node.
+        """
         with self._lock:
             if self._door is None and self._host:
                 try:
@@ -87,7 +90,7 @@ class Receiver:
             return self._door
 
     def _listen(self, listener: socket.socket, token: str) -> None:
-        """Thread: one more thread for each connection."""
+        """Thread: start one more thread for each connection."""
         os.nice(self._niceness)  # On Linux that is this thread, and those that it starts.
         while True:
             self._guests.acquire()
@@ -119,7 +122,7 @@ class Receiver:
             self._guests.release()
 
     def _answer(self, passage: Passage, host: str) -> None:
-        """Take what one offers, or say why not."""
+        """Take what a client offers, or say why not."""
         try:
             offer = passage.receive(OFFERS, OFFER_LIMIT_BYTES)
             checked(offer, self._job, self._uid)
@@ -168,7 +171,9 @@ class Receiver:
             self._add(record)
 
     def _say_once(self, what: str, event: str, why: str) -> None:
-        """Log it unless that was done: who knocks again and again must not fill the disk."""
+        """Log it unless that was done: a client that returns again and again must not fill the
+        disk.
+        """
         if what not in self._said and len(self._said) < SAID_LIMIT:
             self._said.add(what)
             log.warning(event, why=why)

@@ -1,9 +1,9 @@
-"""Brings shares that no other node has to the keeper of the next one, in one thread.
+"""Sends shares that no other node has to the keeper of the next node, in one thread.
 
-Nothing waits for it: no worker, no upload, no step. A peer that is away, slow or full is told of
-once, counted, and tried again with growing pauses; the next snapshot takes the place of one that
-waits. The bytes go straight from the memory that the worker copied into; it may be given to another
-snapshot meanwhile, so the last word, without which nothing counts, is said only after a look.
+Nothing waits for it: no worker, no upload, no step. A peer that is away, slow or full is logged
+once, counted, and tried again after growing pauses; the next snapshot replaces one that waits. The
+bytes go straight from the memory into which the worker copied. That memory may be given to another
+snapshot meanwhile, so it is checked before the last message, without which nothing counts.
 """
 
 import os
@@ -39,7 +39,7 @@ log = get_logger()
 
 
 class Sender:
-    """Of one keeper; safe to use from several threads."""
+    """Send shares for one keeper. Several threads may use it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Sender:
         metrics: Metrics | None = None,
         note: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`note` is told what a person should know. `niceness` is that of the thread that sends."""
+        """`note` gets what a person should know. `niceness` is that of the thread that sends."""
         self._job, self._uid, self._niceness = job, uid, niceness
         self._metrics = metrics or Metrics(job, "")
         self._note = note
@@ -61,7 +61,7 @@ class Sender:
         """What was wrong at the last try."""
 
     def use(self, worker: int, door: Door) -> None:
-        """What this worker took, and takes from now on, goes there."""
+        """Send the present and future shares of this worker to that keeper."""
         with self._changed:
             self._mirror.use(worker, door)
             if not self._is_running:
@@ -70,28 +70,28 @@ class Sender:
             self._changed.notify_all()
 
     def plan(self, worker: int) -> None:
-        """A worker plans anew; where to it says again."""
+        """Take note of a worker's new plan; it says again where to send."""
         with self._changed:
             self._mirror.plan(worker)
 
     def add(self, worker: int, record: Record) -> None:
-        """A share is whole here, and nowhere else; returns at once."""
+        """Add a share that is complete here, and nowhere else; returns at once."""
         with self._changed:
             self._mirror.add(worker, record)
             self._changed.notify_all()
 
     def leave(self, worker: int) -> None:
-        """A worker is gone."""
+        """Forget a worker that is gone."""
         with self._changed:
             self._mirror.leave(worker)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait, for so long at most, until what waits was tried once: this node may be leaving."""
+        """Wait, up to a limit, until what waits was tried once: this node may be leaving."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._is_busy or self._mirror.is_new), timeout_s)
 
     def close(self) -> None:
-        """Begin nothing more, and tell nobody what becomes of what is under way."""
+        """Begin nothing more, and report nothing of what is under way."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -134,7 +134,7 @@ class Sender:
             self._metrics.mirrored(share.snapshot.step, sent_bytes)
 
     def _failed(self, why: str) -> None:
-        """Count it; tell it where it is another reason than before."""
+        """Count a failure; report it if the reason is new."""
         self._metrics.not_mirrored()
         if why != self._why and not self._is_closed:
             self._why = why
@@ -145,7 +145,7 @@ class Sender:
             )
 
     def _send(self, door: Door, record: Record) -> int:
-        """Return how many bytes were sent, when the share is held there."""
+        """Send a share; return how many bytes were sent once it is held there."""
         with socket.create_connection((door.host, door.port), timeout=CONNECT_LIMIT_S) as sock:
             passage = greeted(sock, door.token)
             passage.send(self._offer(record))
@@ -179,10 +179,9 @@ class Sender:
 
 
 def _heard(passage: Passage) -> bool:
-    """True if the other keeper holds it, False if it wants the bytes.
+    """Return True if the other keeper holds it, False if it wants the bytes.
 
-    Raises:
-        Unavailable: it does not take it now.
+    Raises: Unavailable: it does not take it now.
     """
     match passage.receive(ANSWERS, ANSWER_LIMIT_BYTES):
         case Held():

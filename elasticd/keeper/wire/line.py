@@ -1,4 +1,4 @@
-"""Messages with open files, over a unix socket: a length, JSON, and descriptors beside it."""
+"""Messages with open files over a unix socket: a length, JSON, and descriptors beside it."""
 
 import array
 import os
@@ -32,7 +32,10 @@ class Line:
         return self._sock
 
     def send(self, message: object, files: Sequence[int] = ()) -> None:
-        """Send a message, and copies of these descriptors. Raises OSError when nobody is there."""
+        """Send a message, and copies of these descriptors.
+
+        Raises: OSError: nobody is there.
+        """
         data = pack(message)
         head = _LENGTH.pack(len(data))
         ancillary = (
@@ -43,12 +46,11 @@ class Line:
         self._sock.sendall(data)
 
     def receive(self) -> tuple[Any, list[int]]:
-        """Return the next message and the descriptors that came with it, which are the caller's.
+        """Return the next message and the descriptors that came with it, which belong to the
+        caller.
 
-        Raises:
-            EOFError: the other side hung up.
-            OSError: nothing came in the socket's own limit of time.
-            InvariantBroken: what came is no message.
+        Raises: EOFError: the other side hung up. OSError: nothing came within the socket's time
+        limit. InvariantBroken: what came is no message.
         """
         size = socket.CMSG_SPACE(FILES_LIMIT * _INT_BYTES)
         head, ancillary, _, _ = self._sock.recvmsg(_LENGTH.size, size, socket.MSG_CMSG_CLOEXEC)

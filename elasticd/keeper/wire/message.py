@@ -1,4 +1,4 @@
-"""What a worker and its keeper say to each other. Every question has exactly one answer."""
+"""The messages between a worker and its keeper. Every question has exactly one answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,13 @@ LONGER = "It takes longer than that."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """A generation began here at this step; asked by its rank 0. Answered by Opened."""
+    """Say that a generation began here at this step; its rank 0 asks. It is answered by Opened."""
 
     generation: int
     step: int
     run: int = 0
-    """0: find out, which takes requests to the storage; else it is written down later."""
+    """The run; 0 to find it out, which takes requests to the storage; otherwise it is written down
+    later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A share of the state, laid out like this."""
+    """A share of the state, and its layout."""
 
     id: int
     share: int
@@ -37,21 +38,24 @@ class Plan:
     holder: int
     layout: Layout
     tensors: tuple[Tensor, ...] = ()
-    """Of the whole state, with share 0."""
+    """The tensors of the whole state, with share 0."""
     is_alone: bool = False
-    """No other node has these bytes, so they are sent to one."""
+    """True if no other node has these bytes, so that they are sent to one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """From now on these, by their ids, instead of those before. Answered by Done."""
+    """Use these plans by their ids from now on, instead of those before. It is answered by Done."""
 
     plans: tuple[Plan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Give a buffer for this plan. Answered by Claimed, with its file unless it is known."""
+    """Ask for a buffer for this plan.
+
+    It is answered by Claimed, with its file unless it is known.
+    """
 
     plan: int
 
@@ -59,13 +63,13 @@ class Claim:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
     buffer: int
-    """-1: there is none now; go on without."""
+    """The number of the buffer; -1 if there is none now, and the worker goes on without."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """The buffer holds this snapshot, whole. Answered by Done."""
+    """Say that the buffer holds this snapshot, complete. It is answered by Done."""
 
     plan: int
     buffer: int
@@ -77,35 +81,35 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Where a keeper lets those of other nodes in."""
+    """The address at which a keeper accepts those of other nodes."""
 
     host: str
     port: int
     token: str = field(repr=False)
-    """Who knows it is let in: 32 random bytes in hexadecimal; never in a log."""
+    """The token that proves who may connect: 32 random bytes in hexadecimal; never in a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meet:
-    """Where do keepers of other nodes reach this one? Answered by Met."""
+    """Ask where keepers of other nodes reach this one. It is answered by Met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
     door: Door | None
-    """None: nowhere."""
+    """The address; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    """From now on send what is alone in my plans to this keeper too. Answered by Done."""
+    """Send what is alone in my plans to this keeper too, from now on. It is answered by Done."""
 
     door: Door
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """Nothing came of a claim. Answered by Done."""
+    """Say that a claimed buffer was not filled. It is answered by Done."""
 
     plan: int
     buffer: int
@@ -113,27 +117,27 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """How do things stand? Answered by Standing."""
+    """Ask how things stand. It is answered by Standing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     is_busy: bool
-    """A snapshot is on its way to storage."""
+    """True if a snapshot is being uploaded."""
     durable_step: int
-    """Of the newest checkpoint this keeper knows; -1: none."""
+    """The step of the newest checkpoint that this keeper knows; -1 if none."""
     notes: tuple[str, ...] = ()
-    """Sentences for people, each told once."""
+    """Sentences for people, each sent once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowFar:
-    """How far is what is on its way? For people who wait. Answered by Progress."""
+    """Ask how far the uploads are, for people who wait. It is answered by Progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Of what this keeper uploads itself, and is not durable yet."""
+    """How far the uploads are that this keeper does itself and that are not durable yet."""
 
     done_bytes: int
     total_bytes: int
@@ -141,7 +145,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Await:
-    """Wait until this snapshot is durable or given up. Answered by Awaited."""
+    """Wait until this snapshot is durable or given up. It is answered by Awaited."""
 
     snapshot: Snapshot
     timeout_s: float
@@ -151,28 +155,28 @@ class Await:
 class Awaited:
     is_durable: bool
     why: str = ""
-    """Why it is not; LONGER if it still may be."""
+    """Why it is not durable; LONGER if it still may be."""
 
     @property
     def has_failed(self) -> bool:
-        """It is not durable, and nobody tries any more."""
+        """Return whether it is not durable, and nobody tries any more."""
         return not self.is_durable and self.why not in ("", LONGER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find:
-    """Which is the newest good checkpoint below this number (0: of all)? Answered by Found."""
+    """Ask for the newest good checkpoint below this number (0 for any). It is answered by Found."""
 
     below: int = 0
     settle_s: float = 0.0
-    """Wait first, for so long at most, until what is being saved is durable."""
+    """How long to wait first, until what is being saved is durable, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Wait until rank 0 opened this generation; which checkpoint did it restore?
+    """Wait until rank 0 opened this generation, and ask which checkpoint it restored.
 
-    Answered by Joined.
+    It is answered by Joined.
     """
 
     generation: int
@@ -183,13 +187,13 @@ class Join:
 class Joined:
     run: int
     number: int
-    """0: none, the training began."""
+    """The number of that checkpoint; 0 if there was none, and the training began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     number: int
-    """0: there is none."""
+    """The number; 0 if there is none."""
     snapshot: Snapshot | None = None
     notes: tuple[str, ...] = ()
     """What was passed over, and why."""
@@ -197,14 +201,17 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """The manifest of a checkpoint. Answered by Shared."""
+    """Ask for the manifest of a checkpoint. It is answered by Shared."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """Pieces of a checkpoint, verified; placed as `fetch.extents` says. Answered by Shared."""
+    """Ask for verified pieces of a checkpoint, placed as `fetch.extents` says.
+
+    It is answered by Shared.
+    """
 
     number: int
     pieces: tuple[int, ...]
@@ -212,7 +219,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """The same in batches, for this worker alone. Answered by Batch."""
+    """Ask for the same in batches, for this worker alone. It is answered by Batch."""
 
     number: int
     pieces: tuple[int, ...]
@@ -220,28 +227,31 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class More:
-    """The next batch of the stream; the one before is done with. Answered by Batch."""
+    """Ask for the next batch of the stream, when the one before was used.
+
+    It is answered by Batch.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The next so many pieces, placed as `fetch.extents` says; the slot's file comes once."""
+    """The next pieces, placed as `fetch.extents` says; the slot's file comes once."""
 
     slot: int
     count: int
-    """0: that was all."""
+    """How many pieces; 0 if there are no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Memory with what was asked for; its file comes along."""
+    """Memory with what was asked for; its file comes with it."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class List:
-    """Which snapshots are in memory here? Answered by Listed."""
+    """Ask which snapshots are in memory here. It is answered by Listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +270,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
-    """Give me what is held here. Answered by Mapped, with the file."""
+    """Ask for a share that is held here. It is answered by Mapped, with the file."""
 
     held: Held
 
@@ -272,7 +282,7 @@ class Mapped:
     skeleton: str = ""
     tensors: tuple[Tensor, ...] = ()
     sums: tuple[tuple[str, ...], ...] = ()
-    """Of each part, those of its blocks, as they were when the share was whole."""
+    """The sums of the blocks of each part, computed when the share was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,10 +292,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """Instead of any answer."""
+    """An error instead of any answer."""
 
     kind: str
-    """Name of the error's class in `elasticd.errors`, or Damaged."""
+    """The name of the error's class in `elasticd.errors`, or Damaged."""
     why: str
 
 

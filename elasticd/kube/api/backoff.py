@@ -1,4 +1,6 @@
-"""How long to wait before the next try: doubled each time, and never the same for all clients."""
+"""How long to wait before the next try: twice as long each time, and never the same for all
+clients.
+"""
 
 import random
 from collections.abc import Callable
@@ -21,13 +23,14 @@ class Backoff:
         self._next_s = first_s
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """Return how long to wait, from half to all of what is due; `at_least_s`: Retry-After.
+        """Return how long to wait, from half to all of what is due; `at_least_s` is Retry-After.
 
-        All that were asked to wait the same time would come back together: they get a bit more.
+        Clients that were told the same time would all come back together, so each waits a bit
+        longer.
         """
         due_s, self._next_s = self._next_s, min(2.0 * self._next_s, self._most_s)
         return at_least_s + self._draw(due_s / 2, due_s)
 
     def reset(self) -> None:
-        """It worked: the next failure is a first one."""
+        """Take note of a success: the next failure is a first one."""
         self._next_s = self._first_s

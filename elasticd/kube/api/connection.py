@@ -1,7 +1,7 @@
-"""Requests to one API server: configuration, authentication and TLS are the official client's.
+"""Requests to one API server. Configuration, authentication and TLS are the official client's.
 
-The client is imported here alone, and only when a connection is made. Its connection pool and its
-token are used, and nothing else of it: what it makes of objects and of watches is not what we need.
+The client is imported only here, and only when a connection is made. Only its connection pool and
+its token are used: its objects and watches are not what we need.
 """
 
 import json
@@ -25,11 +25,11 @@ AGENT = f"elasticd-operator/{__version__}"
 
 
 def _nobody(code: int) -> None:
-    """Where nobody counts."""
+    """The counter where nobody counts."""
 
 
 class Connection:
-    """Safe to use from several threads."""
+    """Several threads may use it."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Connection:
         authorization: Callable[[], str],
         told: Callable[[int], None] = _nobody,
     ) -> None:
-        """`host`: as in https://10.0.0.1:6443; `authorization`: that header's value now.
+        """`host` is as in https://10.0.0.1:6443; `authorization` returns that header's value now.
 
-        `told` hears of the HTTP status of each answer; 0: there was none.
+        `told` is called with the HTTP status of each answer; 0 if there was none.
         """
         self.host = host.rstrip("/")
         self._pool, self._authorization, self._told = pool, authorization, told
@@ -78,8 +78,7 @@ class Connection:
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """Open an answer that goes on; a read of it fails after a silence of so many seconds.
 
-        Raises:
-            ElasticdError: as `Api` says; also out of the `with`, where reading fails.
+        Raises: ElasticdError: as `Api` says; also inside the `with`, where reading fails.
         """
         with self._open("GET", path, query, None, what, "application/json", silence_s) as answer:
             yield answer

@@ -1,8 +1,8 @@
-"""JSON of the API server, however deep somebody has nested it.
+"""Parses JSON of the API server, however deeply somebody has nested it.
 
 The API server takes objects of ten thousand levels where a schema lets any object stand, and
 Python's parser gives up at a thousand. One such object would make every listing unreadable, for all
-jobs of all teams. So what lies deeper than anything that we read is put aside, and the check of the
+jobs of all teams. So values deeper than anything that we read are replaced, and the check of the
 field says what is wrong with that one object.
 """
 
@@ -13,16 +13,15 @@ from typing import Any
 __all__ = ["DEPTH_LIMIT", "document", "levelled"]
 
 DEPTH_LIMIT = 64
-"""No object that makes sense to us has a quarter of it."""
+"""The depth limit; no object that makes sense to us has a quarter of it."""
 CUT = "(too deep)"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
 def document(data: bytes) -> Any:
-    """Parse a document; in one that Python cannot parse, texts stand for what is too deep.
+    """Parse a document; if Python cannot parse it, texts replace what is too deep.
 
-    Raises:
-        ValueError: it is no JSON.
+    Raises: ValueError: it is no JSON.
     """
     try:
         return json.loads(data)
@@ -31,7 +30,9 @@ def document(data: bytes) -> Any:
 
 
 def levelled(value: Any, depth: int = DEPTH_LIMIT) -> Any:
-    """Return a value in which texts stand for what lies deeper; what is not deep is not copied."""
+    """Return a value in which texts replace what is too deep; a value that is not deep is not
+    copied.
+    """
     if not isinstance(value, dict | list):
         return value
     if depth == 0:

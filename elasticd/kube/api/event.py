@@ -1,7 +1,7 @@
 """Events of Kubernetes: what `kubectl describe` shows below an object.
 
-An event's name is made of what it says, so that the same event is one object that is counted up,
-also where another operator wrote it first. The API server forgets events after an hour.
+An event's name is made of what it says. So the same event is one object that is counted up, even if
+another operator wrote it first. The API server forgets events after an hour.
 """
 
 import hashlib
@@ -14,9 +14,10 @@ __all__ = ["EVENTS", "event_body", "event_name", "now_text"]
 
 EVENTS = Kind(group="", version="v1", kind="Event", plural="events")
 MESSAGE_LIMIT = 1024
-"""The API server refuses longer ones."""
+"""The longest message; the API server refuses longer ones."""
 NAME_LIMIT = 230
-"""Of the object's name in the event's, which may have 253 characters; a longer one is shortened."""
+"""The longest object name in an event's name, which may have 253 characters; a longer one is
+shortened."""
 
 
 def now_text() -> str:

@@ -1,4 +1,4 @@
-"""What an answer of the API server that is no success means for whoever asked."""
+"""What an unsuccessful answer of the API server means for the caller."""
 
 import json
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from elasticd.errors import ElasticdError, Fenced, NotFound, Refused, Unavailabl
 __all__ = ["Busy", "Gone", "failure", "retry_after_s", "status_message"]
 
 RETRY_AFTER_MOST_S = 120.0
-"""Whatever a server says: somebody waits for a job."""
+"""The longest wait, whatever a server says: somebody waits for a job."""
 WORDS_LIMIT = 500
 
 
 class Gone(Unavailable):
-    """What changed since that version is not known any more: list again."""
+    """The changes since that version are not known any more: list again."""
 
 
 class Busy(Unavailable):
-    """The API server asks to be left alone for a while."""
+    """The API server asks for fewer requests."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ def failure(
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return for how many seconds to leave the server alone; 0: it did not say."""
+    """Return for how many seconds the server wants no requests; 0 if it did not say."""
     text = headers.get("Retry-After", "")
     # The API server gives seconds; a date is a proxy's, whose clock is not ours.
     return min(float(text), RETRY_AFTER_MOST_S) if text.isascii() and text.isdecimal() else 0.0

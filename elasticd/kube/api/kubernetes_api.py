@@ -24,7 +24,8 @@ __all__ = ["KubernetesApi"]
 
 PAGE = 500
 LIST_TRIES = 3
-"""A listing of several pages begins anew when the API server forgets its version meanwhile."""
+"""How often a listing of several pages begins anew when the API server forgets its version
+meanwhile."""
 APPLY = "application/apply-patch+yaml"  # JSON is YAML.
 MERGE = "application/merge-patch+json"
 
@@ -39,7 +40,7 @@ def _manager(subresource: str) -> str:
 
 
 class KubernetesApi:
-    """See `Api`."""
+    """The real `Api`."""
 
     def __init__(self, connection: Connection, times: WatchTimes | None = None) -> None:
         self._connection = connection
@@ -125,12 +126,10 @@ class KubernetesApi:
             self._connection.ask("PATCH", path, {}, change, what=what, content_type=MERGE)
 
     def check(self, kind: Kind, subresources: tuple[str, ...] = ()) -> None:
-        """See that the API server serves a kind as we need it.
+        """Check that the API server serves a kind as we need it.
 
-        Raises:
-            NotFound: it does not know the kind at all.
-            NotSupported: it has another version of it, or one without a sub-resource.
-            ElasticdError: as `Api` says.
+        Raises: NotFound: it does not know the kind at all. NotSupported: it has another version of
+        it, or one without a sub-resource. ElasticdError: as `Api` says.
         """
         host, what = self._connection.host, f"tell of {kind.resource}"
         mend = "apply the CRD that belongs to this version (deploy/kustomize/base/crd.yaml)"

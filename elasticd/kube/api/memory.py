@@ -1,7 +1,7 @@
 """The API server in memory: for tests, with the rules of the real one.
 
 Everything happens inside the calls, in the caller's thread: a watch has its change when the call
-that made it returns (or, if another thread is just handing out changes, right after).
+that made it returns (or right after, if another thread is just delivering changes).
 """
 
 import builtins
@@ -32,7 +32,7 @@ AWAY = "The API server in memory was made to stay away."
 
 
 class MemoryWatch:
-    """See `Watch`."""
+    """The `Watch` of `MemoryApi`."""
 
     def __init__(
         self, api: "MemoryApi", kind: Kind, sink: WatchSink, namespace: str, labels: str
@@ -62,10 +62,10 @@ class MemoryWatch:
 
 
 class MemoryApi:
-    """See `Api`."""
+    """The `Api` in memory."""
 
     def __init__(self, objects: MemoryObjects | None = None) -> None:
-        """`objects`: what several of these share; none: objects of its own."""
+        """`objects`: what several of these share; None for objects of its own."""
         self.objects = objects if objects is not None else MemoryObjects()
         self._lock = threading.RLock()
         self._watches: list[MemoryWatch] = []
@@ -127,7 +127,7 @@ class MemoryApi:
     # --- for tests ----------------------------------------------------------------------------
 
     def create(self, kind: Kind, body: Object) -> Object:
-        """Do as another client does."""
+        """Create an object as another client does."""
         return self._do("create", kind, "", self.objects.create, kind, body)
 
     def go_away(self) -> None:
@@ -182,9 +182,9 @@ class MemoryApi:
             return Listed(kind=kind, version=str(self.objects.version), items=items)
 
     def hand_out(self) -> None:
-        """Give every watch what it has not heard of, one at a time and without the lock.
+        """Deliver to every watch what it has not got yet, one at a time and without the lock.
 
-        A sink may itself use the API; what that causes is handed out after, by the outer call.
+        A sink may itself use the API; the outer call delivers what that causes.
         """
         while True:
             with self._lock:
@@ -204,7 +204,7 @@ class MemoryApi:
                 self._is_giving = False
 
     def _next(self, watch: MemoryWatch) -> "tuple[Listed | Changed, ...]":
-        """Return what a watch has not heard of; it counts as told."""
+        """Return what a watch has not got yet, and count it as delivered."""
         with self.objects.lock:
             if watch.version is None and watch.failed_at == self.objects.version:
                 return ()

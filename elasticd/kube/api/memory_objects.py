@@ -1,9 +1,9 @@
 """The objects of an API server in memory, and the rules by which they change.
 
-As the real one has them: versions and uids, server-side apply of one manager, merge patches that
-hold only for what was seen, a spec and a status that do not touch each other, a deletion that waits
-for finalizers, events that are objects as well. What changed is kept, so that a watch can go on
-from a version, until `compact` forgets it.
+These are the rules of the real one: versions and uids, server-side apply of one manager, merge
+patches that hold only for what was seen, a spec and a status that do not touch each other, a
+deletion that waits for finalizers, events that are objects as well. Changes are kept, so that a
+watch can go on from a version, until `compact` forgets them.
 """
 
 import copy
@@ -35,7 +35,7 @@ class Step:
 
 
 class MemoryObjects:
-    """Safe to use from several threads."""
+    """Several threads may use it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -64,8 +64,7 @@ class MemoryObjects:
     def since(self, version: int) -> Sequence[Step]:
         """Return what changed after a version.
 
-        Raises:
-            Gone: that is not known any more.
+        Raises: Gone: these changes are not known any more.
         """
         with self.lock:
             if version < self._oldest:
@@ -73,7 +72,7 @@ class MemoryObjects:
             return [step for step in self._steps if step.version > version]
 
     def compact(self) -> None:
-        """Forget what changed until now."""
+        """Forget all changes until now."""
         with self.lock:
             # As a compaction of etcd does: also who is up to date but for other kinds' changes.
             self.version += 1
@@ -151,7 +150,7 @@ class MemoryObjects:
         return found
 
     def _unchanged(self, kind: Kind, name: Name, metadata: Mapping[str, Any]) -> JSON:
-        """Return a copy of what stands, if it is still what `metadata` tells of."""
+        """Return a copy of the stored object, if it is still the one that `metadata` describes."""
         item = copy.deepcopy(self._standing(kind, name))
         for field in ("uid", "resourceVersion"):
             if metadata.get(field, item["metadata"][field]) not in ("", item["metadata"][field]):
@@ -189,7 +188,7 @@ def has_labels(item: Object, labels: str) -> bool:
 
 
 def merge(into: Any, change: Any) -> Any:
-    """Return what a JSON merge patch (RFC 7396) makes of it; changes nothing."""
+    """Return the result of a JSON merge patch (RFC 7396); it changes nothing."""
     if not isinstance(change, Mapping):
         return copy.deepcopy(change)
     made = dict(into) if isinstance(into, Mapping) else {}
@@ -202,7 +201,7 @@ def merge(into: Any, change: Any) -> Any:
 
 
 def _part(body: JSON, subresource: str) -> JSON:
-    """Leave what this write is about: the status, or all but the status."""
+    """Return the part that this write concerns: the status, or all but the status."""
     names = ("apiVersion", "kind", "metadata")
     if subresource:
         return {key: value for key, value in body.items() if key == subresource}
@@ -218,7 +217,7 @@ def _scale(item: Object) -> Object:
 
 
 def _by_type(items: Any) -> dict[str, JSON] | None:
-    """Return a list of conditions by their types; None: it is another list."""
+    """Return a list of conditions by their types; None if it is another list."""
     if not isinstance(items, list) or not all(
         isinstance(item, Mapping) and "type" in item for item in items
     ):

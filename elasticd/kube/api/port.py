@@ -2,8 +2,8 @@
 
 Two implementations pass the same contract tests. Objects are the JSON of the API, as mappings that
 nobody changes. A watch *begins with a listing* and begins again with one whenever continuity was
-lost (410 Gone, a silent connection), as the watch of `elasticd.store` does, so that a consumer
-needs one code path: a listing replaces all that it knew of the kind.
+lost (410 Gone, a silent connection), as the watch of `elasticd.store` does, so a consumer needs one
+code path: a listing replaces all that it knew of the kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,17 +31,17 @@ __all__ = [
 ]
 
 FIELD_MANAGER = "elasticd-operator"
-"""Under this name the fields that the operator applies are its own."""
+"""The name under which the operator owns the fields that it applies."""
 
 Object: TypeAlias = Mapping[str, Any]
-"""An object of the API as its JSON says it; without `metadata.managedFields`."""
+"""An object of the API as its JSON says it, without `metadata.managedFields`."""
 
 
 class Name(NamedTuple):
-    """What tells an object from the others of its kind."""
+    """What distinguishes an object from others of its kind."""
 
     namespace: str
-    """Empty for a kind that has none, as nodes."""
+    """The namespace; empty for a kind that has none, as nodes."""
     name: str
 
 
@@ -56,7 +56,7 @@ class Kind:
     """A kind of object, as the API server spells it."""
 
     group: str
-    """Empty: the core."""
+    """The group; empty for the core."""
     version: str
     kind: str
     plural: str
@@ -68,7 +68,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """Name it as `kubectl get` takes it."""
+        """The kind as `kubectl get` takes it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, name: Name | None = None, subresource: str = "", *, namespace: str = "") -> str:
@@ -97,7 +97,7 @@ PODS = Kind(group="", version="v1", kind="Pod", plural="pods")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """All objects of the kind at one version; replaces everything known of it."""
+    """All objects of the kind at one version; it replaces everything known of it."""
 
     kind: Kind
     version: str
@@ -114,9 +114,10 @@ class Changed:
 
 
 WatchSink = Callable[[Listed | Changed], None]
-"""Called from a thread of the watch; must not block.
+"""A thread of the watch calls it; it must not block.
 
-If it raises, that is told on stderr, and the watch begins again with a listing."""
+If it raises, that is printed on stderr, and the watch begins again with a listing.
+"""
 
 
 class Watch(Protocol):
@@ -124,7 +125,9 @@ class Watch(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Say why it cannot follow now, as a sentence; empty: it does, or tries the first time."""
+        """Return why it cannot follow now, as a sentence; empty if it follows, or tries the first
+        time.
+        """
 
     def close(self) -> None:
         """Stop; no call of the sink begins after this returns."""
@@ -143,7 +146,7 @@ class EventNote:
     """What happened to an object, as `kubectl describe` shows it."""
 
     about: Object
-    """The object, or its apiVersion, kind and metadata at least."""
+    """The object, or at least its apiVersion, kind and metadata."""
     type: EventType
     reason: str
     """One word in CamelCase."""
@@ -164,7 +167,7 @@ class Api(Protocol):
         """Read all objects of a kind, of one namespace or of all, with these labels, or one."""
 
     def watch(self, kind: Kind, sink: WatchSink, *, namespace: str = "", labels: str = "") -> Watch:
-        """Give the sink a listing, then every change; resumes by itself; returns at once."""
+        """Give the sink a listing, then every change. It resumes by itself, and returns at once."""
 
     def apply(self, kind: Kind, body: Object, *, subresource: str = "") -> Object:
         """Make the fields of `body` stand as they are there (server-side apply), and be ours.

@@ -1,7 +1,7 @@
 """The lines of a watch: one JSON document each, cut anywhere by the network.
 
-Pure: bytes in, events out. A line that never ends is not kept without a bound, and what stands
-after the last newline when a connection ends is no event: it comes again from the version before.
+Pure: bytes in, events out. A line that never ends is not kept without a limit. What stands after
+the last newline when a connection ends is no event: it comes again from the version before.
 """
 
 import json
@@ -17,30 +17,29 @@ from elasticd.kube.api.port import ELASTIC_JOBS, Changed, Kind, Object, name_of
 __all__ = ["Progress", "WatchLines", "trimmed"]
 
 LINE_LIMIT_BYTES = 16 << 20
-"""An object has at most 1.5 MB in etcd, and its JSON a bit more."""
+"""The longest line: an object has at most 1.5 MB in etcd, and its JSON a bit more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Up to this version everything was told; with what changed, if anything did."""
+    """Everything up to this version was delivered, with what changed, if anything did."""
 
     version: str
     change: Changed | None = None
 
 
 class WatchLines:
-    """Of one connection."""
+    """The lines of one connection."""
 
     def __init__(self, kind: Kind, host: str) -> None:
         self._kind, self._host = kind, host
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Progress]:
-        """Yield what is whole by now.
+        """Yield the events that are complete by now.
 
-        Raises:
-            Gone: the version from which it watches is not known any more.
-            Unavailable: a line is no event, or the server says that something is wrong with it.
+        Raises: Gone: the version from which it watches is not known any more. Unavailable: a line
+        is no event, or the server says that something is wrong with it.
         """
         self._rest += data
         while (end := self._rest.find(b"\n")) >= 0:
@@ -74,7 +73,7 @@ class WatchLines:
 
 
 def trimmed(kind: Kind, found: dict[str, Any]) -> Object:
-    """Take away, in place, what nobody here reads and what is most of an object."""
+    """Remove, in place, what nobody here reads and what is most of an object."""
     found["apiVersion"], found["kind"] = kind.api_version, kind.kind  # Lists leave them out.
     if isinstance(metadata := found.get("metadata"), dict):
         metadata.pop("managedFields", None)

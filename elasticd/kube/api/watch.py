@@ -1,9 +1,10 @@
-"""List and watch one kind, in a thread of its own, for as long as the process lives.
+"""Lists and watches one kind, in a thread of its own, for as long as the process lives.
 
-Every connection is asked for with an end, and given up when it is silent for longer: one that hangs
-without a word is found within a minute, and then everything is listed again, since nobody knows
-what was missed. One that ends in order, or in the middle of a line, goes on from the version of the
-last whole line, or of the last bookmark. Failures wait longer each time, and never all together.
+Every connection is requested with an end, and given up when it is silent for longer. So one that
+hangs is found within a minute, and then everything is listed again, since nobody knows what was
+missed. One that ends in order, or in the middle of a line, goes on from the version of the last
+whole line, or of the last bookmark. After failures it waits longer each time, and clients do not
+all retry together.
 """
 
 import random
@@ -35,21 +36,21 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTimes:
-    """In seconds."""
+    """The times of a watch, in seconds."""
 
     connection_s: tuple[float, float] = (30.0, 45.0)
-    """The API server is asked to end a watch after a time drawn from here."""
+    """The time after which the API server is asked to end a watch is drawn from here."""
     silence_s: float = 5.0
-    """A connection that is silent for so long after its end was due is taken for dead."""
+    """A connection that is silent for so long after its end was due counts as dead."""
     resync_s: float = 600.0
-    """Everything is listed again after so long, whatever the watch said."""
+    """Everything is listed again after this time, whatever the watch said."""
     short_s: float = 1.0
-    """A connection that ends sooner counts as a failure: a server that hangs up is not asked again
-    at once."""
+    """A connection that ends sooner counts as a failure, so that a server that hangs up is not
+    asked again at once."""
 
 
 class KubernetesWatch:
-    """See `Watch`."""
+    """The real `Watch`."""
 
     def __init__(
         self,
@@ -118,10 +119,9 @@ class KubernetesWatch:
             self._is_closed.wait(pause_s)
 
     def _follow(self, version: str) -> None:
-        """Take one connection's events, until it ends; keeps the version up to which it has them.
+        """Take one connection's events, until it ends; keep the version up to which it has them.
 
-        Raises:
-            ElasticdError: the API server does not serve it.
+        Raises: ElasticdError: the API server does not serve it.
         """
         times = self._times
         lasts_s = random.uniform(*times.connection_s)  # noqa: S311
@@ -162,19 +162,19 @@ class KubernetesWatch:
                 answer.close()
 
     def _holds(self, answer: urllib3.BaseHTTPResponse) -> bool:
-        """Let `close` reach the connection; False: it was called."""
+        """Register the connection for `close`; return False if that was called."""
         with self._lock:
             self._answer = answer
             return not self._is_closed.is_set()
 
     def _give(self, event: Listed | Changed) -> bool:
-        """Give it to the sink, unless it was closed; False: it raised."""
+        """Give an event to the sink, unless it was closed; return False if it raised."""
         with self._lock:
             return self._is_closed.is_set() or has_taken(self._sink, event)
 
 
 def _hang_up(answer: urllib3.BaseHTTPResponse | None) -> None:
-    """Wake up whoever reads it; a closed descriptor alone does not."""
+    """Wake the reader of a connection; closing the descriptor alone does not."""
     connection = getattr(answer, "connection", None)
     with suppress(OSError, AttributeError, ValueError):
         if connection is not None and connection.sock is not None:

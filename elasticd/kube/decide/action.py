@@ -2,7 +2,7 @@
 
 Writes to etcd hold only while the operator leads (the election's key in the same transaction), and
 only for the job of that uid. A write that fails is not tried again by itself: what it should have
-changed is still as it was, so the next decision asks for it again.
+changed is still as it was, so the next decision requests it again.
 """
 
 from collections.abc import Mapping
@@ -38,13 +38,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddFinalizer:
-    """Have the object stay, once it is deleted, until its job has stopped."""
+    """Keep the object after its deletion until its job has stopped."""
 
     job: JobKey
     replicas: int | None = None
-    """Fill in `spec.replicas` by the same write; None: the object has it."""
+    """`spec.replicas`, filled in by the same write; None if the object has it."""
     at_generation: int = 0
-    """As `ApplyReplicas` has it."""
+    """The object's generation, as in `ApplyReplicas`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,8 @@ class ApplyReplicas:
     job: JobKey
     replicas: int
     at_generation: int
-    """The object's, when this was decided: with the same one the write was not seen yet."""
+    """The object's generation when this was decided: as long as it is the same, the write was not
+    seen yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +90,16 @@ class TellEvent:
     message: str
     is_warning: bool = False
     topic: str = ""
-    """What this is about: of each topic the newest is remembered, and not told twice in a row."""
+    """What this is about: the newest event of each topic is remembered, and not written twice in a
+    row."""
     mark: str = ""
-    """Tells it from one that says the same, where both are to be told."""
+    """Distinguishes it from an event that says the same, if both are to be written."""
     generation: int = 0
-    """The world that this tells of; 0: of none."""
+    """The world that this event is about; 0 for none."""
 
     @property
     def said(self) -> str:
-        """What tells it from others of its topic."""
+        """What distinguishes it from others of its topic."""
         return f"{self.reason}: {self.message}{self.mark}"
 
 
@@ -106,7 +108,7 @@ class TellEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
-    """Submit a job, as `elasticd run --detach` does; the records of an ended one go."""
+    """Submit a job, as `elasticd run --detach` does; the records of an ended one are removed."""
 
     job: JobKey
     spec: JobSpec
@@ -116,7 +118,7 @@ class WriteJob:
 class WritePolicy:
     job: JobName
     policy: Policy
-    """Its uid is the job's."""
+    """The policy; its uid is the job's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,19 +141,20 @@ class WriteWant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """Wish that the job ends; where no node serves it, end it at once (`elasticd stop`)."""
+    """Write the wish that the job ends; if no node serves it, end it at once (`elasticd stop`)."""
 
     job: JobName
     uid: str
     why: str
     gone: JobKey | None = None
-    """Only if the API server itself says that this object is not there: what was seen may be old,
-    since another leader may have submitted the job of an object that is not seen here yet."""
+    """True if the job must be stopped only if the API server itself says that this object does not
+    exist: what was seen may be old, since another leader may have submitted the job of an object
+    that is not seen here yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainNode:
-    """Wish that a node takes no more work; not where somebody else wishes so already."""
+    """Write the wish that a node takes no more work, unless somebody else wishes so already."""
 
     node: NodeId
     why: str
@@ -160,7 +163,7 @@ class DrainNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndrainNode:
-    """Take that wish back, if it still is the one `by` the operator."""
+    """Take that wish back, if it still is the operator's own (`by`)."""
 
     node: NodeId
     by: str
@@ -168,7 +171,7 @@ class UndrainNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelNode:
-    """Tell a node's agent which labels its node has in Kubernetes; with none, take that back."""
+    """Give a node's agent its labels in Kubernetes; with none, take them back."""
 
     node: NodeId
     labels: Mapping[str, str]

@@ -37,9 +37,9 @@ class KubeNode:
     is_cordoned: bool = False
     taints: tuple[Taint, ...] = ()
     is_ready: bool = True
-    """Its kubelet says so; False also where nothing was heard of it for a while."""
+    """True if its kubelet says so; False too if nothing was heard of it for a while."""
     is_deleted: bool = False
-    """Somebody asked for its deletion."""
+    """True if somebody asked for its deletion."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -55,7 +55,7 @@ class AgentPod:
     namespace: str
     name: str
     node_name: str
-    """Empty: it is not scheduled."""
+    """The node; empty if the pod is not scheduled."""
     labels: Mapping[str, str] = field(default_factory=dict)
     is_deleted: bool = False
 
@@ -78,30 +78,31 @@ class Records:
     drains: Mapping[NodeId, Drain] = field(default_factory=dict)
     agents: Mapping[NodeId, Node] = field(default_factory=dict)
     labels: Mapping[NodeId, NodeLabels] = field(default_factory=dict)
-    """What operators wrote for agents."""
+    """The labels that operators wrote for agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """One look at everything."""
+    """All that the operator sees at one moment."""
 
     identity: str
-    """Of the Kubernetes cluster (the uid of its namespace kube-system): two may share an etcd."""
+    """The identity of the Kubernetes cluster (the uid of its namespace kube-system), since two may
+    share an etcd."""
     jobs: Mapping[str, ElasticJob] = field(default_factory=dict)
-    """By uid; all of them: what is not here was deleted."""
+    """All ElasticJobs by uid: one that is not here was deleted."""
     nodes: Mapping[str, KubeNode] = field(default_factory=dict)
-    """By name."""
+    """The nodes by name."""
     pods: Mapping[str, AgentPod] = field(default_factory=dict)
-    """By `namespace/name`."""
+    """The pods by `namespace/name`."""
     records: Records | None = None
-    """None: it was not read yet."""
+    """The records; None if they were not read yet."""
     is_etcd_away: bool = False
-    """Without records: etcd was asked and does not answer, which people are told."""
+    """True, without records, if etcd was asked and does not answer, which is shown to people."""
     memory: Memory = field(default_factory=Memory)
 
     @property
     def serving(self) -> frozenset[NodeId]:
-        """The nodes on which agents' pods are."""
+        """Return the nodes on which agents' pods are."""
         return frozenset(pod.node for pod in self.pods.values() if pod.is_ours and pod.node_name)
 
     def remembering(self, *, now_s: float) -> "Cluster":

@@ -1,8 +1,8 @@
-"""The one decision: everything that is seen and the time in, what is to be done out.
+"""The one decision: takes everything that is seen and the time, returns what is to be done.
 
-Each object, each node and each orphan is decided about by itself, so that nothing wrong with one of
-them holds up the others. Done to the world, the actions lead to one in which there is nothing to
-do; until they are seen they may be asked for again, which changes nothing.
+Each object, each node and each orphan is decided about separately, so that a fault of one does not
+delay the others. When the actions have taken effect there is nothing left to do. Until their effect
+is seen they may be requested again, which changes nothing.
 """
 
 from collections.abc import Iterator
@@ -48,9 +48,9 @@ from elasticd.records.ids import JobName
 __all__ = ["STATUS_EVERY_S", "decide"]
 
 STATUS_EVERY_S = 10.0
-"""A status whose phase stays is written at most so often."""
+"""The least time between two writes of a status whose phase stays."""
 UNSEEN_LIMIT_S = 2.0
-"""A write that succeeded is waited for so long, until the object shows it."""
+"""How long a successful write is waited for until the object shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,8 @@ class _Look:
 def decide(seen: Cluster, *, now_s: float, now_unix_s: float) -> tuple[Action, ...]:
     """Return what is to be done, in an order that is always the same.
 
-    Args:
-        seen: everything, at one moment.
-        now_s: by the operator's own clock, which only goes forward.
-        now_unix_s: by the wall clock, for what Kubernetes counts by it.
+    Args: seen: everything, at one moment. now_s: by the operator's own clock, which only goes
+    forward. now_unix_s: by the wall clock, for what Kubernetes counts by it.
     """
     by_uid = _by_uid(seen)
     actions: list[Action] = []
@@ -147,10 +145,10 @@ def _submit(look: _Look, seen: Cluster) -> Iterator[Action]:
 
 
 def _free_name(job: ElasticJob, seen: Cluster) -> JobName:
-    """Return the job's name, or one of its own where somebody else's job has that one.
+    """Return the job's name, or a special one if somebody else's job has that name.
 
     It may be the job of an object of this name that was deleted by force, or of another Kubernetes
-    cluster on the same etcd. What is over only gives way.
+    cluster on the same etcd. A job that is over only gives way.
     """
     assert seen.records is not None
     name = job_name(job)
@@ -159,7 +157,7 @@ def _free_name(job: ElasticJob, seen: Cluster) -> JobName:
 
 
 def _follow(look: _Look, found: JobRecords) -> Iterator[Action]:
-    """Keep a job that stands in etcd as its object says, and the object's status as the job is."""
+    """Keep a job in etcd as its object says, and the object's status as the job is."""
     job = look.job
     status = _standing(look, found)
     yield from _report(look, status)
@@ -192,7 +190,7 @@ def _standing(look: _Look, found: JobRecords) -> ElasticJobStatus:
 
 
 def _changed(job: ElasticJob, found: JobRecords) -> str:
-    """Say what was changed that cannot be, where no server refused it."""
+    """Return what was changed that cannot be changed, if no server refused it."""
     changed = changed_fields(job, found.spec) if not found.is_over else ()
     if not changed:
         return ""
@@ -214,7 +212,7 @@ def _expire(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
 
 
 def _report(look: _Look, status: ElasticJobStatus) -> Iterator[Action]:
-    """Tell what has happened, and write the status if it is due."""
+    """Write events about what has happened, and the status if it is due."""
     yield from _untold(look, status)
     before, memory = look.job.status, look.memory
     if status == before:

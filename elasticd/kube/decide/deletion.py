@@ -1,4 +1,4 @@
-"""What becomes of an object that somebody has deleted: its job is stopped and saved first."""
+"""What happens after an object was deleted: its job is stopped and saved first."""
 
 from collections.abc import Iterator
 

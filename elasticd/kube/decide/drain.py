@@ -1,7 +1,7 @@
-"""Nodes that Kubernetes takes out of service become drains, which go when their cause goes.
+"""Nodes that Kubernetes takes out of service become drains, which are taken back with their cause.
 
-`kubectl drain` leaves the pods of a DaemonSet alone, and they tolerate every taint: without this an
-agent would learn that its node goes from the end of its machine.
+`kubectl drain` leaves the pods of a DaemonSet alone, and they tolerate every taint. Without this an
+agent would only notice when its machine ends.
 """
 
 from collections.abc import Iterator
@@ -28,12 +28,15 @@ TAINTS = frozenset(
         "cloud.google.com/impending-node-termination",
     }
 )
-"""Keys that mean that this node goes. `DeletionCandidateOfClusterAutoscaler` does not yet."""
+"""Taints that mean that this node goes. `DeletionCandidateOfClusterAutoscaler` does not mean it
+yet."""
 DRAIN_AGAIN_S = 60.0
-"""A drain that somebody else takes back while its cause stands is made anew at most so often."""
+"""A drain that somebody else takes back while its cause stands is made again only after this
+time."""
 _SOFT = "PreferNoSchedule"
 UNSEEN_NODE_S = 30.0
-"""A node that this operator never saw counts as gone when its pod was there so long without it."""
+"""A node that this operator never saw counts as gone when its pod was there for so long without
+it."""
 
 
 def decide_drains(seen: Cluster, *, now_s: float) -> Iterator[Action]:
@@ -58,7 +61,7 @@ def decide_drains(seen: Cluster, *, now_s: float) -> Iterator[Action]:
 
 
 def _causes(seen: Cluster, nodes: dict[NodeId, KubeNode], now_s: float) -> dict[NodeId, str]:
-    """Say of each node that goes why; of nodes with an agent alone."""
+    """Return for each node that goes the cause; only for nodes with an agent."""
     assert seen.records is not None
     records = seen.records
     by, serving = owner_prefix(seen.identity), seen.serving
@@ -109,10 +112,10 @@ def _why(node: KubeNode) -> str:
 def _not_ready(
     records: Records, nodes: dict[NodeId, KubeNode], candidates: set[NodeId], by: str
 ) -> dict[NodeId, str]:
-    """Take out nodes that are not ready, as long as they are fewer than half of all.
+    """Remove nodes that are not ready, as long as they are fewer than half of all.
 
-    Where most of them are not, it is the API server that they do not reach, and their agents train:
-    no new one is taken out then, and none of those that are is taken back.
+    If most of them are not ready, they cannot reach the API server, and their agents train: then no
+    new one is drained, and no drain is taken back.
     """
     silent = {name for name in candidates if not nodes[name].is_ready}
     all_silent = sum(not node.is_ready for node in nodes.values())

@@ -1,4 +1,6 @@
-"""What is told of an object: each change of its job's world, and each of its phase."""
+"""Which events are written about an object: each change of its job's world, and each of
+its phase.
+"""
 
 from collections.abc import Iterator
 
@@ -20,14 +22,16 @@ _REASONS = {
     ElasticPhase.STOPPED: "Stopped",
     ElasticPhase.LOST: "RecordsGone",
 }
-"""Of phases that are told when they begin; a world's own event says that it runs."""
+"""The phases with an event of their own at their begin; a world's event says that the job runs."""
 _BAD = {ElasticPhase.WAITING, ElasticPhase.FAILED, ElasticPhase.LOST}
 
 
 def events(
     job: ElasticJob, found: JobRecords | None, status: ElasticJobStatus, *, told_to: int
 ) -> Iterator[TellEvent]:
-    """Tell what the object's status before does not know; worlds after `told_to` alone."""
+    """Return events about what the object's last status does not know; worlds after `told_to`
+    alone.
+    """
     before = job.status
     if found is not None:
         for change in found.changes:
@@ -72,7 +76,7 @@ def _said(status: ElasticJobStatus) -> str:
 
 
 def _world(job: JobKey, change: Change) -> TellEvent:
-    """Say who trains now, and why it is another world."""
+    """Return who trains now, and why it is another world."""
     nodes = f"{change.nodes} node{'' if change.nodes == 1 else 's'}"
     ranks = f"{change.world_size} rank{'' if change.world_size == 1 else 's'}"
     parts = [f"Generation {change.generation} with {nodes}, {ranks}: {change.reason.value}"]

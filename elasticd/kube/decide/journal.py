@@ -1,8 +1,8 @@
 """A log of what the operator saw and what it decided, as text that replays.
 
-One JSON line per decision that did something: what is seen changed since the line before, by object
-and record, and the actions. Since `decide` is deterministic, the same sight at the same time gives
-the same actions; where it does not, either the code has changed or something impure crept in.
+It has one JSON line per decision that did something: what has changed since the line before, by
+object and record, and the actions. Since `decide` is deterministic, the same input at the same time
+gives the same actions. If it does not, either the code has changed or something impure is in it.
 """
 
 import json
@@ -46,7 +46,7 @@ def opening(identity: str) -> str:
 def line(
     before: Cluster, seen: Cluster, actions: Iterable[Action], *, now_s: float, now_unix_s: float
 ) -> str:
-    """Return the line of one decision; `before` is what the line before was about."""
+    """Return the line of one decision; `before` is the input of the line before."""
     old, new = _parts(before), _parts(seen)
     changes = {
         part: {
@@ -73,8 +73,7 @@ def line(
 def replay(lines: Iterable[str]) -> str | None:
     """Decide everything again; return the first difference in words, None if there is none.
 
-    Raises:
-        NotSupported: the lines are no journal that this version can read.
+    Raises: NotSupported: the lines are no journal that this version can read.
     """
     seen: Cluster | None = None
     for number, text in enumerate(lines, start=1):

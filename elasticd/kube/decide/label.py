@@ -1,8 +1,8 @@
-"""Labels of Kubernetes' nodes, handed to their agents, which may not ask the API server.
+"""Labels of Kubernetes' nodes for their agents, which may not ask the API server.
 
-Of a node's many labels those are written that some ElasticJob's `nodeSelector` asks for: what
-nobody asks for would only make every agent's record larger. As with a pod's `nodeSelector`, a label
-that changes takes no node away from a job that it serves.
+Of a node's many labels only those are written that some ElasticJob's `nodeSelector` asks for:
+others would only make every agent's record larger. As with a pod's `nodeSelector`, a label that
+changes takes no node away from a job that it serves.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ __all__ = ["decide_labels"]
 
 
 def decide_labels(seen: Cluster) -> Iterator[Action]:
-    """Have what stands for each node with an agent be what its Node object says."""
+    """Make the stored labels of each node with an agent those of its Node object."""
     if seen.records is None or not seen.identity:
         return
     by = owner_prefix(seen.identity)

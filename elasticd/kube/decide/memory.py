@@ -1,4 +1,4 @@
-"""What the operator remembers of what it did. Without it, it writes and tells more than it need."""
+"""What the operator remembers of what it did. Without it, it writes more than necessary."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,8 @@ class ObjectMemory:
     status_s: float | None = None
     """When the status was last written, by the operator's own clock."""
     status_version: str = ""
-    """The object's resourceVersion when that was decided: with the same one it was not seen yet."""
+    """The object's resourceVersion when that was decided: as long as it is the same, the write was
+    not seen yet."""
     replicas: int | None = None
     """What was last applied as `spec.replicas`."""
     replicas_generation: int = 0
@@ -34,7 +35,7 @@ class ObjectMemory:
     told: Mapping[str, str] = field(default_factory=dict)
     """The newest event of each topic."""
     generation: int = 0
-    """The newest world that an event told of."""
+    """The newest world that an event was about."""
     refusal: str = ""
     """Why the job could not be submitted when that was last tried, as a sentence."""
 
@@ -44,22 +45,22 @@ class NodeMemory:
     """Whether a node was ever there, and when it was drained."""
 
     was_seen: bool = False
-    """Its object was; where it is missing now, it was deleted."""
+    """True if its object was seen; if it is missing now, it was deleted."""
     missed_s: float | None = None
     """Since when it was missing, by the operator's own clock."""
     drained_s: float | None = None
-    """When the operator last drained it, by the same clock; None: it took that back."""
+    """When the operator last drained it, by the same clock; None if it took that back."""
     why: str = ""
-    """For what cause that was."""
+    """The cause of that drain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What the operator did in its life, by the objects' uid. Without it, it only tells more."""
+    """What the operator did in its life, by the objects' uid. Without it, it only writes more."""
 
     objects: Mapping[str, ObjectMemory] = field(default_factory=dict)
     nodes: Mapping[NodeId, NodeMemory] = field(default_factory=dict)
-    """Of nodes that are there, and of those on which an agent's pod is."""
+    """The nodes that are there, and those on which an agent's pod is."""
 
 
 def remembered(

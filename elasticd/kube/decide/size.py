@@ -21,7 +21,7 @@ __all__ = ["add_finalizer", "decide_policy", "decide_size", "fill_replicas"]
 
 
 def add_finalizer(job: ElasticJob) -> AddFinalizer:
-    """Take a new object up, and give it the `replicas` that it lacks by the same write."""
+    """Begin with a new object, and give it the `replicas` that it lacks by the same write."""
     if job.spec is None or job.spec.replicas is not None:
         return AddFinalizer(job=job.key)
     return AddFinalizer(job=job.key, replicas=job.spec.max_nodes, at_generation=job.generation)
@@ -36,7 +36,7 @@ def fill_replicas(job: ElasticJob, memory: ObjectMemory) -> Iterator[Action]:
 def decide_policy(
     job: ElasticJob, name: JobName, found: JobRecords, *, now_unix_s: float
 ) -> Iterator[Action]:
-    """Have the job's policy be that of the object; one that a person set is left alone."""
+    """Make the job's policy that of the object; one that a person set is left alone."""
     if has_policy_of(found.policy, job):
         return
     policy = policy_of(job, now_unix_s=now_unix_s)
@@ -49,7 +49,7 @@ def decide_policy(
 def decide_size(
     job: ElasticJob, name: JobName, found: JobRecords, memory: ObjectMemory
 ) -> Iterator[Action]:
-    """Wish for as many nodes as the object says; or have it say as many as are wished for."""
+    """Wish for as many nodes as the object says; or let it show as many as are wished for."""
     if job.spec is None:
         return
     if job.spec.autoscale is not None:
@@ -72,7 +72,7 @@ def decide_size(
 def _mirror(
     job: ElasticJob, name: JobName, found: JobRecords, memory: ObjectMemory
 ) -> Iterator[Action]:
-    """Undo what somebody else wrote, since the operator's wish would rule out the autoscaler's."""
+    """Undo what somebody else wrote, since the operator's wish would override the autoscaler's."""
     assert job.spec is not None
     if found.own_want is not None and found.own_want.nodes is not None:
         yield WriteWant(job=name, uid=job.uid, nodes=None, why="")
@@ -104,5 +104,5 @@ def _apply(job: ElasticJob, memory: ObjectMemory, replicas: int) -> Iterator[Act
 
 
 def _is_unseen(job: ElasticJob, memory: ObjectMemory) -> bool:
-    """Whether the object does not show yet what was last applied."""
+    """Return whether the object does not show yet what was last applied."""
     return memory.replicas is not None and memory.replicas_generation == job.generation

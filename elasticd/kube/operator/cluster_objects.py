@@ -1,4 +1,4 @@
-"""What stands in Kubernetes, as the operator decides by it."""
+"""What stands in Kubernetes, as far as the operator decides by it."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
@@ -12,15 +12,18 @@ from elasticd.kube.resource.name import PART_OF, PART_OF_LABEL
 __all__ = ["AGENT_LABELS", "ClusterObjects"]
 
 AGENT_LABELS = f"{PART_OF_LABEL}={PART_OF}"
-"""Of the pods that are looked at; all others are none of the operator's."""
+"""The labels of pods that are looked at; all others do not concern the operator."""
 T = TypeVar("T")
 
 
 class ClusterObjects:
-    """Watches ElasticJobs, nodes and the agents' pods until it is closed."""
+    """Watch ElasticJobs, nodes and the agents' pods until it is closed."""
 
     def __init__(self, api: Api, wake: Callable[[], None], *, namespace: str = "") -> None:
-        """`namespace`: of the ElasticJobs; empty: all. Nodes and pods are always all of ours."""
+        """`namespace` is that of the ElasticJobs; empty for all.
+
+        Nodes and pods are always all of ours.
+        """
         self._jobs = ObjectMirror(api, ELASTIC_JOBS, wake, namespace=namespace)
         self._nodes = ObjectMirror(api, NODES, wake)
         self._pods = ObjectMirror(api, PODS, wake, labels=AGENT_LABELS)
@@ -30,12 +33,14 @@ class ClusterObjects:
 
     @property
     def is_ready(self) -> bool:
-        """False: something was not listed yet, so that nobody knows what is not there."""
+        """Return False if something was not listed yet, so that nobody knows what does
+        not exist.
+        """
         return all(mirror.items is not None for mirror in self._mirrors)
 
     @property
     def trouble(self) -> str:
-        """Why something cannot be followed now; empty: all is."""
+        """Return why something cannot be followed now; empty if all can."""
         return next((mirror.trouble for mirror in self._mirrors if mirror.trouble), "")
 
     def jobs(self) -> Mapping[str, tuple[ElasticJob, Object]]:
@@ -63,7 +68,7 @@ class ClusterObjects:
 
 
 class _Reader(Generic[T]):
-    """Reads objects; what has not changed is read once."""
+    """Read objects; one that has not changed is read once."""
 
     def __init__(self, read: Callable[[Object], T]) -> None:
         self._read = read

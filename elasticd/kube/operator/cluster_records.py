@@ -1,4 +1,4 @@
-"""What stands in etcd, as the operator decides by it."""
+"""What stands in etcd, as far as the operator decides by it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ log = get_logger()
 
 
 class ClusterRecords:
-    """Watches them until it is closed; `read` is called by one thread."""
+    """Watch the records until it is closed; one thread calls `read`."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ClusterRecords:
         wake: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wake` is called by the store's thread after something that matters has changed."""
+        """The store's thread calls `wake` after something that matters has changed."""
         self._keys, self._now_s = keys, now_s
         self._unserved: dict[JobName, float] = {}
         """Since when no node serves an active job."""
@@ -49,7 +49,9 @@ class ClusterRecords:
 
     @property
     def unreadable(self) -> frozenset[JobName]:
-        """Jobs of which a newer version wrote something: nothing is decided about them."""
+        """Return the jobs of which a newer version wrote something: nothing is decided
+        about them.
+        """
         return frozenset(self._unreadable)
 
     def reports(self) -> Mapping[JobName, JobReport]:
@@ -64,7 +66,7 @@ class ClusterRecords:
         return {name: report for name, (_, report) in self._reports.items() if report is not None}
 
     def read(self, measured: Mapping[JobName, Measured]) -> Records | None:
-        """Put together what stands now; None: something was not read yet."""
+        """Put together what stands now; None if something was not read yet."""
         is_ready = all(each.wait_ready(0.0) for each in self._mirrors)
         if not is_ready or self._jobs.read() is None:
             return None
@@ -142,7 +144,7 @@ class ClusterRecords:
         return found
 
     def _say_unread(self, what: str, why: str) -> None:
-        """Tell once of what a newer version wrote."""
+        """Log once what a newer version wrote."""
         if self._unread.get(what) != why:
             self._unread[what] = why
             log.error("record.not_read", what=what, why=why)

@@ -1,4 +1,4 @@
-"""What the operator counts of itself; safe to use from several threads."""
+"""What the operator counts of itself; several threads may use it."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -21,17 +21,17 @@ _PHASES, _ACTIONS, _ANSWERS = JOBS.labels[0].values, ACTIONS.labels[0].values, R
 
 
 class Outcome(StrEnum):
-    """Of an action."""
+    """The outcome of an action."""
 
     DONE = "done"
     OUTDATED = "outdated"
-    """What it was decided for is not there any more: the next look decides anew."""
+    """What it was decided for does not exist any more: the next look decides anew."""
     REFUSED = "refused"
     UNAVAILABLE = "unavailable"
 
 
 class OperatorCounts:
-    """Of one process, from its start on."""
+    """The counts of one process, from its start on."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -51,7 +51,7 @@ class OperatorCounts:
                 self._jobs = dict.fromkeys(_PHASES, 0)
 
     def sees(self, phases: Iterable[str], *, is_following: bool) -> None:
-        """Note the phases of all ElasticJobs; a word of no list is a newer operator's."""
+        """Note the phases of all ElasticJobs; an unknown word comes from a newer operator."""
         found = Counter(phases)
         with self._lock:
             self._is_following = is_following
@@ -63,7 +63,7 @@ class OperatorCounts:
             self._actions[action, outcome.value] += 1
 
     def asked(self, code: int) -> None:
-        """Count a request to the API server by its HTTP status; 0: there was no answer."""
+        """Count a request to the API server by its HTTP status; 0 if there was no answer."""
         classes = {0: "none", 2: "success", 4: "refused"}
         with self._lock:
             self._requests[classes.get(code // 100, "failed")] += 1
@@ -75,9 +75,9 @@ class OperatorCounts:
             self._time_s += took_s
 
     def exposition(self, *, is_alive: bool = True) -> bytes:
-        """Return all of it in Prometheus' text format.
+        """Return all counts in Prometheus' text format.
 
-        `is_alive` is False where the thread that acts stands still: then nobody leads here.
+        `is_alive` is False if the thread that acts stands still: then nobody leads here.
         """
         with self._lock:
             samples = [Sample(LEADER, (), float(self._is_leader and is_alive))]

@@ -1,4 +1,4 @@
-"""Carries one action out: one write to the API server or to etcd, that may be repeated."""
+"""Carries one action out: one write to the API server or to etcd, which may be repeated."""
 
 import re
 import time
@@ -47,8 +47,8 @@ from elasticd.store.api import Store
 __all__ = ["Effects", "group_of", "is_to_etcd", "word_of"]
 
 APPLIED = ("name", "namespace", "uid", "resourceVersion")
-"""What is applied is for this object as it was seen. A server may take a uid that is another one,
-and a status of before must not stand on an object of the same name."""
+"""What is applied must concern this object as it was seen. A server may take a uid that is another
+one, and an old status must not stand on a new object of the same name."""
 ToEtcd = (
     WriteJob
     | WritePolicy
@@ -68,21 +68,20 @@ class Effects:
 
     api: Api
     store: Store
-    """One that writes only while this process leads."""
+    """The store, which writes only while this process leads."""
     keys: Keys
     objects: dict[str, Object]
-    """The ElasticJobs by uid, as they were when it was decided; each write puts in its own place
-    what it made of one, so that the next write about it is none about an object of before."""
+    """The ElasticJobs by uid, as they were when it was decided. Each write replaces an object here
+    by what it made of it, so that the next write about it does not refer to the old one."""
     specs: Mapping[JobName, JobSpec]
-    """Of the jobs in etcd, as they were then."""
+    """The specs of the jobs in etcd, as they were then."""
 
     def carry_out(self, action: Action) -> None:
-        """Do it.
+        """Carry an action out.
 
-        Raises:
-            Fenced: what it was decided for is not there any more, or this process does not lead.
-            Unavailable: the API server or etcd does not answer.
-            CallError: the API server or etcd refuses it.
+        Raises: Fenced: what it was decided for does not exist any more, or this process does not
+        lead. Unavailable: the API server or etcd does not answer. CallError: the API server or etcd
+        refuses it.
         """
         if isinstance(action, ToEtcd):
             self._to_etcd(action)
@@ -157,7 +156,7 @@ class Effects:
                 assert_never(action)
 
     def _check_gone(self, job: JobKey | None) -> None:
-        """Ask the API server itself, where that is wanted: what was seen may be old."""
+        """Ask the API server itself, if that is wanted: what was seen may be old."""
         if job is None:
             return
         items = self.api.list(ELASTIC_JOBS, namespace=job.namespace, name=job.name).items
@@ -200,7 +199,7 @@ def is_to_etcd(action: Action) -> bool:
 
 
 def group_of(action: Action) -> str:
-    """Return what the action is about: those about one thing are done one after the other."""
+    """Return what the action is about: actions about one thing are done one after the other."""
     match action:
         case DrainNode() | UndrainNode() | LabelNode():
             return f"node {action.node}"

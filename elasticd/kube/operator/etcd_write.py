@@ -1,7 +1,7 @@
 """The operator's writes to etcd: wants, the end of a job, drains. Each is one transaction.
 
 The store is one that writes only while this process leads. A want is written only while that very
-job is active: one that ends meanwhile, or another that has its name by then, is left as it is.
+job is active; one that ends meanwhile, or another that has its name by then, is left as it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,10 +31,9 @@ def write_want(
     why: str,
     now_unix_s: float,
 ) -> None:
-    """Wish for a size; None takes that back.
+    """Write a wish for a size; None takes it back.
 
-    Raises:
-        Fenced: the job changed meanwhile, or is over.
+    Raises: Fenced: the job changed meanwhile, or is over.
     """
 
     def changed(want: Want) -> Want:
@@ -45,10 +44,9 @@ def write_want(
 
 
 def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str) -> None:
-    """Wish that a job ends; where no node serves it that would read it, end it at once.
+    """Write the wish that a job ends; if no node serves it that would read that, end it at once.
 
-    Raises:
-        Fenced: the job changed meanwhile, or is over.
+    Raises: Fenced: the job changed meanwhile, or is over.
     """
     _wish(store, keys, job, uid, lambda want: replace(want, is_stop=True, why=why))
     if not store.list(keys.members(job)).items:
@@ -58,10 +56,9 @@ def stop_job(store: Store, keys: Keys, job: JobName, uid: str, *, why: str) -> N
 
 
 def drain_node(store: Store, keys: Keys, node: NodeId, *, why: str, by: str) -> None:
-    """Wish that a node takes no more work; a wish of somebody else stands.
+    """Write the wish that a node takes no more work; somebody else's wish is left alone.
 
-    Raises:
-        Fenced: somebody else wrote it meanwhile.
+    Raises: Fenced: somebody else wrote it meanwhile.
     """
     key = keys.drain(node)
     item = store.get(key)
@@ -85,10 +82,9 @@ def undrain_node(store: Store, keys: Keys, node: NodeId, *, by: str) -> None:
 def label_node(
     store: Store, keys: Keys, node: NodeId, *, labels: Mapping[str, str], by: str
 ) -> None:
-    """Write a node's labels for its agent, or take them back where there are none.
+    """Write a node's labels for its agent, or remove them if there are none.
 
-    Raises:
-        Fenced: somebody else wrote them meanwhile.
+    Raises: Fenced: somebody else wrote them meanwhile.
     """
     key = keys.labels_of(node)
     item = store.get(key)

@@ -1,4 +1,6 @@
-"""What failed is not tried again at once: an action on one thing, or all that goes one way."""
+"""Keeps what failed from being tried again at once: an action on one thing, or all on
+one server.
+"""
 
 import time
 from collections.abc import Callable
@@ -9,11 +11,11 @@ __all__ = ["Holds"]
 
 FIRST_S, MOST_S = 0.5, 60.0
 LIMIT = 4096
-"""What is remembered; a thing that is not tried any more is forgotten with all others then."""
+"""How many things are remembered; beyond that everything is forgotten at once."""
 
 
 class Holds:
-    """By a word for what was tried. Used by one thread."""
+    """What is held, by a word for what was tried. One thread uses it."""
 
     def __init__(
         self,
@@ -29,7 +31,7 @@ class Holds:
         return self._now_s() < until_s
 
     def failed(self, what: str, why: str, at_least_s: float = 0.0) -> bool:
-        """Hold it for longer than the last time; return whether it is another failure than then."""
+        """Hold it for longer than the last time; return whether the failure is a new one."""
         if len(self._held) >= LIMIT:
             self._held.clear()
         _, before, backoff = self._held.get(what, (0.0, "", self._backoff()))
@@ -41,9 +43,10 @@ class Holds:
         return self._held.pop(what, None) is not None
 
     def next_s(self) -> float | None:
-        """Return in how many seconds the first of them may be tried again; None: nothing is held.
+        """Return in how many seconds the first of them may be tried again; None if nothing is held.
 
-        What is over by now is tried in each look at everything, and waits for none of its own.
+        What is not held any more is tried in each look at everything, and needs no wake-up of its
+        own.
         """
         now_s = self._now_s()
         left = [until_s - now_s for until_s, _, _ in self._held.values() if until_s > now_s]

@@ -1,6 +1,6 @@
 """All keys of all jobs in memory, by job, kept up to date by a watch.
 
-One job of many changes at a time: what the others' records come to need not be put together again.
+When one job of many changes, the records of the others need not be put together again.
 """
 
 import threading
@@ -13,9 +13,10 @@ from elasticd.store.api import Changed, KeyRange, KeyValue, Snapshot, Store
 __all__ = ["JobItems"]
 
 UNREAD = frozenset({"decisions", "curve", "autoscaler"})
-"""Below a job: what the autoscaler keeps of it, and nobody here reads."""
+"""Keys below a job that only the autoscaler needs, and nobody here reads."""
 QUIET = frozenset({"progress", "time-spent", "late"})
-"""What running nodes tell of again and again: a status shows it, and it is no reason to hurry."""
+"""Keys that running nodes write again and again: a status shows them, but they are no reason to
+hurry."""
 
 Items = Mapping[str, KeyValue]
 
@@ -32,7 +33,7 @@ class JobItems:
     def read(self) -> Mapping[JobName, Items] | None:
         """Return the keys of each job; None before the first snapshot.
 
-        The mapping of a job that has not changed is the same one as before.
+        The mapping of a job that has not changed is the same object as before.
         """
         with self._lock:
             return dict(self._jobs) if self._jobs is not None else None
@@ -43,7 +44,7 @@ class JobItems:
     # --- private ------------------------------------------------------------------------------
 
     def _take(self, seen: Snapshot | Changed) -> None:
-        """Called by the store's thread."""
+        """Take in a change; the store's thread calls this."""
         is_loud = isinstance(seen, Snapshot)
         with self._lock:
             fresh: dict[JobName, dict[str, KeyValue]] = {}

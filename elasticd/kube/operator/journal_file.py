@@ -1,7 +1,7 @@
 """The journal of an operator on disk: what it saw and decided, to be replayed by a developer.
 
-It is written only where somebody asks for it. A disk that is full ends the journal, and nothing
-else. Two files of a bounded size are kept: each begins with all that was seen then.
+It is written only if somebody asks for it. A full disk ends the journal, and nothing else. Two
+files of a bounded size are kept; each begins with all that was seen then.
 """
 
 import os
@@ -17,19 +17,18 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["JournalFile"]
 
 LIMIT_BYTES = 64 << 20
-"""Of one file; the one before it stays beside it as `FILE.1`."""
+"""The size limit of one file; the one before it stays beside it as `FILE.1`."""
 
 log = get_logger()
 
 
 class JournalFile:
-    """Used by one thread. Specs hold what users wrote into them, so only its owner may read it."""
+    """One thread uses it. Specs hold what users wrote into them, so only its owner may read it."""
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Begin it anew.
+        """Begin the file anew.
 
-        Raises:
-            EnvironmentProblem: it cannot be written there.
+        Raises: EnvironmentProblem: it cannot be written there.
         """
         self._path, self._limit_bytes = path, limit_bytes
         self._before: Cluster | None = None

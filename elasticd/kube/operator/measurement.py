@@ -1,4 +1,4 @@
-"""How far running jobs are, as their agents say: it changes too often to stand in etcd.
+"""How far running jobs are, as their agents report: it changes too often to stand in etcd.
 
 Each job is asked again when its answer is ten seconds old, in threads of their own: an agent that
 does not answer delays nobody's decision.
@@ -21,14 +21,14 @@ __all__ = ["Measurements", "measured"]
 EVERY_S = 10.0
 THREADS = 4
 SAME_TIME_S = 2.0
-"""Two answers that put a checkpoint's end no further apart speak of the same one."""
+"""Two answers that put a checkpoint's end no further apart than this mean the same one."""
 
 Ranks = tuple[RankProgress, ...]
 Ask = Callable[[World, Mapping[NodeId, Node]], Ranks]
 
 
 class Measurements:
-    """Used by one thread, until it is closed."""
+    """One thread uses it, until it is closed."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Measurements:
         now_s: Callable[[], float] = time.monotonic,
         asker: Callable[[JobName], Ask] | None = None,
     ) -> None:
-        """`settings`: of etcd, whose certificates the agents' servers have too."""
+        """`settings` are those of etcd, whose certificates the agents' servers use too."""
         self._now_s = now_s
         self._asker = asker or (lambda job: AskRanks(job, settings))
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="measure")
@@ -83,7 +83,7 @@ class Measurements:
 
 
 def measured(ranks: Ranks, before: Measured | None, *, now_unix_s: float) -> Measured:
-    """Read an answer; the rank that is furthest speaks, since all step together."""
+    """Read an answer; the rank that is furthest counts, since all step together."""
     told = [rank for rank in ranks if rank.step is not None]
     step = max((rank.step for rank in told if rank.step is not None), default=None)
     step_s = max((rank.step_s for rank in told), default=0.0)

@@ -1,6 +1,6 @@
 """The objects of one kind in memory, kept up to date by a watch.
 
-What it shows is never changed: a change makes another mapping. A change that nobody decides by (a
+What it shows is immutable: a change makes another mapping. A change that matters for no decision (a
 node's heartbeat, a new version alone) is taken in, and wakes nobody.
 """
 
@@ -25,7 +25,7 @@ class ObjectMirror:
         namespace: str = "",
         labels: str = "",
     ) -> None:
-        """`wake` is called by the watch's thread after something that matters has changed."""
+        """The watch's thread calls `wake` after something that matters has changed."""
         self._wake = wake
         self._lock = threading.Lock()
         self._items: Mapping[Name, Object] | None = None
@@ -33,7 +33,8 @@ class ObjectMirror:
 
     @property
     def items(self) -> Mapping[Name, Object] | None:
-        """By name, or None before the first listing; the same mapping as long as all is as it was.
+        """Return the objects by name, or None before the first listing; the same mapping as long as
+        nothing changes.
 
         An object that has not changed is the same one.
         """
@@ -41,7 +42,7 @@ class ObjectMirror:
 
     @property
     def trouble(self) -> str:
-        """Why it cannot follow now; empty: it does."""
+        """Return why it cannot follow now; empty if it does."""
         return self._watch.trouble
 
     def close(self) -> None:
@@ -74,7 +75,7 @@ def _differ(before: Mapping[Name, Object], after: Mapping[Name, Object]) -> bool
 
 
 def _notable(item: Object) -> dict[str, Any]:
-    """Leave out what changes without meaning anything."""
+    """Return the object without what changes without a meaning."""
     metadata = {k: v for k, v in (item.get("metadata") or {}).items() if k != "resourceVersion"}
     found = {**item, "metadata": metadata}
     status = item.get("status")

@@ -1,4 +1,4 @@
-"""The process of an operator: its thread, its port, and what it looks at while it leads."""
+"""The process of an operator: its thread, its port, and what it sees while it leads."""
 
 from elasticd.errors import Unavailable
 from elasticd.kube.api.kubernetes_api import KubernetesApi
@@ -18,15 +18,16 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["OperatorProcess", "check_server"]
 
 PERIOD_S = 2.0
-"""Between two looks at everything where nothing changes: what is due by time alone is seen so."""
+"""The time between two looks at everything if nothing changes: what is due by time alone is found
+so."""
 GAP_S = 0.1
-"""After a look the next one waits for so long: many changes together are one look."""
+"""The least pause between two looks, so that many changes together are one look."""
 
 log = get_logger()
 
 
 class OperatorProcess:
-    """`run` is called by one thread; `stop` by any thread or signal handler."""
+    """One thread calls `run`; any thread or signal handler may call `stop`."""
 
     def __init__(
         self,
@@ -41,10 +42,9 @@ class OperatorProcess:
         journal: JournalFile | None = None,
         listen: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
-        """`settings`: of etcd, whose certificates the agents' servers have too.
+        """`settings` are those of etcd, whose certificates the agents' servers use too.
 
-        Raises:
-            EnvironmentProblem: the address is not one of this machine, or the port is taken.
+        Raises: EnvironmentProblem: the address is not one of this machine, or the port is taken.
         """
         self._store, self._keys, self._api = store, keys, api
         self._counts, self._settings, self._namespace = counts, settings, namespace
@@ -71,7 +71,7 @@ class OperatorProcess:
 
     @property
     def port(self) -> int:
-        """Where metrics and probes are."""
+        """The port of metrics and probes."""
         return self._server.port
 
     @property
@@ -79,7 +79,7 @@ class OperatorProcess:
         return self._daemon.leads
 
     def run(self) -> None:
-        """Serve until `stop`; give the election back in the end."""
+        """Serve until `stop`; give the election back at the end."""
         self._daemon.run()
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class OperatorProcess:
         return self._current
 
     def _why_unready(self) -> str:
-        """Say why it cannot do its work; one that stands by is ready to lead."""
+        """Return why it cannot do its work; one that stands by is ready to lead."""
         if self._daemon.trouble:
             return self._daemon.trouble
         current = self._current
@@ -114,12 +114,11 @@ class OperatorProcess:
 
 
 def check_server(api: KubernetesApi, namespace: str) -> None:
-    """See that the API server is what we need, so that a wrong one shows at once.
+    """Check that the API server is what we need, so that a wrong one shows at once.
 
-    One that is away is no reason to end: it is waited for, as it is when it goes away later.
+    A server that is away is no reason to end: it is waited for, as it is when it goes away later.
 
-    Raises:
-        CallError: the CRD is missing or another one, or a right is missing; says what to do.
+    Raises: CallError: the CRD is missing or another one, or a right is missing; says what to do.
     """
     try:
         api.check(ELASTIC_JOBS, ("status", "scale"))

@@ -1,8 +1,8 @@
 """One term of an operator: it looks at everything, lets `decide` decide, and carries that out.
 
-What is about one thing is done in order; several things are done at once, since each write waits
-for a server. When one of the servers does not answer, what is left for it waits for the next look:
-nothing is lost by that, since the next look decides anew by what stands then.
+Actions about one thing are done in order; several things are handled at once, since each write
+waits for a server. When one of the servers does not answer, what is left for it waits for the next
+look. Nothing is lost by that, since the next look decides anew.
 """
 
 import time
@@ -37,10 +37,10 @@ __all__ = ["Reconciliation"]
 THREADS = 8
 API, ETCD = "the API server", "etcd"
 UNSEEN_S, UNSEEN_MOST_S = 2.0, 60.0
-"""What was done is not done again before the watches had time to tell of it: twice as long each
-time that it was done and they did not."""
+"""How long an action is not repeated, so that the watches have time to show it: twice as long each
+time that it was done and did not show."""
 QUIET = (ApplyStatus, TellEvent)
-"""What is done too often to be logged."""
+"""Actions that are too frequent to be logged."""
 
 log = get_logger()
 
@@ -61,7 +61,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """What was done to one thing, and how long it is waited for to be seen."""
+    """The last actions on one thing, and how long to wait until they are seen."""
 
     done_s: float
     action: Action
@@ -69,7 +69,7 @@ class _Newest:
 
 
 class Reconciliation:
-    """Made for one term; `evaluate` is called by one thread."""
+    """It is made for one term; one thread calls `evaluate`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Reconciliation:
         decide: Decide = decide_all,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wake`: call `evaluate` soon. `namespace`: of the ElasticJobs; empty: of all."""
+        """`wake`: call `evaluate` soon. `namespace` is that of the ElasticJobs; empty for all."""
         self._store, self._keys, self._api = FencedStore(store, term), keys, api
         self._term = term
         self._counts, self._measurements = counts, measurements
@@ -102,7 +102,9 @@ class Reconciliation:
 
     @property
     def trouble(self) -> str:
-        """Why it cannot see what stands in Kubernetes now, as a sentence; empty: it does."""
+        """Return why it cannot see what stands in Kubernetes now, as a sentence; empty
+        if it can.
+        """
         if self._objects.trouble or self._objects.is_ready:
             return self._objects.trouble
         return "The objects of the API server were not listed yet."
@@ -200,7 +202,7 @@ class Reconciliation:
         return True
 
     def _say(self, trouble: str) -> None:
-        """Tell of a trouble with the API server once, and of its end."""
+        """Log a trouble with the API server once, and its end."""
         if trouble and not self._trouble:
             log.warning("api_server.lost", why=trouble)
         elif self._trouble and not trouble:
@@ -210,7 +212,7 @@ class Reconciliation:
     # --- doing --------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Effects, actions: Sequence[Action]) -> list[Done]:
-        """Do them, and return how each went; what is held is not among them."""
+        """Carry the actions out, and return how each went; those that are held are left out."""
         groups: dict[str, list[Action]] = {}
         for action in actions:
             if not self._is_held(action) and not self._is_unseen(action):
@@ -226,12 +228,12 @@ class Reconciliation:
         return done
 
     def _is_ours(self, action: Action) -> bool:
-        """False for the job of an object in a namespace that is not looked after."""
+        """Return False for the job of an object in a namespace that is not looked after."""
         gone = action.gone if isinstance(action, StopJob) else None
         return gone is None or self._namespace in ("", gone.namespace)
 
     def _is_unseen(self, action: Action) -> bool:
-        """True if just that was done, and the watches have not told of it."""
+        """Return whether just that was done, and the watches have not shown it."""
         before = self._newest.get(_key(action))
         return (
             before is not None
@@ -247,7 +249,9 @@ class Reconciliation:
         }
 
     def _keep_newest(self, key: str, action: Action) -> None:
-        """Note what was done; what was done before and did not show is waited for longer."""
+        """Note what was done; an action that was done before and did not show is waited
+        for longer.
+        """
         before, wait_s = self._newest.get(key), UNSEEN_S
         if before is not None and _is_same(before.action, action):
             wait_s = min(2.0 * before.wait_s, UNSEEN_MOST_S)
@@ -272,7 +276,7 @@ class Reconciliation:
 
 
 def _each(effects: Effects, group: Sequence[Action], away: set[str]) -> Sequence[Done]:
-    """Do what is about one thing, in order, until something fails."""
+    """Do the actions about one thing, in order, until one fails."""
     found: list[Done] = []
     for action in group:
         if _way(action) in away:

@@ -20,7 +20,7 @@ def crd_text(*, has_cel: bool) -> str:
 
 
 def main() -> None:
-    """Write all files, below the folder where this is called."""
+    """Write all files, below the current folder."""
     for name, has_cel in ((CRD_FILE, True), (OLD_CRD_FILE, False)):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(crd_text(has_cel=has_cel))

@@ -15,7 +15,7 @@ __all__ = ["ElasticJob", "JobKey", "elastic_job"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class JobKey:
-    """Where an object is; `uid` tells it from one of the same name that came before."""
+    """Where an object is; `uid` distinguishes it from an earlier one of the same name."""
 
     namespace: str
     name: str
@@ -33,18 +33,19 @@ class ElasticJob:
     name: str
     uid: str
     generation: int = 0
-    """Of its spec; the API server counts it."""
+    """The generation of its spec; the API server counts it."""
     resource_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     created_unix_s: float = 0.0
     deleted_unix_s: float | None = None
-    """When somebody asked for its deletion; None: nobody did."""
+    """When somebody asked for its deletion; None if nobody did."""
     spec: ElasticJobSpec | None = None
-    """None: it does not have the form of one."""
+    """The spec; None if it does not have the form of one."""
     wrong: str = ""
-    """Why it cannot be submitted, as one sentence; empty: it can. Never where `spec` is None."""
+    """Why it cannot be submitted, as one sentence; empty if it can. Never empty if `spec` is
+    None."""
     status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
 
     @property

@@ -13,9 +13,11 @@ __all__ = ["CHANGES_KEPT", "OPERATOR", "JobRecords", "Measured", "job_records"]
 OPERATOR = "operator"
 """The writer of the operator's wants."""
 CHANGES_KEPT = 32
-"""Newest changes of world: an operator that was away tells of so many."""
+"""How many of the newest changes of world are kept: an operator that was away writes events about
+as many."""
 UNSERVED_LIMIT_S = 10.0
-"""After an etcd that was away agents need a lease's time to come back, with workers that save."""
+"""How long a job may have no node: after an etcd that was away, agents need a lease's time to come
+back, with workers that save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +37,10 @@ class JobRecords:
     spec: JobSpec
     status: JobStatus = field(default_factory=JobStatus)
     is_active: bool = True
-    """False: it is over, and its records still stand."""
+    """False if it is over, and its records still stand."""
     wants: Mapping[str, Want] = field(default_factory=dict)
     members: tuple[NodeId, ...] = ()
-    """Nodes that serve it."""
+    """The nodes that serve it."""
     unserved_s: float = 0.0
     """For how long the operator has seen none."""
     policy: Policy | None = None
@@ -47,13 +49,14 @@ class JobRecords:
     losses_by_reason: Mapping[str, int] = field(default_factory=dict)
     """Changes that nobody planned, after the first world."""
     message: str = ""
-    """For whom it waits, or why it ended."""
+    """What it waits for, or why it ended."""
     goodput: float | None = None
-    """None: not known."""
+    """None if not known."""
     step: int = 0
-    """0: none, or not known."""
+    """0 if there is none, or not known."""
     ended_at: int | None = None
-    """Applied steps at its end, as its nodes said goodbye; None: not known, or it is not over."""
+    """The applied steps at its end, as its nodes said goodbye; None if not known, or if it is not
+    over."""
     measured: Measured = field(default_factory=Measured)
 
     @property
@@ -62,7 +65,7 @@ class JobRecords:
 
     @property
     def own_want(self) -> Want | None:
-        """The operator's."""
+        """Return the operator's want."""
         return self.wants.get(OPERATOR)
 
     @property
@@ -71,17 +74,19 @@ class JobRecords:
 
     @property
     def needs_stop(self) -> bool:
-        """Whether the operator has to do more so that it ends.
+        """Return whether the operator has to do more so that the job ends.
 
         It wished so, and then the last node that served it was lost: nobody is left who would read
-        the wish, so the operator ends the job itself, as it does where there never was one.
+        the wish. So the operator ends the job itself, as it does if there never was a node.
         """
         has_wished = self.own_want is not None and self.own_want.is_stop
         return self.is_active and (self.is_unserved or not has_wished)
 
     @property
     def is_unserved(self) -> bool:
-        """Whether no node serves it, for longer than nodes need that lost their lease and live."""
+        """Return whether no node serves it, for longer than living nodes that lost their lease
+        need.
+        """
         return self.unserved_s >= UNSERVED_LIMIT_S
 
     @property

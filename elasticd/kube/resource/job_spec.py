@@ -17,19 +17,17 @@ from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
 __all__ = ["changed_fields", "has_policy_of", "job_spec", "policy_of"]
 
 POLICY_TEXT = "elasticjob_text"
-"""Of a policy's record: tells whether the object's text is still the one that it was made of."""
+"""The key of a policy's text in its record, to see whether the object's text is still the one that
+it was made of."""
 
 
 def job_spec(
     job: ElasticJob, name: JobName, *, cluster: str = "", now_unix_s: float = 0.0
 ) -> JobSpec:
-    """Return what to submit for an object that nothing is wrong with.
+    """Return what to submit for a valid object.
 
-    Args:
-        job: the object.
-        name: of the job in etcd.
-        cluster: the identity of the Kubernetes cluster.
-        now_unix_s: for people, and for `activeDeadlineSeconds`.
+    Args: job: the object. name: of the job in etcd. cluster: the identity of the Kubernetes
+    cluster. now_unix_s: for people, and for `activeDeadlineSeconds`.
     """
     spec = job.spec
     assert spec is not None, "it was refused before"
@@ -69,7 +67,7 @@ def job_spec(
 
 
 def policy_of(job: ElasticJob, *, now_unix_s: float) -> Policy | None:
-    """Return the policy of an object that nothing is wrong with; None: it has none.
+    """Return the policy of a valid object; None if it has none.
 
     `now_unix_s` is from when a deadline with `within` counts.
     """
@@ -87,14 +85,14 @@ def policy_of(job: ElasticJob, *, now_unix_s: float) -> Policy | None:
 
 
 def has_policy_of(policy: Policy | None, job: ElasticJob) -> bool:
-    """Return whether the record is what the object asks for: None where that is none of its own."""
+    """Return whether the record is what the object asks for; None if that is not its own."""
     text = job.spec.autoscale.policy if job.spec is not None and job.spec.autoscale else None
     mark = policy.unknown.get(POLICY_TEXT) if policy is not None else None
     return mark == (_mark(text) if text is not None else None)
 
 
 def changed_fields(job: ElasticJob, standing: JobSpec) -> tuple[str, ...]:
-    """Name the fields of the object that are not as they were when its job was submitted."""
+    """Return the fields of the object that differ from when its job was submitted."""
     if job.spec is None:
         return ()
     now = job_spec(job, standing.name)
@@ -132,11 +130,11 @@ _FIELDS: Mapping[str, str] = {
     "output_timeout_s": "spec.timeouts",
     "checkpoint": "spec.checkpoint",
 }
-"""What of a JobSpec comes of which field; the rest is the operator's own."""
+"""Which fields of a JobSpec come from which field; the rest is the operator's own."""
 
 
 def _entry(spec: ElasticJobSpec) -> tuple[EntryKind, str, tuple[str, ...]]:
-    """As `elasticd run` reads its command line."""
+    """Return the entry point, as `elasticd run` reads its command line."""
     if spec.command:
         return EntryKind.COMMAND, spec.command[0], (*spec.command[1:], *spec.args)
     entry = spec.script or spec.module
@@ -148,7 +146,7 @@ def _entry(spec: ElasticJobSpec) -> tuple[EntryKind, str, tuple[str, ...]]:
 
 
 def _secrets(spec: ElasticJobSpec) -> Mapping[str, str]:
-    """Name the file of each variable that a Secret has."""
+    """Return the file of each variable that a Secret has."""
     found = {}
     for variable in spec.env:
         ref = variable.value_from.secret_key_ref if variable.value_from is not None else None

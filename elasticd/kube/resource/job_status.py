@@ -20,7 +20,7 @@ from elasticd.records.reason import Phase
 __all__ = ["DEADLINE_WHY", "is_same", "lost_status", "status_of", "unsubmitted_status"]
 
 DEADLINE_WHY = "spec.activeDeadlineSeconds are over"
-"""What the operator's want says where it stopped a job for that."""
+"""What the operator's want says if it stopped a job because of its deadline."""
 
 _PHASES = {
     Phase.PENDING: ElasticPhase.PENDING,
@@ -37,12 +37,9 @@ def status_of(
 ) -> ElasticJobStatus:
     """Return the status of an object whose job stands in etcd.
 
-    Args:
-        job: the object, with the status that it has.
-        name: of the job in etcd.
-        found: its records.
-        wrong: why what the object says now cannot be done, as a sentence; empty: it can.
-        now_unix_s: for the times of what changed.
+    Args: job: the object, with the status that it has. name: of the job in etcd. found: its
+    records. wrong: why what the object says now cannot be done, as a sentence; empty: it can.
+    now_unix_s: for the times of what changed.
     """
     before, phase = job.status, _phase(job, found)
     is_running = phase is ElasticPhase.RUNNING
@@ -113,7 +110,7 @@ def lost_status(job: ElasticJob, *, now_unix_s: float) -> ElasticJobStatus:
 
 
 def is_same(one: ElasticJobStatus, other: ElasticJobStatus) -> bool:
-    """Return whether nobody could tell them apart but by numbers that change all the time."""
+    """Return whether two statuses differ only in numbers that change all the time."""
     return _outline(one) == _outline(other)
 
 
@@ -168,7 +165,7 @@ def _step(before: ElasticJobStatus, found: JobRecords) -> int | None:
 
 
 def _rounded(rate: float) -> float:
-    """Three digits: a rate that hardly changes changes nothing in the API."""
+    """Return three digits: a rate that hardly changes changes nothing in the API."""
     return float(f"{rate:.3g}")
 
 
@@ -204,7 +201,7 @@ def _conditions(
 def _timed(
     job: ElasticJob, standing: Iterable[tuple[ConditionType, bool, str, str]], now_unix_s: float
 ) -> Iterable[Condition]:
-    """Give each the time at which it last turned, which the status before knows."""
+    """Give each condition the time at which it last turned, which the last status knows."""
     for kind, is_true, reason, message in standing:
         status = "True" if is_true else "False"
         before = job.status.condition(kind)

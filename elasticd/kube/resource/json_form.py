@@ -1,4 +1,4 @@
-"""Dataclasses to the JSON of the Kubernetes API and back.
+"""Converts dataclasses to the JSON of the Kubernetes API and back.
 
 The API says `shutdownSeconds` where a field here is `shutdown_s`, leaves out what is not set, and
 may have fields of a newer version, which are kept in `unknown` and written back.
@@ -23,7 +23,7 @@ def api_name(name: str) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Return what the API takes for it; fields that are None or empty are left out."""
+    """Return the API's form of a value; fields that are None or empty are left out."""
     if is_dataclass(value) and not isinstance(value, type):
         found = {
             api_name(f.name): to_json(item)
@@ -87,7 +87,7 @@ def _without_none(kind: Any) -> Any:
 
 @cache
 def _has_default(kind: Any, name: str) -> bool:
-    """The API writes null for what is not set."""
+    """Return whether the API writes null because the field is not set."""
     (found,) = (f for f in fields(kind) if f.name == name)
     return found.default is not MISSING or found.default_factory is not MISSING
 

@@ -1,4 +1,4 @@
-"""What things of Kubernetes are called in elasticd, where a name has at most 63 characters."""
+"""The names that things of Kubernetes have in elasticd, where a name has at most 63 characters."""
 
 import hashlib
 
@@ -34,16 +34,18 @@ KIND = "ElasticJob"
 PLURAL = "elasticjobs"
 SHORT_NAME = "ej"
 MANAGER = "elasticd-operator"
-"""Of server-side apply: what it wrote is the operator's, the rest is the user's."""
+"""The manager of server-side apply: what it wrote is the operator's, the rest is the user's."""
 FINALIZER = f"{GROUP}/job"
-"""Keeps a deleted object until its job has stopped and saved."""
+"""The finalizer that keeps a deleted object until its job has stopped and saved."""
 FORCE_DELETE = f"{GROUP}/force-delete"
-"""Annotation, of any value but "false": a deleted object goes at once, whatever its job does."""
+"""The annotation, of any value but "false", with which a deleted object goes at once, whatever its
+job does."""
 PART_OF_LABEL = "app.kubernetes.io/part-of"
 PART_OF = "elasticd"
-"""Pods without this label are none of the operator's."""
+"""The label of the operator's pods; it ignores pods without it."""
 SECRETS_FOLDER = "/var/run/secrets/elasticd.dev"
-"""In the agents' pods: `<secret>/<key>` is a file for each Secret that is mounted there."""
+"""The folder in the agents' pods where `<secret>/<key>` is a file for each Secret that is
+mounted."""
 NAME_LIMIT = 63
 _MARK = 8
 
@@ -62,7 +64,7 @@ def job_name(job: ElasticJob) -> JobName:
 
 
 def job_name_apart(job: ElasticJob) -> JobName:
-    """Return the name for where somebody else's job has the first one: no other object has it."""
+    """Return the name for when somebody else's job has the first one; no other object has it."""
     mark = hashlib.sha256(job.uid.encode()).hexdigest()[:_MARK]
     return JobName(f"{shortened(job_name(job), NAME_LIMIT - _MARK - 1)}-{mark}")
 

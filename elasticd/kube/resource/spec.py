@@ -1,7 +1,7 @@
-"""The spec of an ElasticJob as dataclasses, with what a field comes to that is not given.
+"""The spec of an ElasticJob as dataclasses, with the values of fields that are not given.
 
-The names are the API's, spelled as Python does (`json_form`). What each field means, its unit and
-its limits stand in `schema.field`.
+The names are the API's, spelled as in Python (`json_form`). What each field means, its unit and its
+limits stand in `schema.field`.
 """
 
 from collections.abc import Mapping

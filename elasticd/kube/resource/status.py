@@ -21,7 +21,7 @@ class ElasticPhase(StrEnum):
     """Where the job of an object stands."""
 
     PENDING = "Pending"
-    """Not submitted yet, or submitted and without its first world."""
+    """The job is not submitted yet, or submitted and without its first world."""
     RUNNING = "Running"
     WAITING = "Waiting"
     """Had a world; too few nodes for the next one. Goes on by itself."""

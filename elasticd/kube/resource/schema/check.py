@@ -21,18 +21,16 @@ from elasticd.records.checkpoint import read_every
 __all__ = ["wrong"]
 
 SHOWN = 60
-"""Characters of a wrong value that a sentence repeats."""
+"""How many characters of a wrong value a sentence repeats."""
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 FILE_NAME_LIMIT = 253
 FREE_DEPTH_LIMIT = 8
 
 
 def wrong(given: Mapping[str, Any], spec: ElasticJobSpec | None) -> str:
-    """Return what is wrong with a spec, as one sentence; empty: it can be submitted.
+    """Return what is wrong with a spec, as one sentence; empty if it can be submitted.
 
-    Args:
-        given: as the API has it.
-        spec: the same, read; None: it could not be.
+    Args: given: as the API has it. spec: the same, read; None: it could not be.
     """
     sentence = _form("spec", SPEC, given) or _rules(given)
     if sentence or spec is None:
@@ -98,7 +96,7 @@ def _free(path: str, value: Any) -> str:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whatever is nested thousands of levels deep breaks who goes through it by recursion."""
+    """Return whether a value is nested so deeply that recursion over it would fail."""
     if not isinstance(value, Mapping | list | tuple):
         return False
     items = value.values() if isinstance(value, Mapping) else value

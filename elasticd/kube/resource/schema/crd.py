@@ -25,7 +25,7 @@ _COLUMNS = (
     ("Job", "string", ".status.job", 1),
     ("Message", "string", ".status.message", 1),
 )
-"""Of `kubectl get ej`; those of priority 1 with `-o wide`."""
+"""The columns of `kubectl get ej`; those of priority 1 with `-o wide`."""
 
 _CONDITION = {
     "type": "object",

@@ -12,16 +12,17 @@ from enum import StrEnum
 __all__ = ["FILES_LIMIT_BYTES", "SPEC", "Field", "Form", "all_fields", "field_of"]
 
 FILES_LIMIT_BYTES = 900 * 1024
-"""Of all files together, as of a ConfigMap; a job's record in etcd has room for any such text."""
+"""The size limit of all files together, as of a ConfigMap; a job's record in etcd has room for any
+such text."""
 TEXT_LIMIT = 8192
 PATH_LIMIT = 4096
 NODES_LIMIT = 10_000
 SECONDS_LIMIT = 31_536_000
-"""A year."""
+"""The longest duration: a year."""
 
 
 class Form(StrEnum):
-    """What a value may be."""
+    """The form of a value."""
 
     TEXT = "text"
     WHOLE = "whole number"
@@ -30,31 +31,31 @@ class Form(StrEnum):
     MAP = "map"
     OBJECT = "object"
     FREE = "any object"
-    """Of whatever fields it likes."""
+    """An object with any fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field; `least` and `most` are of numbers, lengths of texts, lists and maps."""
+    """One field; `least` and `most` are of numbers, or of lengths of texts, lists and maps."""
 
     name: str
     form: Form
     meaning: str
     default: str = ""
-    """In words for people; empty: there is none, the field may be absent."""
+    """The default in words for people; empty if there is none, and the field may be absent."""
     least: float | None = None
     most: float | None = None
     pattern: str = ""
-    """Of a text: all of it, in what RE2 and Python both know."""
+    """The pattern of the whole text, in what RE2 and Python both know."""
     example: str = ""
     words: tuple[str, ...] = ()
     items: "Field | None" = None
-    """Of a list or map."""
+    """The form of the items of a list or map."""
     fields: tuple["Field", ...] = ()
-    """Of an object."""
+    """The fields of an object."""
     is_required: bool = False
     is_fixed: bool = True
-    """It cannot be changed while the job stands: a JobSpec is written once."""
+    """True if it cannot be changed while the job stands: a JobSpec is written once."""
 
 
 def _text(name: str, meaning: str, default: str = "", **more: object) -> Field:
@@ -335,7 +336,7 @@ SPEC = _object(
 
 
 def all_fields(of: Field = SPEC, path: str = "spec") -> Iterator[tuple[str, Field]]:
-    """Go through the fields of an object, and of the objects in it, with their paths."""
+    """Yield the fields of an object, and of the objects in it, with their paths."""
     for each in of.fields:
         here = f"{path}.{each.name}"
         yield here, each

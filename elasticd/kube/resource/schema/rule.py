@@ -1,8 +1,8 @@
 """The rules between the fields of an ElasticJob, each once: as CEL and as Python.
 
-A rule is a small value that can say itself in both. CEL (`x-kubernetes-validations`) is there since
-Kubernetes 1.25; an older server drops it, and then the operator's check refuses the same objects
-with the same sentences. `self` is the spec.
+A rule is a small value that can express itself in both. CEL (`x-kubernetes-validations`) is there
+since Kubernetes 1.25; an older server drops it, and then the operator's check refuses the same
+objects with the same sentences. `self` is the spec.
 """
 
 from collections.abc import Mapping
@@ -28,18 +28,18 @@ Given = Mapping[str, Any]
 class Rule(Protocol):
     @property
     def cel(self) -> str:
-        """Say it in CEL."""
+        """Return the rule in CEL."""
 
     @property
     def sentence(self) -> str:
-        """Say what to write instead, for every object that breaks it."""
+        """Return what to write instead, for every object that breaks it."""
 
     def wrong(self, spec: Given) -> str:
-        """Say what is wrong with a spec of the right form; empty: it keeps the rule."""
+        """Return what is wrong with a spec of the right form; empty if it keeps the rule."""
 
 
 def at(spec: Given, path: str) -> Any:
-    """Return the value at a path below the spec; None: there is none."""
+    """Return the value at a path below the spec; None if there is none."""
     found: Any = spec
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -47,7 +47,7 @@ def at(spec: Given, path: str) -> Any:
 
 
 def has(path: str) -> str:
-    """Say in CEL that there is a value at a path."""
+    """Return the CEL expression that there is a value at a path."""
     names = path.split(".")
     parts = [f"has(self.{'.'.join(names[: n + 1])})" for n in range(len(names))]
     return " && ".join(parts)
@@ -55,7 +55,7 @@ def has(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOf:
-    """Exactly one of these stands there."""
+    """Exactly one of these fields is given."""
 
     paths: tuple[str, ...]
 
@@ -75,7 +75,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordered:
-    """Where both stand there, the one is not above the other."""
+    """If both fields are given, the one is not above the other."""
 
     low: str
     high: str
@@ -126,7 +126,7 @@ class WithinNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotWith:
-    """Where the one stands there, the other does not."""
+    """If the one field is given, the other is not."""
 
     path: str
     other: str
@@ -147,7 +147,7 @@ class NotWith:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroOrAtLeast:
-    """A duration that is switched off by 0, and has a least value else."""
+    """A duration is 0, which switches it off, or at least a least value."""
 
     path: str
     least: int
@@ -171,7 +171,10 @@ class ZeroOrAtLeast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """It stays as it was. The operator compares with the job that it submitted (`job_spec`)."""
+    """A field stays as it was.
+
+    The operator compares it with the job that it submitted (`job_spec`).
+    """
 
     path: str
 
@@ -192,7 +195,7 @@ class Fixed:
 
 
 def _bounded(field: Field) -> tuple[str, ...]:
-    """Name the parts of a field that a server can compare: a free object has no bounds."""
+    """Return the parts of a field that a server can compare: a free object has no bounds."""
     if all(inner.form is not Form.FREE for inner in field.fields):
         return (field.name,)
     parts = (inner for inner in field.fields if inner.form is not Form.FREE)
@@ -208,4 +211,4 @@ RULES: tuple[Rule, ...] = (
     ZeroOrAtLeast(path="timeouts.outputSeconds", least=5, why="files are looked at once a second"),
     *(Fixed(path=path) for field in SPEC.fields if field.is_fixed for path in _bounded(field)),
 )
-"""In the order in which they are checked."""
+"""The rules, in the order in which they are checked."""

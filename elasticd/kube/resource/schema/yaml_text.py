@@ -1,4 +1,4 @@
-"""A value of JSON as YAML that people can read in a review. Texts are quoted as in JSON."""
+"""Writes a JSON value as YAML that people can read in a review. Texts are quoted as in JSON."""
 
 import json
 from typing import Any
@@ -39,4 +39,4 @@ def _scalar(value: Any) -> str:
 
 
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
-"""What YAML 1.1 or 1.2 may take for something else than a text."""
+"""Words that YAML 1.1 or 1.2 may take for something other than a text."""
