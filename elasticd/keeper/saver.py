@@ -2,9 +2,8 @@
 
 Each keeper uploads the shares of which it is the first holder. The one with share 0 commits as soon
 as all fragments are there; if it is gone, the next in line does. If a first holder did not upload
-its share, the second holder does. All that keepers must know for that stands in the bucket, so
-there is no connection between them that could break. (One that sends a second copy may break; then
-a share is held once.)
+its share, the second does. All that keepers must know for that stands in the bucket, so no
+connection between them can break. (Sending a second copy may; then a share is held once.)
 """
 
 import os
@@ -185,10 +184,9 @@ class Saver:
             return sum(r.uploaded_bytes for r in records), sum(r.memory.size for r in records)
 
     def close(self, timeout_s: float) -> bool:
-        """Let what is under way finish within a limit; return True if nothing of it was given up.
+        """Let what is under way finish; return True if nothing was given up within the limit.
 
-        A snapshot that lacks only other nodes' parts is waited for a minute: these nodes may be
-        gone.
+        A snapshot that lacks only other nodes' parts is waited for a minute: they may be gone.
         """
         deadline_s = time.monotonic() + timeout_s
         with self._changed:

@@ -1,7 +1,7 @@
 """The thread of a process that may lead: it takes part in the election, and evaluates if it leads.
 
-The autoscaler evaluates every quarter of a minute; the operator also when somebody calls `wake`,
-which any number of changes may do while one evaluation runs: they make one more evaluation.
+The autoscaler evaluates every quarter of a minute; the operator also when `wake` is called. Any
+number of calls during one evaluation cause one more.
 """
 
 import threading
@@ -17,36 +17,34 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["PERIOD_S", "Daemon", "Evaluation"]
 
 PERIOD_S = 15.0
-"""Between two evaluations, as the HPA has it."""
+"""The time between two evaluations, as in the HPA."""
 RETRY_S = 1.0
-"""Between two looks at an etcd that does not answer, and at the election."""
+"""The time between two looks at an etcd that does not answer, and at the election."""
 HUNG_PERIODS, HUNG_LEAST_S = 4.0, 60.0
-"""A leader whose thread has not come round for so long lets its lease run out."""
+"""A leader whose thread has not finished a round for so long lets its lease run out."""
 UNSURE = "etcd does not renew the lease under which this process leads."
 
 log = get_logger()
 
 
 class Evaluation(Protocol):
-    """What is done for as long as one term lasts."""
+    """What is done as long as one term lasts."""
 
     def evaluate(self) -> float | None:
         """Look at everything once, and do what is to be done about it.
 
-        Returns:
-            Seconds until it is to be called again, if that is sooner than the period; None: the
-            period.
+        Returns: Seconds until it is to be called again, if that is sooner than the period; None:
+        the period.
 
-        Raises:
-            ElasticdError: etcd does not answer, or refuses.
+        Raises: ElasticdError: etcd does not answer, or refuses.
         """
 
     def close(self) -> None:
-        """The term is over, or the process ends."""
+        """End the term, because it is over or the process ends."""
 
 
 def _nobody(leads: bool) -> None:
-    """Where nobody wants to know."""
+    """The callback where nobody wants to know."""
 
 
 class Daemon:
@@ -65,15 +63,15 @@ class Daemon:
         source: str = "",
         evaluates_unsure: bool = False,
     ) -> None:
-        """`begin` is called with each term that this process is elected for.
+        """`begin` is called with each term for which this process is elected.
 
-        `evaluates_unsure`: also while etcd does not say whether it still leads; such an evaluation
-        sees by its term that it may not write to etcd, and whatever else it does is harmless where
-        another one leads by now.
+        `evaluates_unsure`: evaluate also while etcd does not say whether it still leads; such an
+        evaluation sees by its term that it may not write to etcd, and whatever else it does is
+        harmless if another one leads by now.
 
-        `gap_s`: so long after an evaluation the next one begins at the earliest, however often
-        `wake` is called. `told_lead` hears in each round whether this process leads. `source`: as
-        `Leader` has it.
+        `gap_s`: the next evaluation begins this long after the last one at the earliest, however
+        often `wake` is called. `told_lead` is called in each round with whether this process leads.
+        `source`: as in `Leader`.
         """
         self._begin, self._period_s, self._gap_s = begin, period_s, gap_s
         self._hung_s = max(HUNG_LEAST_S, HUNG_PERIODS * period_s)
@@ -94,7 +92,7 @@ class Daemon:
         )
 
     def run(self) -> None:
-        """Serve; give the election back in the end."""
+        """Serve until `stop`; give the election back at the end."""
         term: Term | None = None
         evaluation: Evaluation | None = None
         due_s = earliest_s = 0.0
@@ -143,12 +141,12 @@ class Daemon:
             self._election.close()
 
     def wake(self) -> None:
-        """Evaluate soon, and not only when the period is over; any thread may say so."""
+        """Evaluate soon, and not only when the period is over; any thread may call this."""
         self._is_woken = True
         self._news.set()
 
     def is_alive(self) -> bool:
-        """Return whether the thread comes round: any thread may ask.
+        """Return whether the thread finishes its rounds; any thread may ask.
 
         The lease is renewed only as long as it does.
         """
@@ -162,7 +160,7 @@ class Daemon:
     # --- private ------------------------------------------------------------------------------
 
     def _say(self, trouble: str) -> None:
-        """Tell of a trouble once, and of its end."""
+        """Log a trouble once, and its end."""
         if trouble and not self.trouble:
             log.warning("etcd.lost", why=trouble)
         elif self.trouble and not trouble:

@@ -1,12 +1,12 @@
 """Who leads: a key in etcd under a lease, which is put only where there is none.
 
-The revision at which the key was put is what all writes of a term are compared with: it is another
-one in each term, so that a leader of before, which may not know yet that it is none, writes
-nothing. Its own clock tells it sooner: from the lease's deadline on it does not lead, and it leads
-again if etcd comes back and still has its lease, since nobody else can have been elected then.
+All writes of a term are compared with the revision at which the key was put. It is another one in
+each term, so a former leader, which may not know yet that it is none, writes nothing. Its own clock
+tells it sooner: from the lease's deadline on it does not lead. It leads again if etcd comes back
+and still has its lease, since nobody else can have been elected then.
 
-Rejected: a queue of candidates, as etcd's own election has it. Whoever stands by knows nothing that
-another one does not, so it does not matter who is next.
+Rejected: a queue of candidates, as in etcd's own election. All processes that stand by know the
+same, so it does not matter which is next.
 """
 
 import os
@@ -38,19 +38,20 @@ from elasticd.telemetry.log import get_logger
 __all__ = ["LEASE_TTL_S", "Election", "Term", "boottime_s"]
 
 LEASE_TTL_S = 10.0
-"""A leader that was killed is followed by another one within this time: less than a period."""
+"""The TTL of the lease: another leader follows one that was killed within this time, which is less
+than a period."""
 
 log = get_logger()
 
 
 def boottime_s() -> float:
-    """The clock of `Lease.deadline_s`."""
+    """Return the time of the clock of `Lease.deadline_s`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(slots=True)
 class Term:
-    """From an election until its key or its lease is gone."""
+    """The time from an election until its key or its lease is gone."""
 
     standing: ModifiedAt
     """What every write of this term is compared with."""
@@ -58,7 +59,7 @@ class Term:
     is_over: bool = False
 
     def leads(self, now_s: float) -> bool:
-        """True as long as the lease surely lives; `now_s` is CLOCK_BOOTTIME."""
+        """Return whether the lease surely lives; `now_s` is CLOCK_BOOTTIME."""
         return not self.is_over and now_s < self.lease.deadline_s
 
 
@@ -76,9 +77,9 @@ class Election:
         now_s: Callable[[], float] = boottime_s,
         source: str = "",
     ) -> None:
-        """`key` is what the candidates of one kind compete for; `source`: as `Leader` has it.
+        """`key` is what the candidates of one kind compete for; `source` is as in `Leader`.
 
-        `wake` is called when there may be something new; `may_renew`: as `Store.grant` has it.
+        `wake` is called when there may be something new; `may_renew` is as in `Store.grant`.
 
         The first thing that `take_part` does is to watch the key.
         """
@@ -93,21 +94,20 @@ class Election:
 
     @property
     def term(self) -> Term | None:
-        """The term in which this process leads now; None: it stands by."""
+        """Return the term in which this process leads now; None if it stands by."""
         term = self._term
         return term if term is not None and term.leads(self._now_s()) else None
 
     @property
     def is_unsure(self) -> bool:
-        """True while this process was elected and cannot know whether it still is."""
+        """Return whether this process was elected and cannot know whether it still is."""
         term = self._term
         return term is not None and not term.is_over and not term.leads(self._now_s())
 
     def take_part(self) -> Term | None:
-        """Stand for election if nobody is elected; return the term in which we lead, if we do.
+        """Become a candidate if nobody is elected; return the term in which we lead, if we do.
 
-        Raises:
-            ElasticdError: etcd does not answer, or refuses.
+        Raises: ElasticdError: etcd does not answer, or refuses.
         """
         if self._term is not None and not self._term.is_over:
             return self.term
@@ -118,7 +118,9 @@ class Election:
         return self.term
 
     def close(self) -> None:
-        """Give the election back at once, so that another one leads; also where etcd is away."""
+        """Give the election back at once, so that another one leads; it also works while etcd is
+        away.
+        """
         self._watch.close()
         if self._term is not None:
             self._give_up()
@@ -175,7 +177,7 @@ class Election:
             log.info("leader.ended", revision=term.standing.revision)
 
     def _take(self, seen: Snapshot | Changed) -> None:
-        """Called by the store's thread."""
+        """Take in a change of the key; the store's thread calls this."""
         if isinstance(seen, Snapshot):
             self._seen = seen.items[0] if seen.items else None
         else:
@@ -186,7 +188,7 @@ class Election:
         self._wake()
 
     def _say_leader(self) -> None:
-        """Tell who leads, where it is another one."""
+        """Log who leads, if it is another one than before."""
         seen, term = self._seen, self._term
         if seen is None or (term is not None and seen.mod_revision == term.standing.revision):
             return
@@ -208,7 +210,7 @@ class Election:
 
 
 def _end(lease: Lease) -> None:
-    """Revoke it; where etcd is away it runs out by itself."""
+    """Revoke the lease; if etcd is away it runs out by itself."""
     try:
         lease.revoke()
     except ElasticdError as exc:

@@ -1,6 +1,6 @@
 """A store that writes only for as long as its holder leads.
 
-Every transaction holds only while the term's key stands as it was put, so whatever is built on the
+Every transaction holds only while the term's key stands as it was put, so everything that uses the
 port of a store (submitting a job, ending one) is fenced without knowing of it.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["FencedStore"]
 
 
 class FencedStore:
-    """See `Store`. Any thread may call it."""
+    """A `Store` that is fenced by a term. Any thread may call it."""
 
     def __init__(self, store: Store, term: Term) -> None:
         self._store, self._term = store, term
@@ -44,10 +44,9 @@ class FencedStore:
         return self._store.oldest(prefix, count)
 
     def commit(self, txn: Txn) -> TxnResult:
-        """Carry it out if its conditions hold, and if the term lasts.
+        """Carry a transaction out if its conditions hold, and if the term lasts.
 
-        Raises:
-            Fenced: the term is over; nothing was written.
+        Raises: Fenced: the term is over; nothing was written.
         """
         if txn.otherwise:
             raise InvariantBroken("A fenced transaction can do nothing where it is refused.")
@@ -70,4 +69,4 @@ class FencedStore:
         return self._store.grant(ttl_s, on_lost, may_renew)
 
     def close(self) -> None:
-        """Nothing: the store is its opener's."""
+        """Do nothing: the store belongs to its opener."""

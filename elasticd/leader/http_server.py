@@ -1,7 +1,7 @@
 """The port of a process that may lead: `/metrics`, and the probes of whatever keeps it running.
 
-`/healthz` says whether its thread comes round, `/readyz` whether it can do its work: an etcd or an
-API server that is away is no reason to start the process again.
+`/healthz` says whether its thread finishes its rounds, `/readyz` whether it can do its work: an
+etcd or an API server that is away is no reason to start the process again.
 """
 
 import socket
@@ -28,7 +28,9 @@ class Counts(Protocol):
     """What a process counts of itself."""
 
     def exposition(self, *, is_alive: bool = True) -> bytes:
-        """Return all of it in Prometheus' text format; who is not alive does not lead."""
+        """Return all counts in Prometheus' text format; a process that is not alive
+        does not lead.
+        """
 
 
 def _ready() -> str:
@@ -49,13 +51,12 @@ class MetricsServer:
         is_alive: Callable[[], bool] = always,
         why_unready: Callable[[], str] = _ready,
     ) -> None:
-        """Bind and serve; port 0: a free one. `context`: serve TLS with it.
+        """Bind and serve; port 0 takes a free one. `context`: serve TLS with it.
 
         `is_alive` is asked for `/healthz`: a process whose work stands still is not healthy.
         `why_unready` is asked for `/readyz`, and answers with a sentence, or empty if it is ready.
 
-        Raises:
-            EnvironmentProblem: the address is not one of this machine, or the port is taken.
+        Raises: EnvironmentProblem: the address is not one of this machine, or the port is taken.
         """
         try:
             listener = listen(host, port)

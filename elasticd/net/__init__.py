@@ -1,4 +1,4 @@
-"""What the processes of elasticd need of the network, whatever they talk about there.
+"""The network parts that several processes of elasticd need, whatever they talk about.
 
-It knows no records and no etcd: an agent's HTTP server and the dashboard's stand on it.
+They know no records and no etcd: an agent's HTTP server and the dashboard's use them.
 """

@@ -1,4 +1,4 @@
-"""How much of a processor a server may spend on what it is asked, by all who ask together."""
+"""Limits how much CPU time a server spends on all its answers together."""
 
 import threading
 import time
@@ -6,23 +6,23 @@ import time
 __all__ = ["CpuShare"]
 
 BURST_S = 5.0
-"""What nobody asked for in so many seconds may be spent at once: a page that needs many answers is
+"""Unused time of this many seconds may be spent at once, so that a page that needs many answers is
 not slowed down."""
 DEBT_MOST_S = 5.0
-"""Nobody waits for longer, whatever the answer before did cost: Prometheus gives a scrape 10 s."""
+"""The longest wait, whatever the last answer cost: Prometheus gives a scrape 10 s."""
 
 
 class CpuShare:
-    """A budget that fills with time; who overdraws it waits."""
+    """A budget that fills with time; a request that overdraws it waits."""
 
     def __init__(self, share: float) -> None:
-        """`share`: of one processor, above 0 and at most 1."""
+        """`share`: the part of one CPU, above 0 and at most 1."""
         self._share = share
         self._lock = threading.Lock()
         self._paid_until_s = -BURST_S
 
     def spend(self, cpu_s: float) -> float:
-        """Take in the processor time of an answer; return for how long to wait before the next."""
+        """Take in the CPU time of an answer; return how long to wait before the next."""
         now_s = time.monotonic()
         with self._lock:
             paid_until_s = max(self._paid_until_s, now_s - BURST_S) + cpu_s / self._share

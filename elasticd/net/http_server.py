@@ -1,11 +1,11 @@
-"""An HTTP server with a thread for each connection, and bounds on all that a client can hold up.
+"""An HTTP server with a thread for each connection, and limits on all that a client can hold up.
 
-It knows nothing of what it serves: a handler class does. A client that sends or takes nothing is
-cut off after a while. Where all places are taken, the connection that has asked for nothing for the
-longest gives way to a new one, or else one that takes its answer a few bytes at a time; where all
-are being served, the new one is hung up on. The head of a request has a limit, and a body that
-nobody asked for is refused. Who hangs up is no error. Nothing here asks DNS, and a server that
-nobody asks wakes up for nothing.
+It knows nothing of what it serves; a handler class does. A client that sends or takes nothing is
+disconnected after a while. If all places are taken, the connection that has been idle for the
+longest is closed for a new one, or else one that takes its answer a few bytes at a time; if all are
+being served, the new one is closed. The head of a request has a limit, and an unexpected body is
+refused. A client that disconnects is no error. Nothing here asks DNS, and a server without requests
+never wakes up.
 """
 
 import select
@@ -26,19 +26,19 @@ from elasticd.net.request_head import HeadTooLarge, RequestReader, body_refusal
 __all__ = ["BoundedServer", "Handler"]
 
 ACCEPT_PAUSE_S = 0.1
-"""After an accept that failed: who wants to come in still does, and would wake it at once."""
+"""The pause after a failed accept: the client still waits, and would wake the loop at once."""
 CLOSE_S = 1.0
 SENTENCE_LIMIT = 200
-"""Characters of a refusal, which may say back what was sent."""
+"""How many characters a refusal may have, since it may repeat what was sent."""
 IDLE_LEAST_S = 1.0
-"""A connection that has asked for nothing for so long gives way; a new one is about to ask."""
+"""A connection that has been idle for so long is closed for a new one, which is about to ask."""
 SERVED_MOST_S = 60.0
-"""Whoever has been taking one answer for so long gives way, where all places are taken. An answer
-has a few MiB at most: who takes it so slowly wants the place, not the answer."""
+"""A connection that has taken one answer for so long is closed if all places are taken. An answer
+has a few MiB at most, so a client that takes it so slowly wants the place, not the answer."""
 PLACE_S = 0.2
-"""For a connection that was hung up on to make room."""
+"""How long to wait for the place of a connection that was closed."""
 LINGER_S = 1.0
-"""For a client that was refused to end its connection, which most do as they read the refusal."""
+"""How long a refused client has to close its connection, which most do as they read the refusal."""
 LINGER_BYTES = 1 << 20
 
 
@@ -50,14 +50,13 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
     wbufsize = 1 << 16
     disable_nagle_algorithm = True
-    """Head and body go out together, and the rest of a large body at once: on a connection that is
-    kept, Nagle's algorithm holds it back for 40 ms, until the client acknowledged what came before.
-    """
+    """Head and body are sent together, and the rest of a large body at once. On a kept connection
+    Nagle's algorithm would delay it by 40 ms, until the client acknowledged what came before."""
 
     server: "BoundedServer"
     is_refused = False
     urgent_paths: frozenset[str] = frozenset()
-    """What is answered at once, whatever the other answers took: a supervisor's probes."""
+    """Paths that are answered at once, whatever the other answers cost: a supervisor's probes."""
 
     def setup(self) -> None:
         super().setup()
@@ -69,10 +68,10 @@ class Handler(BaseHTTPRequestHandler):
             self._linger()
 
     def _linger(self) -> None:
-        """Drop what the client still sends, for a while.
+        """Read and drop what the client still sends, for a while.
 
-        The kernel resets a connection that is closed with something unread, and the client then
-        may never see the refusal.
+        The kernel resets a connection that is closed with unread data, and the client then may
+        never see the refusal.
         """
         self.server.waits(self.connection)
         ends_s, left = time.monotonic() + LINGER_S, LINGER_BYTES
@@ -91,11 +90,13 @@ class Handler(BaseHTTPRequestHandler):
         self.server.spend(time.thread_time() - began_s)
 
     def _has_waited(self) -> bool:
-        """Wait until the answers before are paid for; False: it was hung up on meanwhile.
+        """Wait until the CPU time of earlier answers is paid; return False if the connection was
+        closed meanwhile.
 
-        Before the answer, and not after it: who opens a connection for each request waits too, an
-        answer that was made goes out at once, and no connection keeps a place that it needs no
-        more. A newcomer, which may be a probe, is given the place of one that waits here.
+        It waits before the answer, and not after it: so a client that opens a connection for each
+        request waits too, a finished answer is sent at once, and no connection keeps a place that
+        it does not need. A new connection, which may be a probe, gets the place of one that waits
+        here.
         """
         wait_s = self.server.owed_s()
         if not wait_s or urlsplit(self.path).path in self.urgent_paths:
@@ -119,7 +120,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, str(exc))
 
     def parse_request(self) -> bool:
-        """Called with the first line; returns when the head is there, and may be dripping in."""
+        """Parse the head; this is called with its first line, and the rest may come slowly."""
         is_whole = super().parse_request()
         self.server.is_asked()
         if not is_whole:
@@ -159,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """Takes over a socket that listens; serves it from `start` to `close`."""
+    """Takes over a listening socket and serves it from `start` to `close`."""
 
     daemon_threads = True
     block_on_close = False
@@ -174,10 +175,10 @@ class BoundedServer(ThreadingHTTPServer):
         context: ssl.SSLContext | None = None,
         cpu_share: float | None = None,
     ) -> None:
-        """Serve nobody yet; then at most `connections` at once.
+        """Prepare to serve at most `connections` at once.
 
-        `silence_s`: so long may a client send or take nothing. `context`: serve TLS with it.
-        `cpu_share`: of one processor, that all answers together may take; None: any.
+        `silence_s`: how long a client may send or take nothing. `context`: serve TLS with it.
+        `cpu_share`: the part of one CPU that all answers together may take; None for any.
         """
         self._cpu_share = CpuShare(cpu_share) if cpu_share is not None else None
         self._context, self._silence_s = context, silence_s
@@ -202,7 +203,9 @@ class BoundedServer(ThreadingHTTPServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Accept nobody any more, and free the port; who is being served may go on for a moment."""
+        """Accept no new connections, and free the port; those that are being served may go on for a
+        moment.
+        """
         self._is_closing.set()
         if self._thread.ident is not None:
             # It waits for a connection without a timeout, so as not to wake up for nothing.
@@ -217,11 +220,11 @@ class BoundedServer(ThreadingHTTPServer):
             self._cpu_share.spend(cpu_s)
 
     def owed_s(self) -> float:
-        """Return for how long an answer has to wait that is not urgent."""
+        """Return how long an answer that is not urgent has to wait."""
         return self._cpu_share.owed_s() if self._cpu_share is not None else 0.0
 
     def waits(self, connection: socket.socket) -> None:
-        """Note that the connection of this thread asks for nothing, from now on."""
+        """Note that the connection of this thread is idle from now on."""
         self._note(self._waiting, connection)
 
     def holds(self, connection: socket.socket) -> None:
@@ -241,7 +244,9 @@ class BoundedServer(ThreadingHTTPServer):
         return next((entry[1] for entry in found if entry is not None), None)
 
     def is_asked(self) -> None:
-        """Note that it has asked for something, and is answered from now on."""
+        """Note that the connection of this thread has sent a request and is answered
+        from now on.
+        """
         thread = threading.get_ident()
         with self._lock:
             connection = self._forget(thread)
@@ -249,7 +254,9 @@ class BoundedServer(ThreadingHTTPServer):
                 self._served[thread] = (time.monotonic(), connection)
 
     def is_kept(self) -> None:
-        """Note that its answer has no end, and gives way to nobody; or that it is gone."""
+        """Note that its answer has no end and must not be cut off; or that the
+        connection is gone.
+        """
         with self._lock:
             self._forget(threading.get_ident())
 
@@ -314,4 +321,4 @@ class BoundedServer(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that breaks off is not an event of ours."""
+        """Log nothing: a client that disconnects is not our error."""

@@ -1,4 +1,4 @@
-"""A port that is listened on. Light: whoever connects waits there until something serves it."""
+"""A listening port. It is light: clients wait there until something serves it."""
 
 import socket
 
@@ -12,12 +12,11 @@ def listen(
     backlog: int = 32,
     family: socket.AddressFamily = socket.AF_UNSPEC,
 ) -> socket.socket:
-    """Bind and listen; port 0: a free one. One that was chosen is free again at once afterwards.
+    """Bind and listen; port 0 takes a free one. A port is free again at once after its end.
 
-    `family`: of the address, where `host` is a name that has several.
+    `family`: of the address, if `host` is a name that has several.
 
-    Raises:
-        OSError: the address is not one of this machine, or the port is taken.
+    Raises: OSError: the address is not one of this machine, or the port is taken.
     """
     found = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
     of, _, _, _, where = found[0]
@@ -33,6 +32,6 @@ def listen(
 
 
 def address_of(listener: socket.socket) -> tuple[str, int]:
-    """Return the address and the port that it listens on."""
+    """Return the address and the port of a listening socket."""
     host, port = listener.getsockname()[:2]
     return str(host), int(port)

@@ -1,8 +1,8 @@
 """Which other nodes this one can reach, asked when a group did not form.
 
 Two nodes that both reach etcd may not reach each other: no lease runs out, nobody has died, and no
-library says whom a rank waited for. The agents of a world listen as long as they live, so a
-connection to each of them tells. A refusal is an answer too: the machine is reached.
+library says for which rank one waited. The agents of a world listen as long as they live, so
+connections to them show it. A refusal is an answer too: the machine is reached.
 """
 
 import errno
@@ -18,16 +18,17 @@ from elasticd.records.member import Peer
 __all__ = ["PROBE_S", "unreachable"]
 
 PROBE_S = 1.5
-"""A connection on a network that works takes a round trip, or one second more if the first packet
-of it is lost."""
+"""The time limit of a probe: on a working network it takes a round trip, or one second more if its
+first packet is lost."""
 AT_ONCE = 256
-"""Connections in one moment: all ranks of a large world ask all of its agents together."""
+"""How many connections are made at once: all ranks of a large world ask all of its agents
+together."""
 
 
 def unreachable(peers: Iterable[Peer], *, limit_s: float = PROBE_S) -> tuple[NodeId, ...]:
-    """Return the nodes of those that did not answer, each in so long; tries many at a time.
+    """Return the nodes that did not answer within the time limit; many are tried at a time.
 
-    Of whom this process has no descriptor left to ask, nothing is known, and nothing is said.
+    A node for which this process has no descriptor left is not named, since nothing is known of it.
     """
     waiting = deque(peers)
     silent: dict[socket.socket, tuple[NodeId, float]] = {}
@@ -80,10 +81,9 @@ def _end(
 
 
 def _begin(peer: Peer) -> socket.socket | None:
-    """Begin to connect; None where there is no way there.
+    """Begin to connect; return None if there is no route.
 
-    Raises:
-        _NoDescriptor: this process has none left.
+    Raises: _NoDescriptor: this process has none left.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

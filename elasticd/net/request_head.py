@@ -1,12 +1,12 @@
-"""A connection's requests as they are read: how long a head may be, and which body is refused.
+"""Reads the requests of a connection: limits the head, and refuses unexpected bodies.
 
-The head of a request (its first line and its headers) is read before anything is known of whoever
-sends it. The standard library takes 100 headers of 64 KiB each: every connection could make a
+The head of a request (its first line and its headers) is read before anything is known of its
+sender. The standard library takes 100 headers of 64 KiB each, so every connection could make a
 process hold 6 MB. Here all of it together has one limit.
 
-A body that nobody reads would be taken for the next request on a connection that is kept. Behind a
-proxy that shares its connections among clients, somebody's body would then be answered to somebody
-else ("request smuggling"). So a body that was not asked for is refused, and ends its connection.
+A body that nobody reads would be taken for the next request on a kept connection. Behind a proxy
+that shares its connections among clients, one client's body would then be answered to another
+("request smuggling"). So an unexpected body is refused, and ends its connection.
 """
 
 import io
@@ -16,13 +16,14 @@ from typing import Protocol
 __all__ = ["HEAD_LIMIT_BYTES", "HeadTooLarge", "RequestReader", "body_refusal"]
 
 HEAD_LIMIT_BYTES = 16 << 10
-"""Of one request: the first line and all headers. Browsers send 1 KiB, those with cookies 8."""
+"""The limit of one request's first line and all headers. Browsers send 1 KiB, those with cookies
+8."""
 
 _METHODS_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class HeadTooLarge(Exception):
-    """The head of a request has more bytes than anybody needs."""
+    """The head of a request is larger than anybody needs."""
 
 
 class Readable(Protocol):
@@ -34,7 +35,7 @@ class Readable(Protocol):
 
 
 class RequestReader(io.BufferedIOBase):
-    """Reads lines of a head up to a limit of all of them together, and bodies as they are."""
+    """Reads lines of a head up to one limit for all of them together, and bodies as they are."""
 
     def __init__(self, raw: Readable) -> None:
         super().__init__()
@@ -42,14 +43,13 @@ class RequestReader(io.BufferedIOBase):
         self._left = 0
 
     def begin(self) -> None:
-        """Read another head: the limit is whole again."""
+        """Begin with another head, and reset the limit."""
         self._left = HEAD_LIMIT_BYTES
 
     def readline(self, size: int | None = -1, /) -> bytes:
         """Return the next line of a head; `size` has no effect below the limit.
 
-        Raises:
-            HeadTooLarge: the head has more bytes than that.
+        Raises: HeadTooLarge: the head has more bytes than that.
         """
         line = self._raw.readline(self._left + 1)
         self._left -= len(line)
@@ -66,9 +66,9 @@ class RequestReader(io.BufferedIOBase):
 
 
 def body_refusal(method: str, headers: Message) -> str:
-    """Say why this request is not answered; empty: it may be.
+    """Return why this request is not answered; empty if it may be.
 
-    A line that is no header hides those behind it from us, and maybe not from a proxy.
+    A line that is no header hides those behind it from us, but perhaps not from a proxy.
     """
     if headers.defects:
         return "A line of the request's head is no header."

@@ -1,10 +1,10 @@
-"""Keeps torch's stores from asking the name service who calls.
+"""Keeps torch's stores from asking the name service who connects.
 
 At each connection a client and a server of TCPStore look up the name that belongs to the address,
-for logs that nobody reads. A lost packet of the name service then costs 5 s, and in a server, which
-has one thread, it costs all ranks 5 s: seen here in about one connection of fifty. torch gives up
-these lookups for the rest of a process when one of them fails, so one is made to fail: the
-resolver of this thread has no servers for the time of one connection. There is no option for it.
+for logs that nobody reads. A lost packet of the name service then costs 5 s. In a server, which has
+one thread, it costs all ranks 5 s: that was seen in about one connection of fifty. torch gives up
+these lookups for the rest of a process when one of them fails, so one is made to fail: this
+thread's resolver has no servers during one connection. There is no option for it.
 """
 
 import ctypes
@@ -20,14 +20,15 @@ __all__ = ["skip_reverse_lookups"]
 _LIMIT_S = 1.0
 _GREETING_BYTES = 10
 _NONCE_BYTES = 4
-"""What a client of TCPStore says first, and the part of it that the server answers with."""
+"""The number that a client of TCPStore sends first, and the part of it with which the server
+answers."""
 
 _lock = threading.Lock()
 _is_done = False
 
 
 class _ResolverState(ctypes.Structure):
-    """How glibc's `struct __res_state` begins; one for each thread."""
+    """The begin of glibc's `struct __res_state`; each thread has one."""
 
     _fields_ = (
         ("retrans", ctypes.c_int),
@@ -38,9 +39,9 @@ class _ResolverState(ctypes.Structure):
 
 
 def skip_reverse_lookups() -> None:
-    """Do it once in this process; those that it forks later inherit it.
+    """Switch the lookups off once in this process; processes that it forks later inherit that.
 
-    Where the C library is another, nothing changes.
+    With another C library nothing changes.
     """
     global _is_done
     with _lock:

@@ -1,4 +1,6 @@
-"""Where a job's checkpoints go, how often, and which stay: what `--checkpoint` and its kin say."""
+"""Where a job's checkpoints go, how often, and which stay: what `--checkpoint` and its related
+flags say.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,20 +28,24 @@ class Every:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSpec:
-    """Part of a `JobSpec`; without secrets, which the nodes' environment has."""
+    """The checkpoint part of a `JobSpec`.
+
+    It has no secrets; those are in the nodes' environment.
+    """
 
     url: str
     owner: str
-    """Whose they are, over all runs: the job's name if one was given, else the script's."""
+    """The owner of the checkpoints over all runs: the job's name if one was given, otherwise the
+    script's."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """For the file system (`--storage-options`); secrets are named, not given."""
+    """Options for the file system (`--storage-options`); secrets are named, not given."""
     every: Every = field(default_factory=lambda: Every(seconds=60.0))
     keep_last: int = 3
-    """0: all."""
+    """How many of the newest to keep; 0 for all."""
     keep_every_steps: int = 0
     copy: CopyMode = "auto"
     parallel: int = 8
-    """Requests at a time, of each node."""
+    """How many requests each node makes at a time."""
     timeout_s: float = 120.0
     """How long a request that fails is tried again before its checkpoint is given up."""
 
@@ -47,8 +53,7 @@ class CheckpointSpec:
 def read_every(flag: str, text: str | None) -> Every:
     """Read `60s`, `5m`, `1h` or `100steps`; a number alone is seconds.
 
-    Raises:
-        CallError: it is none of these.
+    Raises: CallError: it is none of these.
     """
     if text is None:
         return Every(seconds=60.0)

@@ -1,8 +1,8 @@
 """Records to JSON bytes and back.
 
 A record carries its kind and a schema number. Unknown fields of a newer minor schema are kept in
-`unknown` and written back; a newer major schema is refused. Derived from the dataclasses
-themselves, so that no field is spelled twice; pickle is not an option, because a record may come
+`unknown` and written back; a newer major schema is refused. The form follows from the dataclasses
+themselves, so that no field is spelled twice. Pickle is not an option, because a record may come
 from anybody who can write to etcd.
 """
 
@@ -24,14 +24,13 @@ SCHEMA = (1, 0)
 R = TypeVar("R")
 
 _PLAIN = {int, str, float, bool, type(None)}
-"""JSON has them."""
+"""The types that JSON has."""
 
 
 def encode(record: object) -> bytes:
-    """Write a record, its kind and the schema it follows.
+    """Return a record's bytes, with its kind and its schema.
 
-    Raises:
-        NotSupported: it is too large for etcd.
+    Raises: NotSupported: it is too large for etcd.
     """
     plain = to_plain(record)
     assert isinstance(plain, dict)
@@ -77,7 +76,7 @@ def decode(kind: type[R], value: bytes) -> R:
 
 
 def to_plain(value: object) -> object:
-    """Turn dataclasses, enums, tuples and mappings into what JSON has."""
+    """Turn dataclasses, enums, tuples and mappings into JSON's types."""
     if type(value) in _PLAIN:
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -92,17 +91,18 @@ def to_plain(value: object) -> object:
 
 
 def from_plain(kind: Any, value: Any) -> Any:
-    """Build a value of `kind` from what JSON has; fields that are missing take their default.
+    """Build a value of `kind` from JSON's types; fields that are missing take their default.
 
-    Raises:
-        TypeError, ValueError, KeyError: the value does not fit the kind.
+    Raises: TypeError, ValueError, KeyError: the value does not fit the kind.
     """
     return _reader(kind)(value)
 
 
 @cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """What builds values of this kind: to look at the kind costs more than to look at a value."""
+    """Return what builds values of this kind; it is cached, because analysing the kind costs more
+    than building a value.
+    """
     origin = get_origin(kind)
     if isinstance(kind, typing.NewType):
         return _reader(kind.__supertype__)
@@ -170,7 +170,7 @@ def _mapping_reader(key_kind: Any, item_kind: Any) -> Callable[[Any], Any]:
 
 
 def _enum_reader(kind: type[Enum]) -> Callable[[Any], Any]:
-    """A list of words that has OTHER takes one that this version does not know for that."""
+    """Return what reads an enum; one that has OTHER takes an unknown word for that."""
     words = {member.value: member for member in kind}
     other = kind.__members__.get("OTHER")
 

@@ -2,8 +2,8 @@
 
 etcd refuses a request above 1.5 MiB, and keeps every revision of a key until it is compacted. The
 world of a large job is the only record that comes near: some 370 bytes for each node of eight
-workers, of which compression leaves 48. What is short stays readable, for people and for versions
-of elasticd that know no compression: those refuse records of over a megabyte in any case.
+workers, of which compression leaves 48. Short records stay readable, for people and for versions of
+elasticd that know no compression; those refuse records of over a megabyte in any case.
 """
 
 import zlib
@@ -13,21 +13,23 @@ from elasticd.errors import NotSupported
 __all__ = ["PLAIN_LIMIT_BYTES", "RECORD_LIMIT_BYTES", "compressed", "decompressed"]
 
 RECORD_LIMIT_BYTES = 1_000_000
-"""Below etcd's default request limit of 1.5 MiB, with room for a transaction's other records."""
+"""The limit of a stored record: below etcd's default request limit of 1.5 MiB, with room for a
+transaction's other records."""
 PLAIN_LIMIT_BYTES = 64_000_000
-"""Of the JSON: a hundred times the world of a thousand nodes; who reads it has that much memory."""
+"""The limit of the JSON: a hundred times the world of a thousand nodes, which a reader has memory
+for."""
 
 _LEVEL = 6
-"""For 10,000 nodes of 8 workers 60 ms and 0.48 MB; level 1 takes 15 ms and leaves a third more."""
+"""The compression level. For 10,000 nodes of 8 workers it takes 60 ms and leaves 0.48 MB; level 1
+takes 15 ms and leaves a third more."""
 _FIRST_BYTE = b"\x78"
-"""Of what zlib writes with its default window; JSON begins with another one."""
+"""The first byte of what zlib writes with its default window; JSON begins with another one."""
 
 
 def compressed(plain: bytes, what: str) -> bytes:
     """Return what to store for these bytes of JSON.
 
-    Raises:
-        NotSupported: they are too many, compressed as well; `what` names the record.
+    Raises: NotSupported: they are too many even when compressed; `what` names the record.
     """
     value = plain if len(plain) <= RECORD_LIMIT_BYTES else zlib.compress(plain, _LEVEL)
     if len(value) > RECORD_LIMIT_BYTES or len(plain) > PLAIN_LIMIT_BYTES:
@@ -41,8 +43,7 @@ def compressed(plain: bytes, what: str) -> bytes:
 def decompressed(value: bytes, what: str) -> bytes:
     """Return the JSON of a stored record.
 
-    Raises:
-        NotSupported: too long, or damaged.
+    Raises: NotSupported: it is too long, or damaged.
     """
     if len(value) > RECORD_LIMIT_BYTES:
         raise NotSupported(f"The {what} record of {len(value)} bytes is over the limit.")

@@ -1,4 +1,4 @@
-"""A failure that a person can use: who, where, what, and where the full log is."""
+"""A failure as a person can use it: who, where, what, and where the full log is."""
 
 from dataclasses import dataclass, replace
 
@@ -8,15 +8,16 @@ from elasticd.records.reason import Reason
 __all__ = ["Failure", "SLOT_LIMIT", "TRACEBACK_LIMIT_BYTES", "left_early", "returned_early"]
 
 TRACEBACK_LIMIT_BYTES = 4096
-"""A record stays small: etcd takes 1.5 MiB a request, and a thousand ranks may fail at once."""
+"""The size limit of a traceback: etcd takes 1.5 MiB a request, and a thousand ranks may fail at
+once."""
 
 
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
-"""The words of the C library in English, and Python's numbers of ENOSPC and EDQUOT on Linux."""
+"""How the C library says ENOSPC and EDQUOT in English, and Python's numbers of them on Linux."""
 
 SLOT_LIMIT = 8
-"""Processes of one slot that end one after the other before the slot is left out: with the pauses
-between them about two minutes."""
+"""After this many processes of one slot that ended one after the other, the slot is left out: with
+the pauses between them it takes about two minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,27 +34,27 @@ class Failure:
     nonce: Nonce
     exit_code: int | None = None
     signal: str = ""
-    """By name, as in "SIGSEGV"; empty if it exited by itself."""
+    """The name of the signal, as in "SIGSEGV"; empty if it exited by itself."""
     exception: str = ""
     """Type and text, as in "ValueError: too hot"; empty if there was none to see."""
     where: str = ""
-    """File and line of the innermost frame of the user's, as in "/x/train.py:12"."""
+    """File and line of the innermost frame of the user's code, as in "/x/train.py:12"."""
     traceback: str = ""
     """The last lines, at most TRACEBACK_LIMIT_BYTES."""
     log_path: str = ""
     is_secondary: bool = False
-    """Looks like the echo of another rank's death (a broken collective)."""
+    """True if it looks like the consequence of another rank's death (a broken collective)."""
     has_group: bool | None = None
-    """Whether it had formed a process group; None: cannot be known."""
+    """Whether it had formed a process group; None if that cannot be known."""
     step: int | None = None
-    """Steps that it had applied; None: not known (restart mode)."""
+    """The steps that it had applied; None if not known (restart mode)."""
     ends_job: bool = False
-    """Whatever raised said that no other process would do better (`--on-nan stop`)."""
+    """True if the error said that no other process would do better (`--on-nan stop`)."""
     in_a_row: int = 1
-    """Processes of its slot that ended so one after the other, soon after their start, this one
-    included (in-process mode)."""
+    """How many processes of its slot, this one included, ended one after the other soon after their
+    start (in-process mode)."""
     is_hung: bool = False
-    """It was ended by its agent, because it was frozen or made no progress."""
+    """True if its agent ended it, because it was frozen or made no progress."""
 
     @property
     def reason(self) -> Reason:
@@ -66,7 +67,7 @@ class Failure:
 
     @property
     def ending(self) -> str:
-        """Exit code or signal, for people."""
+        """Return the exit code or signal, for people."""
         if self.signal:
             return f"killed by {self.signal}"
         if self.exit_code is None:
@@ -75,7 +76,8 @@ class Failure:
 
     @property
     def has_full_disk(self) -> bool:
-        """The script was told that no room is left, or no more of its quota: not its own mistake.
+        """Return whether the script found no room left, or no more of its quota: that is not its
+        own mistake.
 
         A worker's own output never raises this.
         """
@@ -83,15 +85,17 @@ class Failure:
 
     @property
     def is_last_of_slot(self) -> bool:
-        """No other process is started in its slot."""
+        """Return whether no other process is started in its slot."""
         return self.in_a_row >= SLOT_LIMIT
 
     def is_same_error(self, other: "Failure") -> bool:
-        """True if both raised the same exception at the same line."""
+        """Return whether both raised the same exception at the same line."""
         return bool(self.where) and (self.exception, self.where) == (other.exception, other.where)
 
     def is_same_process(self, other: "Failure") -> bool:
-        """True if both tell of the end of one process: it was told twice, and happened once."""
+        """Return whether both describe the end of one process, which was reported twice and
+        happened once.
+        """
         return (self.node, self.incarnation, self.slot, self.nonce) == (
             other.node,
             other.incarnation,
@@ -101,7 +105,9 @@ class Failure:
 
 
 def returned_early(failure: Failure) -> Failure:
-    """Say of a rank that it is out of `train` while others wait for it there: for good."""
+    """Return the failure of a rank that has left `train` for good while others wait for
+    it there.
+    """
     return replace(
         failure,
         is_hung=False,
@@ -114,7 +120,7 @@ def returned_early(failure: Failure) -> Failure:
 
 
 def left_early(failure: Failure) -> Failure:
-    """Say of a rank that exited with 0 that others still needed it."""
+    """Return the failure of a rank that exited with 0 although others still needed it."""
     return replace(
         failure,
         exception=f"rank {failure.rank} exited with 0 while other ranks still waited for it in a "

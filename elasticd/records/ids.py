@@ -22,31 +22,32 @@ __all__ = [
 ]
 
 NodeId = NewType("NodeId", str)
-"""A machine; stable across restarts of its agent."""
+"""A machine; the name is stable across restarts of its agent."""
 
 Incarnation = NewType("Incarnation", str)
-"""One life of a node's membership; a returning node has a new one. Compared for equality only."""
+"""One life of a node's membership; a returning node has a new one. It is compared for equality
+only."""
 
 Life = NewType("Life", str)
 """One process of an agent; all its incarnations begin with it."""
 
 JobName = NewType("JobName", str)
 Generation = NewType("Generation", int)
-"""Number of the world; 0 means that there was none yet."""
+"""The number of the world; 0 means that there was none yet."""
 
 Rank = NewType("Rank", int)
 Slot = NewType("Slot", int)
-"""Place on a node for one worker; the device follows it."""
+"""A place on a node for one worker; the device follows it."""
 
 Nonce = NewType("Nonce", int)
-"""Counts the processes that a slot has had: (node, incarnation, slot, nonce) is one worker."""
+"""The number of processes that a slot has had: (node, incarnation, slot, nonce) is one worker."""
 
 _SHOWN = 5
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def incarnation_of(life: Life, count: int) -> Incarnation:
-    """The `count`-th membership of one agent process."""
+    """Return the `count`-th incarnation of one agent process."""
     return Incarnation(f"{life}.{count}")
 
 

@@ -43,7 +43,9 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many changes of world each cause may bring about before the job fails; -1: no limit."""
+    """How many changes of world each cause may bring about before the job fails; -1 for
+    no limit.
+    """
 
     user_error: int = 3
     """`--max-restarts`; 0 ends the job at the first failure, as torchrun does by default."""
@@ -51,9 +53,9 @@ class Limits:
     preemption: int = -1
     resize: int = -1
     refill_after_s: float = 600.0
-    """A world that has run this long counts as progress and makes the budget whole again."""
+    """A world that has run this long counts as progress and refills the budget."""
     refill_after_steps: int = 100
-    """So do this many committed steps, where steps are seen (in-process mode)."""
+    """So do this many committed steps, if steps are seen (in-process mode)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,44 +64,47 @@ class JobSpec:
 
     name: JobName
     uid: str
-    """Tells two jobs of one name apart (the first ended before the second was submitted)."""
+    """It distinguishes two jobs of one name (the first ended before the second was submitted)."""
     entry_kind: EntryKind
     entry: str
     args: tuple[str, ...] = ()
     min_nodes: int = 1
     max_nodes: int = 1
     workers_per_node: int = 1
-    """Slots that each node gives; 0 (`auto`): as many as it offers."""
+    """The slots that each node gives; 0 (`auto`) for as many as it offers."""
     node_labels: Mapping[str, str] = field(default_factory=dict)
-    """Only nodes whose agents have all of these labels take part; empty: any node. An agent of a
+    """Only nodes whose agents have all of these labels take part; empty for any node. An agent of a
     version that does not know this takes part whatever its labels are."""
     priority: int = 0
-    """Of jobs that wait for the same slots the one with the highest gets them, of equals the one
-    that was submitted first. Nobody is sent away for it."""
+    """Of jobs that wait for the same slots the one with the highest priority gets them; of equals,
+    the one that was submitted first. No running job loses slots for it."""
     python: str = ""
-    """Interpreter of the workers; empty: the agent's own."""
+    """The interpreter of the workers; empty for the agent's own."""
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Only what was named with `--env`: a submitter's whole environment may hold secrets."""
+    """Only variables that were named with `--env`: a submitter's whole environment may hold
+    secrets."""
     env_files: Mapping[str, str] = field(default_factory=dict)
     """Variables whose values stand in files of the nodes, and not here: secrets that are mounted
-    there. A file that is missing fails the worker's start."""
+    there. A missing file fails the worker's start."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Texts by their names below the folder where the workers start, which each node writes."""
+    """Texts by their names below the folder where the workers start; each node writes them."""
     preload: tuple[str, ...] = ()
     """Modules that each node imports before it forks workers."""
     learns_imports: bool = False
-    """Each node finds out what the script imports, and has that ready for later workers too."""
+    """True if each node finds out what the script imports, and has that ready for later workers
+    too."""
     role: str = "default"
     run_folder: str = ""
-    """Where each node keeps `<job>/gen-<n>/rank-<r>.{out,err}`; empty: the agent's default."""
+    """Where each node keeps `<job>/gen-<n>/rank-<r>.{out,err}`; empty for the agent's default."""
     limits: Limits = field(default_factory=Limits)
     shutdown_timeout_s: float = 30.0
-    """SIGTERM to SIGKILL when a change was planned."""
+    """The time from SIGTERM to SIGKILL when a change was planned."""
     failure_timeout_s: float = 3.0
-    """SIGTERM to SIGKILL when something broke: a rank stuck in a collective runs no handler."""
+    """The time from SIGTERM to SIGKILL when something broke: a rank stuck in a collective runs no
+    handler."""
     formation_timeout_s: float = 60.0
-    """From a world's record to the last member's arrival, on top of the shutdown grace."""
+    """The time from a world's record to the last member's arrival, on top of the shutdown grace."""
     join_window_s: float = 0.2
     """Joins that come this close together become one world."""
     first_window_s: float = 30.0
@@ -107,53 +112,57 @@ class JobSpec:
     isolation_limit_s: float = 60.0
     """Workers of a node without etcd are stopped after this long."""
     progress_timeout_s: float = 60.0
-    """0: for ever, also where others wait for it.
-    Of a worker in `elasticd.run`, outside `state.pause`: without any progress for so long it is
-    hung."""
+    """A worker in `elasticd.run`, outside `state.pause`, without any progress for so long is hung.
+    0 for no limit, even if others wait for it."""
     output_timeout_s: float = 0.0
-    """0: never. In restart mode, with no output of any rank for so long they are taken for hung."""
+    """In restart mode, ranks that all write nothing for so long are taken for hung. 0 for no
+    limit."""
     log_max_bytes: int = 0
-    """What each stream of a rank may take of the disk, in each generation; 0: anything."""
+    """What each stream of a rank may take of the disk, in each generation; 0 for no limit."""
     on_nan: str = "ignore"
-    """What becomes of a step with non-finite gradients: stop, skip or ignore (in-process mode)."""
+    """What happens to a step with non-finite gradients: stop, skip or ignore (in-process mode)."""
     compare_every: int = 0
-    """Replicas are compared bit for bit every so many commits; 0: never (in-process mode)."""
+    """After how many commits replicas are compared bit for bit; 0 for never (in-process mode)."""
     compares_seldom: bool = True
-    """They are compared after the first commits of a generation, and then ever more seldom."""
+    """True if they are compared after the first commits of a generation, and then more and more
+    seldom."""
     on_late: OnLate = OnLate.REPORT
-    """What becomes of a node that all others wait for (in-process mode)."""
+    """What happens to a node that all others wait for (in-process mode)."""
     checkpoint: CheckpointSpec | None = None
-    """None: nothing is saved."""
+    """None if nothing is saved."""
     tensorboard: TensorBoardSpec | None = None
-    """None: no event files are written."""
+    """None if no event files are written."""
     is_local: bool = False
-    """Belongs to the agents started beside it (`elasticd run` without --etcd, or `--join`)."""
+    """True if it belongs to the agents started beside it (`elasticd run` without --etcd, or
+    `--join`)."""
     submitted_by: str = ""
-    """`user@host` of who submitted it, as its machine says; empty where an older version did."""
+    """`user@host` of the submitter, as its machine says; empty from an older version."""
     submitted_at_unix_s: float = 0.0
-    """By the submitter's clock, for people; 0: not known."""
+    """The time by the submitter's clock, for people; 0 if not known."""
     owner: str = ""
-    """The object elsewhere that this job was made of, and ends with: of an operator on Kubernetes
-    `kubernetes/<cluster>/<namespace>/<name>`. Empty: nobody's but its submitter's."""
+    """The object elsewhere that this job was made of, and ends with: for an operator on Kubernetes
+    `kubernetes/<cluster>/<namespace>/<name>`. Empty if it has none."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def needs_no_torch(self) -> bool:
-        """A program of its own (`--no-python`), and not a script under another interpreter."""
+        """Return whether it is a program of its own (`--no-python`), and not a script under another
+        interpreter.
+        """
         return self.entry_kind is EntryKind.COMMAND and self.args[:1] != ("-u",)
 
     def may_run_on(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels may take part."""
+        """Return whether a node with these labels may take part."""
         return self.node_labels.items() <= labels.items()
 
     @property
     def label_text(self) -> str:
-        """The labels as they are given to `--label` and `--node-label`."""
+        """Return the labels as they are given to `--label` and `--node-label`."""
         return ", ".join(f"{key}={value}" for key, value in sorted(self.node_labels.items()))
 
 
 def preload_of(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """Read `auto`, `none` or names of modules: which are named, and whether more is learned.
+    """Read `auto`, `none` or names of modules; return the names, and whether more is learned.
 
     Names alone mean these and no others; `auto` beside them means both.
     """
@@ -177,7 +186,8 @@ class EndedJob:
     """Marks a job that is over and whose records still stand."""
 
     kept_s: float = 0.0
-    """For how long agents have watched them stand, one after the other, each on its own clock."""
+    """For how long agents have watched its records stand, one after the other, each on its own
+    clock."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -190,13 +200,13 @@ class Want:
     is_stop: bool = False
     why: str = ""
     since_unix_s: float = 0.0
-    """When the size was wished for, by the writer's clock, for people; 0: not known."""
+    """When the size was wished for, by the writer's clock, for people; 0 if not known."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Changes of world paid for since the last refill, by cause."""
+    """The changes of world paid for since the last refill, by cause."""
 
     user_error: int = 0
     node_loss: int = 0
@@ -210,7 +220,7 @@ class Budget:
         return int(getattr(self, cause.value))
 
     def is_spent(self, cause: Cause, limits: Limits) -> bool:
-        """True if one more change for this cause would go over its limit."""
+        """Return whether one more change for this cause would exceed its limit."""
         limit = int(getattr(limits, cause.value))
         return 0 <= limit <= self.used(cause)
 
@@ -221,35 +231,35 @@ class JobStatus:
 
     phase: Phase = Phase.PENDING
     generation: Generation = Generation(0)
-    """The newest generation that this status speaks of. With phase WAITING: it is over."""
+    """The newest generation that this status speaks of. In phase WAITING it is over."""
     reason: Reason = Reason.FIRST_WORLD
     message: str = ""
-    """One sentence for people: for whom it waits, why it ended."""
+    """One sentence for people: what it waits for, why it ended."""
     budget: Budget = field(default_factory=Budget)
     nodes: int = 0
-    """Of the newest world; 0 where there is none yet, or a proposer of old did not say."""
+    """The nodes of the newest world; 0 if there is none yet, or from an old proposer."""
     restarts: int = 0
-    """Changes of world in the whole life of the job."""
+    """The changes of world in the whole life of the job."""
     failure: Failure | None = None
     """The first failing worker of the change that this status belongs to."""
     last_user_error: Failure | None = None
-    """Of the generation before: to see that the same error comes back."""
+    """The error of the generation before, to see that the same error comes back."""
     is_in_process: bool = False
-    """The script calls `elasticd.run`: workers outlive a change of world."""
+    """True if the script calls `elasticd.run`: workers outlive a change of world."""
     refilled_step: int = 0
-    """Steps that were committed when the budget was last made whole."""
+    """The committed steps when the budget was last refilled."""
     uid: str = ""
-    """Of the job's spec: a name may be used again. Empty where an older version wrote it."""
+    """The uid of the job's spec, since a name may be used again. Empty from an older version."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
 WRITERS = ("user", "operator", "autoscaler")
-"""Whose wish for a size comes first; without any of them a job has as many nodes as it may have.
-What others write counts for nothing."""
+"""Writers of wishes for a size, the strongest first. Without a wish a job has as many nodes as it
+may have. Other writers' wishes do not count."""
 
 
 def size_want(wants: Mapping[str, Want]) -> Want | None:
-    """Return the wish that decides the size; None: nobody has one."""
+    """Return the wish that decides the size; None if nobody has one."""
     found = (wants.get(writer) for writer in WRITERS)
     return next((want for want in found if want is not None and want.nodes is not None), None)
 
@@ -262,7 +272,7 @@ def target_nodes(spec: JobSpec, wants: Mapping[str, Want]) -> int:
 
 
 def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> bool:
-    """True if one more node would train, and not stand by as a spare."""
+    """Return whether one more node would train, and not stand by as a spare."""
     if status.phase.is_final or any(want.is_stop for want in wants.values()):
         return False
     if status.phase is not Phase.RUNNING:
@@ -271,12 +281,14 @@ def lacks_nodes(spec: JobSpec, wants: Mapping[str, Want], status: JobStatus) -> 
 
 
 def is_stuck(status: JobStatus) -> bool:
-    """True if the job had begun, and waits for nodes to go on with: it keeps those that it has."""
+    """Return whether the job had begun, and waits for nodes to go on with: it keeps those that it
+    has.
+    """
     return status.phase is Phase.WAITING and status.generation > 0
 
 
 def nodes_missing(spec: JobSpec, ready: int) -> str:
-    """Say how many nodes a job waits for, as the rest of a sentence: "waiting for ..."."""
+    """Return how many nodes a job waits for, as the rest of a sentence: "waiting for ..."."""
     missing = max(0, spec.min_nodes - ready)
     per_node = spec.workers_per_node
     slots = f" with {per_node} free slots" if per_node > 1 else ""

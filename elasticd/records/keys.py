@@ -102,18 +102,18 @@ class Keys:
         return f"{self.job(job)}time-spent/"
 
     def time_spent(self, job: JobName, node: NodeId, life: Life) -> str:
-        """Of one agent: another process on the same node counts from 0."""
+        """The key of one agent: another process on the same node counts from 0."""
         return f"{self.times_spent(job)}{node}/{life}"
 
     @property
     def autoscaler_election(self) -> str:
-        """Held by the autoscaler that leads, under its lease; the others stand by."""
+        """The key that the leading autoscaler holds under its lease; the others stand by."""
         return f"{self.root}election/autoscaler"
 
     def operator_election(self, namespace: str = "") -> str:
-        """Held by the operator that leads, under its lease; the others stand by.
+        """The key that the leading operator holds under its lease; the others stand by.
 
-        One that looks after a single namespace of Kubernetes stands for that.
+        An operator that looks after a single namespace of Kubernetes competes for that namespace.
         """
         return f"{self.root}election/operator{'/' if namespace else ''}{namespace}"
 

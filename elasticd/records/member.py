@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What an agent says of its machine; lives as long as the agent's lease."""
+    """What an agent reports of its machine; it lives as long as the agent's lease."""
 
     node: NodeId
     incarnation: Incarnation
@@ -56,18 +56,18 @@ class Drain:
 
     why: str = ""
     by: str = ""
-    """Whoever takes it back when its cause is gone: of an operator on Kubernetes
-    `kubernetes/<cluster>/`. Empty: a person, who does so by `elasticd undrain`."""
+    """The owner that takes it back when its cause is gone: for an operator on Kubernetes
+    `kubernetes/<cluster>/`. Empty for a person, who does so by `elasticd undrain`."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """Labels of a node that its agent cannot read itself; those of its own flags come first."""
+    """Labels of a node that its agent cannot read itself; those of its own flags win."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     by: str = ""
-    """Whoever wrote it and takes it back, as of a `Drain`."""
+    """The owner that wrote it and takes it back, as of a `Drain`."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -77,13 +77,14 @@ class SlotOffer:
 
     slot: Slot
     nonce: Nonce
-    """Least process number that may start there: a world that names a smaller one lost it."""
+    """The least process number that may start there: a world that names a smaller one lost it."""
     is_prepared: bool = False
-    """That very process waits in, or trains under, `elasticd.run`: a world names it as it is."""
+    """True if that very process waits in, or trains under, `elasticd.run`: a world names it as it
+    is."""
     has_state: bool = False
-    """It has had the job's state: it was in a group that formed."""
+    """True if it has had the job's state: it was in a group that formed."""
     is_finished: bool = False
-    """Its `elasticd.run` returned: all ranks of its generation have trained to the end."""
+    """True if its `elasticd.run` returned: all ranks of its generation have trained to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +96,19 @@ class StoreAddress:
 
 
 class StallLimit(StrEnum):
-    """The longest of the limits without progress that a worker has passed; in this order."""
+    """The longest of the limits without progress that a worker has passed, in this order."""
 
     OTHER = "other"
-    """A word of a newer version; as good as STEP, which ends nobody by itself."""
+    """A word of a newer version; it counts like STEP, which ends nobody by itself."""
     STEP = "step"
     """Twenty steps and five seconds at least: it waits for others, or others for it."""
     RECORD = "record"
-    """Also twice what it ever took within a step: if others wait for it, it hangs."""
+    """The same, and twice what it ever took within a step: if others wait for it, it hangs."""
     PROGRESS = "progress"
     """`progress_timeout_s`: nobody may stand still for longer."""
 
     def is_beyond(self, other: "StallLimit | None") -> bool:
-        """True if it is the longer one."""
+        """Return whether it is the longer limit."""
         order = list(StallLimit)
         return other is None or order.index(self) > order.index(other)
 
@@ -121,16 +122,16 @@ class Stall:
     nonce: Nonce
     step: int
     sequence: int
-    """Collectives begun."""
+    """How many collectives it has begun."""
     has_returned: bool = False
-    """It returned from `train`."""
+    """True if it returned from `train`."""
     limit: StallLimit = StallLimit.PROGRESS
     is_in_step: bool = False
-    """It had a batch that is in no commit yet."""
+    """True if it had a batch that is in no commit yet."""
     why: str = ""
     """What is wrong with it if it is the one that hangs."""
     stacks_path: str = ""
-    """Where its node writes down where its ranks stand, if the world goes on without one."""
+    """Where its node writes the stacks of its ranks, if the world goes on without one."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -147,38 +148,39 @@ class Member:
     address: str
     port: int
     slots: tuple[SlotOffer, ...]
-    """Ready ones only, in the order of their numbers."""
+    """The ready slots only, in the order of their numbers."""
     stores: tuple[StoreAddress, ...] = ()
-    """Fresh ones, next to be used first."""
+    """The fresh stores, the next one to use first."""
     arrived: Generation = Generation(0)
-    """The newest generation whose workers are all started here, or entered it."""
+    """The newest generation whose workers are all started here, or have entered it."""
     leaving: Reason | None = None
-    """Asks to be left out of the next world; goes once it is."""
+    """It asks to be left out of the next world, and goes once it is."""
     failure: Failure | None = None
-    """The newest failure here; says why an offer's nonce moved."""
+    """The newest failure here; it explains why an offer's nonce moved."""
     raised_alike: int = 0
-    """Ranks of the failure's generation that ended with the same error here."""
+    """The ranks of the failure's generation that ended with the same error here."""
     broken: Generation = Generation(0)
     """The newest generation whose collectives broke here, although our own workers live."""
     cut_off: tuple[NodeId, ...] = ()
-    """Nodes of the `broken` generation that this one could not reach."""
+    """The nodes of the `broken` generation that this one could not reach."""
     left: Generation = Generation(0)
     """The generation that was declared over and that all workers here, which live on, have left."""
     stall: Stall | None = None
-    """Told after `progress_timeout_s`."""
+    """A stall that is written after `progress_timeout_s`."""
     short_stall: Stall | None = None
-    """Told sooner; apart, since an older elasticd would take it for the other."""
+    """A stall that is written sooner; it is separate, since an older elasticd would take it for the
+    other."""
     is_paused: bool = False
-    """A worker here is busy with something that is not training (`state.pause`)."""
+    """True if a worker here is busy with something other than training (`state.pause`)."""
     given_up: tuple[Slot, ...] = ()
     """Slots in which process after process ended: no other one is started there."""
     wait: NodeWait | None = None
-    """How long the steps here wait for other ranks: told again when it has changed notably."""
+    """How long the steps here wait for other ranks; written again when it has changed notably."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def standstill(self) -> Stall | None:
-        """Where its last worker stands, if none of them makes progress."""
+        """Return where its last worker stands, if none of them makes progress."""
         return self.stall or self.short_stall
 
 
@@ -214,19 +216,19 @@ class _Listening(Protocol):
 
 
 def peer_of(one: _Listening) -> Peer:
-    """Where that node's agent listens."""
+    """Return where that node's agent listens."""
     life = life_of(one.incarnation)
     return Peer(node=one.node, life=life, address=one.address, port=one.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a whole run did, as the ledger of a worker that finished it says."""
+    """What a whole run did, by the ledger of a worker that finished it."""
 
     steps: int
     epochs: int
     samples: int
-    """In committed steps."""
+    """The samples in committed steps."""
     repeated: int
     skipped: int
     note: str = ""
@@ -238,15 +240,15 @@ class Saved:
     """How far the checkpoint was when a job ended before its training did."""
 
     at_step: int
-    """Steps that were applied by then."""
+    """The steps that were applied by then."""
     durable_step: int = -1
-    """Of the newest checkpoint that is known to be durable; -1: of none."""
+    """The step of the newest checkpoint that is known to be durable; -1 if there is none."""
     why: str = ""
     """Why that is behind, if it is."""
 
     @property
     def sentence(self) -> str:
-        """Say for people what is lost, without a full stop."""
+        """Return for people what is lost, without a full stop."""
         if self.durable_step >= self.at_step:
             return f"saved at step {self.at_step}, nothing is lost"
         if not self.at_step:
@@ -260,7 +262,7 @@ class Saved:
         return f"stopped at step {self.at_step} without saving it; {done}: {self.why}"
 
     def __add__(self, other: "Saved") -> "Saved":
-        """What both know together: durable for one is durable for all."""
+        """Return what both know together: durable for one is durable for all."""
         durable_step = max(self.durable_step, other.durable_step)
         at_step = max(self.at_step, other.at_step)
         why = "" if durable_step >= at_step else self.why or other.why
@@ -276,11 +278,11 @@ class Result:
     generation: Generation
     exits: tuple[Exit, ...] = ()
     has_left: bool = False
-    """Goodbye: no worker of this incarnation runs any more."""
+    """True for a goodbye: no worker of this incarnation runs any more."""
     training: Training | None = None
     trained_in: Generation = Generation(0)
-    """In which `elasticd.run` returned here; an exit may be told of a later one as well, whose
-    world was agreed on too late."""
+    """The generation in which `elasticd.run` returned here; the exit may be recorded for a later
+    one too, whose world was agreed on too late."""
     saved: Saved | None = None
-    """Where the job ended before its training did, and its state was to be saved."""
+    """The save, if the job ended before its training did, and its state was to be saved."""
     unknown: Mapping[str, object] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""The id of a node by its name in Kubernetes, for whoever has to know the one from the other.
+"""The id of a node by its name in Kubernetes, for all who must translate the one into the other.
 
-A name there may have 253 characters, an id of ours has 63 (it is a segment of a key and the name
-of a file). The agent in a pod and whoever drains nodes from outside call the same function.
+A name there may have 253 characters, an id of ours has 63 (it is a segment of a key and the name of
+a file). The agent in a pod and the operator, which drains nodes from outside, call the same
+function.
 """
 
 import hashlib
@@ -13,15 +14,16 @@ __all__ = ["node_id_of"]
 
 LENGTH_LIMIT = 63
 _HASH_LENGTH = 8
-"""Hexadecimal digits: of a thousand nodes with one beginning two share them once in 8,000 times."""
+"""The number of hexadecimal digits: of a thousand nodes with one beginning two share them once in
+8,000 times."""
 
 
 def node_id_of(name: str) -> NodeId:
     """Return the id of the node that has this name in Kubernetes.
 
-    A name of up to 63 characters is its own id; a longer one keeps its beginning, and a hash of
-    all of it tells it from others that begin so. The name is one that Kubernetes allows: lower-case
-    letters, digits, '-' and '.', with a letter or digit at both ends.
+    A name of up to 63 characters is its own id; a longer one keeps its beginning, and a hash of all
+    of it distinguishes it from others that begin so. The name is one that Kubernetes allows:
+    lower-case letters, digits, '-' and '.', with a letter or digit at both ends.
     """
     if len(name) <= LENGTH_LIMIT:
         return NodeId(name)

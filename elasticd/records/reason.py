@@ -18,15 +18,15 @@ class Reason(StrEnum):
     NO_OUTPUT = "no_output"
     """No rank wrote anything for as long as `--output-timeout` allows (restart mode)."""
     COLLECTIVE_BROKEN = "collective_broken"
-    """Workers failed with the echo of a peer's death, and nobody saw that peer die."""
+    """Workers failed with the consequence of a peer's death, and nobody saw that peer die."""
     NODE_LOST = "node_lost"
-    """Its lease ran out."""
+    """The node's lease ran out."""
     NODE_DEAD = "node_dead"
-    """Its connection broke and a probe found nobody there."""
+    """The agent's connection broke, and a probe found nobody there."""
     CUT_OFF = "cut_off"
-    """It reaches etcd, and cannot connect to other nodes of the world."""
+    """The node reaches etcd, and cannot connect to other nodes of the world."""
     NODE_LEFT = "node_left"
-    """Its agent said goodbye."""
+    """The node's agent said goodbye."""
     NODE_RETURNED = "node_returned"
     """The same node came back as a new incarnation before its loss was noticed."""
     DRAINED = "drained"
@@ -34,7 +34,8 @@ class Reason(StrEnum):
     JOINED = "joined"
     SCALED = "scaled"
     DID_NOT_ARRIVE = "did_not_arrive"
-    """Named in a world, but its workers had not started when the formation's deadline passed."""
+    """The node was named in a world, but its workers had not started when the formation's deadline
+    passed."""
     BELOW_MIN = "below_min"
     STOP_REQUESTED = "stop_requested"
     ALL_SUCCEEDED = "all_succeeded"
@@ -43,20 +44,20 @@ class Reason(StrEnum):
     """The same exception at the same line twice: with no group ever formed, at the same step, or
     on all ranks at once."""
     ENDS_JOB = "ends_job"
-    """A rank raised what says of itself that the job is to end (`--on-nan stop`)."""
+    """A rank raised an error that says that the job must end (`--on-nan stop`)."""
     ISOLATED = "isolated"
-    """Its agent was cut off from etcd for longer than the isolation limit."""
+    """The node's agent was cut off from etcd for longer than the isolation limit."""
     OTHER = "other"
     """A word that a newer version of elasticd wrote, and this one does not know."""
 
     @property
     def is_planned(self) -> bool:
-        """True where workers get the full grace: nothing is broken, somebody wished it."""
+        """Return whether workers get the full grace: nothing is broken, somebody wished it."""
         return self in _PLANNED
 
     @property
     def cause(self) -> "Cause | None":
-        """The part of the restart budget that pays for it; None where nothing does."""
+        """Return the part of the restart budget that pays for it; None if nothing does."""
         return _CAUSES.get(self)
 
 
@@ -73,15 +74,15 @@ class Phase(StrEnum):
     """Where a job stands."""
 
     PENDING = "pending"
-    """Submitted; no world yet."""
+    """It is submitted, and has no world yet."""
     RUNNING = "running"
     WAITING = "waiting"
-    """Had a world; too few members for the next one. Goes on by itself."""
+    """It had a world, and has too few members for the next one. It goes on by itself."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
     OTHER = "other"
-    """A word that a newer version of elasticd wrote: the job is not known to be over."""
+    """A word of a newer version of elasticd: the job is not known to be over."""
 
     @property
     def is_final(self) -> bool:

@@ -8,10 +8,14 @@ __all__ = ["TensorBoardSpec"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorBoardSpec:
-    """Part of a `JobSpec`; without secrets, which the nodes' environment has."""
+    """The TensorBoard part of a `JobSpec`.
+
+    It has no secrets; those are in the nodes' environment.
+    """
 
     url: str
     folder: str
-    """Of this job and those that go on with it, below the URL; what TensorBoard shows."""
+    """The folder of this job and those that continue it, below the URL; TensorBoard shows its
+    name."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """For the file system (`--storage-options`); secrets are named, not given."""
+    """Options for the file system (`--storage-options`); secrets are named, not given."""

@@ -31,7 +31,7 @@ class WorldNode:
     since: Generation = Generation(0)
     """The first generation of the unbroken line of worlds that have this incarnation."""
     new_slots: tuple[Slot, ...] = ()
-    """Of a node that was in the world before: slots whose process was not, or never formed one."""
+    """For a node that was in the world before: slots whose process was not, or never formed one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ class Exclusion:
     incarnation: Incarnation
     reason: Reason
     generation: Generation
-    """The first one without it."""
+    """The first generation without it."""
     losses: int = 1
     """How often in a row the node was lost: it waits longer each time it comes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One rank's place."""
+    """The place of one rank."""
 
     rank: Rank
     local_rank: int
@@ -60,39 +60,40 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Written by a proposer by compare-and-set; the generation fences everything."""
+    """A proposer writes it by compare-and-set; its generation fences everything."""
 
     generation: Generation
     nodes: tuple[WorldNode, ...]
-    """In the order of their ranks."""
+    """The nodes in the order of their ranks."""
     store: StoreAddress
     reason: Reason
     culprit: Failure | None = None
     lost: tuple[NodeId, ...] = ()
-    """Nodes of the world before that are not in this one."""
+    """The nodes of the world before that are not in this one."""
     excluded: tuple[Exclusion, ...] = ()
     proposer: NodeId = NodeId("")
     token: str = ""
-    """Unique to the proposal: tells after an ambiguous answer whose write it was."""
+    """A text unique to the proposal: after an ambiguous answer it shows whose write it was."""
     planned_revision: int = 0
     unended: Generation = Generation(0)
-    """The oldest generation that may still have run when this one was agreed: none that came after
-    it was seen to have formed. Who was in it already (`since`) ends it by taking part in this."""
+    """The oldest generation that may still have run when this one was agreed: none after it was
+    seen to have formed. A node that was in it already (`since`) ends it by taking part in this
+    one."""
     spent_stores: tuple[StoreAddress, ...] = ()
-    """Stores of older worlds that their nodes' records still listed as fresh."""
+    """The stores of older worlds that their nodes' records still listed as fresh."""
     restarts: int = 0
     at_step: int | None = None
-    """Whoever trains in an older generation stays there until it has applied at least this many
-    steps, so that nothing is lost; None: it leaves at once."""
+    """A worker that trains in an older generation stays there until it has applied at least this
+    many steps, so that nothing is lost; None to leave at once."""
     uid: str = ""
-    """Of the job's spec, as in its status."""
+    """The uid of the job's spec, as in its status."""
     unknown: Mapping[str, object] = field(default_factory=dict)
     # Looked up on every event of every agent: built once, or a thousand nodes cost a million steps.
     _nodes: dict[NodeId, WorldNode] = field(init=False, repr=False, compare=False)
     _places: dict[NodeId, int] = field(init=False, repr=False, compare=False)
     _excluded: dict[NodeId, Exclusion] = field(init=False, repr=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
-    """Number of ranks."""
+    """Return the number of ranks."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_nodes", {n.node: n for n in self.nodes})
@@ -115,12 +116,12 @@ class World:
         return found is not None and found.incarnation == incarnation
 
     def placements(self) -> Iterator[Placement]:
-        """Every rank in order."""
+        """Return every rank in order."""
         for group_rank, node in enumerate(self.nodes):
             yield from _placements(group_rank, node)
 
     def placements_of(self, node: WorldNode) -> Iterator[Placement]:
-        """The ranks of one of its nodes, in order."""
+        """Return the ranks of one of its nodes, in order."""
         yield from _placements(self._places[node.node], node)
 
 

@@ -3,13 +3,13 @@
 The manual, in one paragraph. Every agent runs `decide` for each job it takes part in. It learns
 facts (members, world, status, its own workers) as events and keeps them in a `JobState`. Three
 agents, those of the three lowest ranks, watch all members; when the world no longer fits the
-members, the first of them proposes the next one by a compare-and-set, so that a race has one
-winner and a dead proposer is replaced by waiting a few milliseconds. Everybody follows the world
-record: stop the old workers, start the new ones, say "arrived". Nobody leads, no lock is held,
-and each write is safe to lose, to repeat and to come late.
+members, the first of them proposes the next one by a compare-and-set, so that a race has one winner
+and a dead proposer is replaced by waiting a few milliseconds. Everybody follows the world record:
+stop the old workers, start the new ones, say "arrived". Nobody leads, no lock is held, and each
+write is safe to lose, to repeat and to come late.
 
-`decide` is the door; `plan` knows what the next world looks like, `change` why one is needed,
-`propose` when to ask for it, `conduct` what a member does about the one that stands, `explain` how
-to say so. `invariant` checks the rules after every decision, in the simulator and live; `journal`
-writes down what an agent was told, so that it can be decided again.
+`decide` is the entry point; `plan` knows what the next world looks like, `change` why one is
+needed, `propose` when to ask for it, `conduct` what a member does about the present one, `explain`
+how to say so. `invariant` checks the rules after every decision, in the simulator and live;
+`journal` records the events of an agent, so that they can be decided again.
 """

@@ -1,9 +1,9 @@
-"""Whose failure brought about the others, where processes only see that a peer is gone.
+"""Which failure caused the others, if processes only see that a peer is gone.
 
-In restart mode nobody says in which order things happened: a process that was killed is told of by
-its pool, what its peers raise about it by themselves, and either may come first. What a killed
-process left behind may look like any exception at all, so a signal explains exceptions. And one
-that exits with 0, in either mode, breaks the collectives of all others without having failed.
+In restart mode nobody reports in which order things happened. The pool reports a killed process,
+and its peers' exceptions come independently, in any order. What a killed process caused may look
+like any exception at all, so a signal explains exceptions. And a process that exits with 0, in
+either mode, breaks the collectives of all others without having failed.
 """
 
 from elasticd.records.failure import Failure, left_early
@@ -19,16 +19,17 @@ Found = list[tuple[Reason, Failure | None]]
 """What happened to the nodes of a world."""
 
 _OWN_END = "SIGABRT"
-"""What a process does to itself, also when NCCL's watchdog tells it that a peer is gone."""
+"""Signals that a process sends itself, for example when NCCL's watchdog tells it that a peer is
+gone."""
 
 
 def has_ended_by_signal(failure: Failure) -> bool:
-    """True if something struck the process itself: nobody else's end does that."""
+    """Return whether something struck the process itself: nobody else's end does that."""
     return bool(failure.signal) and failure.signal != _OWN_END and not failure.is_secondary
 
 
 def first_cause(state: JobState, world: World, found: Found) -> Found:
-    """Leave out what others brought about (restart mode), and name who left without a word."""
+    """Remove failures that others caused (restart mode), and name a rank that left silently."""
     is_told = state.is_in_process  # There each process says how it fares.
     if not is_told and any(
         failure is not None and has_ended_by_signal(failure) for _, failure in found
@@ -48,7 +49,7 @@ def first_cause(state: JobState, world: World, found: Found) -> Found:
 
 
 def _left_early(state: JobState, world: World) -> Failure | None:
-    """The lowest rank that exited with 0 although others were not done."""
+    """Return the lowest rank that exited with 0 although others were not done."""
     for node in world.nodes:
         for exit_ in _exits(state, world, node):
             if exit_.code == 0:

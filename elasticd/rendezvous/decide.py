@@ -1,8 +1,8 @@
-"""The door: one event in, the next state and what to do about it out.
+"""The entry point: it takes one event, and returns the next state and what to do about it.
 
-Deterministic in (state, event, now_s): the simulator, the recorded log of a live agent and the
-agent itself run the same code. Every call ends with `reconcile`, so that a fact which came while
-something was in flight is acted upon as soon as it lands.
+It is deterministic in (state, event, now_s): the simulator, the recorded log of a live agent and
+the agent itself run the same code. Every call ends with `reconcile`, so that a fact which came
+while something was in flight is acted upon as soon as it lands.
 """
 
 import dataclasses
@@ -25,14 +25,17 @@ from elasticd.rendezvous.state import JobState, Stage, replace
 __all__ = ["RACES_BEFORE_REREAD", "REREAD_S", "decide", "wake_at_s"]
 
 REREAD_S = 60.0
-"""A slow re-read repairs what a watch may have missed; once a minute costs nothing."""
+"""The interval of a slow re-read, which repairs what a watch may have missed; once a minute costs
+nothing."""
 REREAD_SPREAD = 0.5
 """By this part the intervals of two members may differ, so that not all of them read at once."""
 RACES_BEFORE_REREAD = 4
-"""Lost in a row: whoever loses more than others can win has missed what stands."""
+"""After this many lost races in a row it reads again: one that loses more than others can win has
+missed something."""
 LONGEST_RACE_PAUSE_S = 5.0
 RETRY_S = 0.25
-"""Between tries of a write while etcd does not answer; the store itself waits for seconds."""
+"""The pause between tries of a write while etcd does not answer; the store itself waits for
+seconds."""
 
 
 def decide(
@@ -56,7 +59,7 @@ def decide(
 
 
 def wake_at_s(state: JobState) -> float | None:
-    """When `Ticked` is wanted next, on the clock of `now_s`; None: not at all."""
+    """Return when `Ticked` is wanted next, on the clock of `now_s`; None if it is not."""
     if state.stage is Stage.RETIRED:
         return None
     times = [state.reread_at_s or None, state.retry_at_s, state.world_due_s]
@@ -130,7 +133,7 @@ def _answered(
     event: ev.MemberWritten | ev.ProposalAnswered | ev.StatusWritten | ev.EffectDone,
     now_s: float,
 ) -> JobState:
-    """Whatever is in flight no more may be tried again."""
+    """Note that an effect is not in flight any more, so it may be tried again."""
     match event:
         case ev.MemberWritten(ok=ok):
             state = replace(state, is_member_in_flight=False)
@@ -162,7 +165,7 @@ def _answered(
 
 
 def _lost_race(state: JobState, now_s: float, *, pause_s: float) -> JobState:
-    """Look again after a while, which grows; and read what stands, if that was no race."""
+    """Look again after a pause, which grows; and read what stands, if it was no race."""
     races = state.lost_races + 1
     state = replace(state, lost_races=races)
     if races < RACES_BEFORE_REREAD:
@@ -246,7 +249,7 @@ def _to_retry(state: JobState, now_s: float) -> JobState:
 def _reconcile(
     before: JobState, state: JobState, now_s: float
 ) -> tuple[JobState, tuple[Effect, ...]]:
-    """Propose first: a proposal takes our own change along, which saves a write."""
+    """Propose first, since a proposal takes our own change along, which saves a write."""
     state, effects = _observe(before, state, now_s)
     state, more = propose(state, now_s=now_s)
     effects += more
@@ -257,7 +260,7 @@ def _reconcile(
 def _observe(
     before: JobState, state: JobState, now_s: float
 ) -> tuple[JobState, tuple[Effect, ...]]:
-    """Watch what our place in the order asks for: everybody, or only those who propose."""
+    """Watch what our place in the order requires: everybody, or only the proposers."""
     effects: tuple[Effect, ...] = ()
     turn = proposers(state)
     if not turn and not state.is_oldest_asked and not state.is_over:
@@ -286,13 +289,15 @@ def _observe(
 
 
 def _reread_interval_s(state: JobState) -> float:
-    """About a minute, another for each member."""
+    """Return about a minute, different for each member."""
     part = zlib.crc32(state.me.incarnation.encode()) / 2**32
     return REREAD_S * (1.0 + REREAD_SPREAD * (part - 0.5))
 
 
 def _has_same_view(before: JobState, state: JobState) -> bool:
-    """Nothing changed that decides who the proposers are, and where; so it is mostly."""
+    """Return whether nothing changed that decides who the proposers are, and where; mostly it is
+    so.
+    """
     return (
         before.members is state.members
         and before.world is state.world
@@ -303,10 +308,10 @@ def _has_same_view(before: JobState, state: JobState) -> bool:
 
 
 def _peers(state: JobState, turn: tuple[NodeId, ...]) -> tuple[Peer, ...]:
-    """The proposers, where we know how to reach them; they hear of our end, we of theirs.
+    """Return the proposers that we can reach: they notice our end, we theirs.
 
-    For a proposer also the agents of whom another life has taken the name: at the old address
-    somebody refuses if they have ended, which proves it, or else they may still train.
+    A proposer also holds agents whose name another life has taken: at the old address a refusal
+    proves that they have ended; otherwise they may still train.
     """
     found = []
     for name in turn:

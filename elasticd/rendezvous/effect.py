@@ -1,7 +1,7 @@
 """What an agent shall do about one job, in the imperative.
 
-Each is carried out by one function of the shell, which answers with exactly one event, also when
-it fails. Those that write are dropped by the shell if the lease's deadline has passed by then.
+One function of the shell carries each out and answers with exactly one event, also when it fails.
+The shell drops those that write if the lease's deadline has passed by then.
 """
 
 from dataclasses import dataclass
@@ -35,10 +35,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observe:
-    """Watch all members and results (`nodes` None), or the members records of these nodes only.
+    """Watch all members and results (`nodes` None), or only the member records of these nodes.
 
     The first answer of a watch is a list, so asking again is also the slow re-read. `is_reread`:
-    that of world, status and wants too, as a watch of those may have missed something as well.
+    read world, status and wants again too, since a watch of those may have missed something as
+    well.
     """
 
     nodes: tuple[NodeId, ...] | None
@@ -47,7 +48,7 @@ class Observe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindOldest:
-    """Read who the oldest members are; answers OldestFound."""
+    """Read who the oldest members are; the answer is OldestFound."""
 
     count: int
 
@@ -61,16 +62,16 @@ class HoldPeers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteMember:
-    """Put this node's member record, with its lease; answers MemberWritten."""
+    """Put this node's member record, with its lease; the answer is MemberWritten."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeWorld:
-    """If the world still stands at the revision: put the next one, the status and our own record.
+    """If the world still has this revision, put the next one, the status and our own record.
 
-    Otherwise put our own record alone. Answers ProposalAnswered.
+    Otherwise put our own record alone. The answer is ProposalAnswered.
     """
 
     world: World
@@ -78,17 +79,18 @@ class ProposeWorld:
     world_revision: int
     status_revision: int
     members_revision: int | None
-    """No member changed since; None after several lost races, then the world alone decides."""
+    """No member may have changed since this revision; None after several lost races, then only the
+    world decides."""
     member: Member | None
     oldest_kept: Generation
-    """Incidents of the generations before this one are deleted with it,"""
+    """Incidents of generations before this one are deleted with it."""
     unneeded_results: tuple[NodeId, ...]
-    """and so are the results of these nodes."""
+    """The results of these nodes are deleted too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStatus:
-    """If the status still stands at the revision, put it; a final one ends the job's activity."""
+    """If the status still has this revision, put it; a final one ends the job's activity."""
 
     status: JobStatus
     revision: int
@@ -106,14 +108,16 @@ class WriteIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """Goodbye: delete the member record, put the result, in one step; answers WithdrawalDone."""
+    """Say goodbye: delete the member record and put the result, in one step; the answer is
+    WithdrawalDone.
+    """
 
     result: Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartWorker:
-    """Answers WorkerStarted or WorkerFailed."""
+    """Start a worker; the answer is WorkerStarted or WorkerFailed."""
 
     world: World
     placement: Placement
@@ -121,7 +125,7 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareWorker:
-    """Start a worker that belongs to no world yet; answers as StartWorker."""
+    """Start a worker that belongs to no world yet; the answer is that of StartWorker."""
 
     slot: Slot
     nonce: Nonce
@@ -129,7 +133,7 @@ class PrepareWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnterWorld:
-    """Tell an attached worker of its next world; its steps there are seen as events."""
+    """Send an attached worker its next world; its steps there are seen as events."""
 
     slot: Slot
     nonce: Nonce
@@ -139,7 +143,7 @@ class EnterWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveWorld:
-    """Tell an attached worker to leave its world and wait; seen as WorkerLeft."""
+    """Order an attached worker to leave its world and wait; seen as WorkerLeft."""
 
     slot: Slot
     nonce: Nonce
@@ -148,7 +152,7 @@ class LeaveWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWorker:
-    """Its end is seen as WorkerExited."""
+    """Stop a worker; its end is seen as WorkerExited."""
 
     slot: Slot
     nonce: Nonce
@@ -157,22 +161,25 @@ class StopWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseStore:
-    """This fresh store of ours is now a world's; those of older worlds may be closed."""
+    """Take note that this fresh store of ours is a world's now; those of older worlds may be
+    closed.
+    """
 
     store: StoreAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retire:
-    """Nothing of the job is left here: end its pool, its watches, forget it."""
+    """End the job's pool and its watches and forget it, since nothing of the job is left here."""
 
     is_job_over: bool
     rejoin_after_s: float | None = None
-    """Come back as a new incarnation after this long."""
+    """How long to wait before coming back as a new incarnation."""
     is_cut_off: bool = False
-    """Not before the others can be reached from here: for want of that we were left out."""
+    """True if it must not come back before it can reach the others, since it was left out for
+    that."""
     keeps_workers: bool = False
-    """The next incarnation takes over the workers, which wait, with their state."""
+    """True if the next incarnation takes over the workers, which wait, with their state."""
 
 
 Effect = (

@@ -1,4 +1,4 @@
-"""Facts, in the past tense, that the core of an agent is told about one job."""
+"""Facts, in the past tense, that the core of an agent learns about one job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,9 +63,9 @@ class MembersListed:
 
     revision: int
     members: tuple[tuple[Member, int, int], ...]
-    """(member, create revision, mod revision)."""
+    """(member, create revision, mod revision) of each."""
     watched: tuple[NodeId, ...] | None = None
-    """None: the list is complete. Else: only these nodes were asked for."""
+    """None if the list is complete; otherwise only these nodes were asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class WorldSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSeen:
-    """None: there is none (any more)."""
+    """The job's status changed; None if there is none (any more)."""
 
     status: JobStatus | None
     revision: int
@@ -139,9 +139,9 @@ class ProposalAnswered:
     token: str
     accepted: bool
     is_member_written: bool
-    """The proposer's own change is in etcd, whichever branch was taken."""
+    """True if the proposer's own change is in etcd, whichever branch was taken."""
     world: World | None = None
-    """The one that now stands, if it was ours."""
+    """The world that now stands, if it was ours."""
     revision: int = 0
 
 
@@ -157,7 +157,7 @@ class WithdrawalDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectDone:
-    """Any other effect is carried out; if not ok, the core tries again where it matters."""
+    """Any other effect is carried out; if not ok, the core tries again if it matters."""
 
     name: str
     ok: bool
@@ -168,18 +168,18 @@ class EffectDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsGranted:
-    """The slots that this agent gives to the job; fewer than before: the others are needed."""
+    """This agent gives these slots to the job; if fewer than before, others need the rest."""
 
     slots: tuple[Slot, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersKept:
-    """Attached workers that an earlier incarnation of ours left behind, in no world."""
+    """An earlier incarnation of ours left these attached workers behind, in no world."""
 
     workers: tuple[tuple[Slot, Nonce], ...]
     with_state: tuple[Slot, ...] = ()
-    """Those that have trained: a world needs one of them to go on from."""
+    """The workers that have trained: a world needs one of them to go on from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,12 +188,12 @@ class PoolChanged:
 
     is_ready: bool
     failure: Failure | None = None
-    """Why it never will, where that is known."""
+    """Why it never will, if that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoresChanged:
-    """The fresh TCPStores of this node, next to be used first."""
+    """These are the fresh TCPStores of this node, the next one to use first."""
 
     stores: tuple[StoreAddress, ...]
 
@@ -218,42 +218,42 @@ class WorkerFailed(_OfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExited(_OfWorker):
-    """Reaped, nothing of it is left."""
+    """A worker was reaped, and nothing of it is left."""
 
     code: int
     failure: Failure | None = None
-    """None for exit 0, and where we stopped it ourselves."""
+    """None for exit 0, and if we stopped it ourselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerAttached(_OfWorker):
-    """It called `elasticd.run`."""
+    """A worker called `elasticd.run`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEntered(_OfWorker):
-    """It left what was before and is forming this generation's group."""
+    """A worker left its last generation and is forming this generation's group."""
 
     generation: Generation
     committed_ago_s: float = 0.0
-    """Age of its newest commit; 0: not known."""
+    """The age of its newest commit; 0 if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFormed(_OfWorker):
-    """Its group stands, and it has the job's state, its own or another rank's."""
+    """A worker's group is formed, and it has the job's state, its own or another rank's."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLeft(_OfWorker):
-    """It is in no generation and waits for one."""
+    """A worker is in no generation and waits for one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStepped(_OfWorker):
-    """Its first commit in this generation, and what it took to get there."""
+    """A worker made its first commit in this generation; it says how long each phase took."""
 
     generation: Generation
     step: int
@@ -267,14 +267,16 @@ class WorkerStepped(_OfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFinished(_OfWorker):
-    """`train` returned on all ranks of its world. It will exit, once its script has ended."""
+    """`train` returned on all ranks of a worker's world; the worker exits once its script has
+    ended.
+    """
 
     training: Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPaced(_OfWorker):
-    """How far it is; told now and then."""
+    """A worker reported how far it is; this comes now and then."""
 
     generation: Generation
     step: int
@@ -284,14 +286,14 @@ class WorkerPaced(_OfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWaited:
-    """The waits of this node's steps changed so much that the others are to know."""
+    """The waits of this node's steps changed so much that the others should know."""
 
     wait: NodeWait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBroken(_OfWorker):
-    """A collective broke under it, or its group could not be formed; the process is well."""
+    """A collective broke under a worker, or its group could not be formed; the process is well."""
 
     generation: Generation
     unreachable: tuple[NodeId, ...] = ()
@@ -300,7 +302,7 @@ class WorkerBroken(_OfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStalled:
-    """It made no progress for too long: it hangs, or waits for one that does."""
+    """A worker made no progress for too long: it hangs, or waits for one that does."""
 
     stall: Stall
 
@@ -315,7 +317,7 @@ class WorkerStalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerResumed(_OfWorker):
-    """It was said to be stalled, and gets on again."""
+    """A worker that was reported as stalled makes progress again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +329,7 @@ class LeaveRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerDied:
-    """A connection to that agent broke and a probe found nobody at its address."""
+    """The connection to that agent broke, and a probe found nobody at its address."""
 
     node: NodeId
     life: Life
@@ -335,17 +337,17 @@ class PeerDied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHeld:
-    """The lease is (again) surely alive."""
+    """The lease is surely alive (again)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseUncertain:
-    """Its deadline passed without an answer: write nothing."""
+    """The lease's deadline passed without an answer: nothing may be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEnded:
-    """etcd says that it is over: everything of this incarnation is void."""
+    """etcd says that the lease is over: everything of this incarnation is void."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

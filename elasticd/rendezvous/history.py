@@ -1,9 +1,9 @@
-"""How much of a running job's past stays in etcd: what a job leaves there may not grow for ever.
+"""How much of a running job's past stays in etcd, so that it does not grow for ever.
 
 etcd has a quota (2 GiB by default), and once that is used up it takes no writes of any job. Each
-member of a world writes an incident, and each node that leaves a result; so whoever proposes the
+member of a world writes an incident, and each node that leaves a result; so the proposer of the
 next world deletes in the same transaction what is too old for `elasticd why` and what no decision
-asks for any more. Nobody else has to run for that, and no clock is read.
+needs any more. No other process has to run for that, and no clock is read.
 """
 
 from elasticd.records.ids import Generation, NodeId
@@ -13,12 +13,15 @@ from elasticd.rendezvous.state import JobState
 __all__ = ["INCIDENTS_KEPT", "oldest_kept", "unneeded_results"]
 
 GENERATIONS_KEPT = 200
-"""Some months of a job that is well, and the last hour of one that is in trouble."""
+"""How many generations are kept: some months of a healthy job, or the last hour of one in
+trouble."""
 GENERATIONS_KEPT_LEAST = 20
 INCIDENTS_KEPT = 50_000
-"""Of some 300 bytes: 15 MB. From 250 nodes on fewer generations are kept for it."""
+"""How many incidents are kept, of some 300 bytes: 15 MB. From 250 nodes on fewer generations are
+kept because of it."""
 RESULTS_PER_WORLD = 64
-"""etcd takes 128 operations in one transaction; the next world deletes the next ones."""
+"""How many results one world deletes: etcd takes 128 operations in one transaction, and the next
+world deletes the next ones."""
 
 
 def oldest_kept(world: World) -> Generation:
@@ -28,9 +31,9 @@ def oldest_kept(world: World) -> Generation:
 
 
 def unneeded_results(state: JobState, world: World) -> tuple[NodeId, ...]:
-    """Name nodes whose results say nothing of the standing world or of the one to be written.
+    """Return nodes whose results say nothing of the standing world or of the next one.
 
-    Spot machines come under ever new names. Whoever is a member keeps its result, whatever it says.
+    Spot machines come under new names all the time. A member keeps its result, whatever it says.
     """
     standing = state.world
     if standing is None:

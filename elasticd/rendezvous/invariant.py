@@ -1,7 +1,7 @@
 """The rules that no decision may break, checked after each one: in the simulator and live.
 
-Cheap by construction: a decision that proposes nothing and starts nothing is checked in constant
-time. A broken rule is our own bug; the agent stops rather than act on it.
+The check is cheap: a decision that proposes nothing and starts nothing is checked in constant time.
+A broken rule is our own bug; the agent stops rather than act on it.
 """
 
 from elasticd.errors import InvariantBroken
@@ -121,7 +121,9 @@ def _is_leaving(state: JobState, node: WorldNode) -> bool:
 
 
 def _succession_fits(state: JobState, previous: World, world: World, effect: object) -> None:
-    """Rule 1: no worker twice. Rule 3: survivors keep their order, rank 0 is one of them."""
+    """Check rule 1 (no worker twice) and rule 3 (survivors keep their order, rank 0 is one of
+    them).
+    """
     survivors: list[NodeId] = []
     for node in world.nodes:
         old = previous.node(node.node)

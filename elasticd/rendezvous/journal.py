@@ -1,9 +1,9 @@
-"""A log of what an agent was told and what it decided, as text that replays.
+"""A log of an agent's events and decisions, as text that replays.
 
-One JSON line per decision, after an opening line with what the state began from. Since `decide` is
-deterministic, the same events at the same times give the same effects; where they do not, either
-the code has changed or something impure crept in. A line costs as much as its event, so the
-states in between are not written: they follow.
+It has one JSON line per decision, after an opening line with the state that it began from. Since
+`decide` is deterministic, the same events at the same times give the same effects. If they do not,
+either the code has changed or something impure is in it. A line costs as much as its event: the
+states in between are not written, because they follow.
 """
 
 import json
@@ -26,22 +26,21 @@ _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def opening(state: JobState) -> str:
-    """The first line of a journal: what a state that was told nothing yet began from."""
+    """Return the first line of a journal: the state before any event."""
     assert state == JobState(me=state.me, spec=state.spec, past=state.past), "it told something"
     begin = {"format": _FORMAT, "me": to_plain(state.me), "spec": to_plain(state.spec)}
     return _dump({**begin, "past": state.past})
 
 
 def line(now_s: float, event: Event, effects: tuple[Effect, ...]) -> str:
-    """One decision."""
+    """Return the line of one decision."""
     return _dump({"at": now_s, "event": _named(event), "effects": [_named(e) for e in effects]})
 
 
 def replay(lines: Iterable[str]) -> str | None:
     """Decide everything again; return the first difference in words, None if there is none.
 
-    Raises:
-        NotSupported: the lines are no journal that this version can read.
+    Raises: NotSupported: the lines are no journal that this version can read.
     """
     state: JobState | None = None
     for number, text in enumerate(lines, start=1):

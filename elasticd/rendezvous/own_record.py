@@ -1,4 +1,4 @@
-"""What this node should say of itself, derived from its state and never stored twice."""
+"""What this node should report of itself, derived from its state and never stored twice."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def desired_generation(state: JobState) -> Generation | None:
-    """The generation whose workers should run here; None: no worker should."""
+    """Return the generation whose workers should run here; None if no worker should."""
     if state.world is None or state.is_over or state.is_world_ended or not state.is_in_world:
         return None
     if state.stage in (Stage.WITHDRAWING, Stage.VOID, Stage.RETIRED):
@@ -31,25 +31,25 @@ def desired_generation(state: JobState) -> Generation | None:
 
 
 def my_node(state: JobState) -> WorldNode | None:
-    """This incarnation's part of the world."""
+    """Return this incarnation's part of the world."""
     if state.world is None or not state.is_in_world:
         return None
     return state.world.node(state.me.node)
 
 
 def is_forming(state: JobState) -> bool:
-    """A world wants us and we have not arrived in it yet."""
+    """Return whether a world wants us and we have not arrived in it yet."""
     generation = desired_generation(state)
     return generation is not None and state.adopted_arrival != generation
 
 
 def is_current(state: JobState) -> bool:
-    """The generation that we adopted is the one that should run."""
+    """Return whether the generation that we adopted is the one that should run."""
     return state.adopted == desired_generation(state)
 
 
 def desired_member(state: JobState) -> Member:
-    """Our member record as it should stand in etcd now."""
+    """Return our member record as it should stand in etcd now."""
     stall = _stall(state)
     is_long = stall is not None and stall.limit is StallLimit.PROGRESS
     return Member(
@@ -78,7 +78,7 @@ def desired_member(state: JobState) -> Member:
 
 
 def is_news(member: Member, sent: Member | None) -> bool:
-    """True if our record is worth a write.
+    """Return whether our record is worth a write.
 
     Stores alone are not: nobody needs them before we can start workers, or while one of those that
     we named is left. The next record takes them along.
@@ -109,9 +109,9 @@ def is_shut_out(state: JobState) -> bool:
 
 
 def is_working(state: JobState) -> bool:
-    """A world counts on this node, or workers of one are still here.
+    """Return whether a world counts on this node, or workers of one are still here.
 
-    A worker that is prepared and waits to be named is none: it does as well elsewhere.
+    A prepared worker that waits to be named does not count: it could wait elsewhere just as well.
     """
     if state.is_in_world and not state.is_over:
         return True
@@ -119,12 +119,14 @@ def is_working(state: JobState) -> bool:
 
 
 def next_nonce(state: JobState, slot: Slot) -> Nonce:
-    """The number of the next process in this slot, above all that a world ever named."""
+    """Return the number of the next process in this slot, above all that a world ever named."""
     return Nonce(max(state.nonces.get(slot, Nonce(0)), _named_nonce(state, slot)) + 1)
 
 
 def _offer(state: JobState, slot: Slot) -> SlotOffer | None:
-    """In-process mode offers the process that is there, or nothing; else a process to come."""
+    """Return the offer of a slot: in in-process mode the process that is there, or nothing;
+    otherwise a process to come.
+    """
     if not state.is_in_process:
         return SlotOffer(slot=slot, nonce=_offered_nonce(state, slot))
     worker = state.workers.get(slot)
@@ -146,7 +148,7 @@ def _offer(state: JobState, slot: Slot) -> SlotOffer | None:
 
 
 def _left(state: JobState) -> Generation:
-    """Proves that the world is over here, where the same processes wait for the next one."""
+    """Return the proof that the world is over here, if the same processes wait for the next one."""
     if not (state.is_in_process and state.is_world_ended and state.is_in_world):
         return Generation(0)
     is_idle = all(w.entered == 0 or w.is_finished for w in state.workers.values())
@@ -154,7 +156,7 @@ def _left(state: JobState) -> Generation:
 
 
 def _stall(state: JobState) -> Stall | None:
-    """The one that is furthest behind, if no worker of ours makes progress."""
+    """Return the worker that is furthest behind, if no worker of ours makes progress."""
     stalls = [w.stall for w in state.workers.values() if w.stall is not None and w.generation]
     if not stalls or desired_generation(state) is None:
         return None
@@ -167,7 +169,9 @@ def _stall(state: JobState) -> Stall | None:
 
 
 def _offered_nonce(state: JobState, slot: Slot) -> Nonce:
-    """A slot keeps its number while its worker lives, and after exit 0 while the world stands."""
+    """Return the offered process number: a slot keeps it while its worker lives, and after exit 0
+    while the world stands.
+    """
     last = state.nonces.get(slot, Nonce(0))
     worker = state.workers.get(slot)
     if worker is not None:

@@ -24,14 +24,14 @@ class ElasticPhase(StrEnum):
     """The job is not submitted yet, or submitted and without its first world."""
     RUNNING = "Running"
     WAITING = "Waiting"
-    """Had a world; too few nodes for the next one. Goes on by itself."""
+    """It had a world, and has too few nodes for the next one. It goes on by itself."""
     STOPPING = "Stopping"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     STOPPED = "Stopped"
     """Somebody stopped it (`elasticd stop`)."""
     INVALID = "Invalid"
-    """Not submitted, for what the condition Invalid says."""
+    """It is not submitted, because of what the condition Invalid says."""
     LOST = "Lost"
     """It was submitted, and etcd has no record of it any more; nobody saw its end."""
 
@@ -44,7 +44,7 @@ _FINAL = frozenset({ElasticPhase.SUCCEEDED, ElasticPhase.FAILED, ElasticPhase.ST
 
 
 class ConditionType(StrEnum):
-    """What `kubectl wait --for=condition=...` takes."""
+    """The types that `kubectl wait --for=condition=...` takes."""
 
     RUNNING = "Running"
     WAITING = "Waiting"
@@ -55,7 +55,7 @@ class ConditionType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """As of all conditions of Kubernetes; `kubectl wait --for=condition=TYPE` reads it."""
+    """A condition as Kubernetes has them; `kubectl wait --for=condition=TYPE` reads it."""
 
     type: str
     status: str
@@ -73,29 +73,29 @@ class CheckpointStatus:
     """The newest durable checkpoint."""
 
     step: int | None = None
-    """None: not known."""
+    """The step; None if not known."""
     time: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticJobStatus:
     observed_generation: int = 0
-    """Of the object, when this was written."""
+    """The object's generation when this was written."""
     job: str = ""
-    """Its name in etcd: what `elasticd status`, `why` and `logs` take."""
+    """The job's name in etcd, which `elasticd status`, `why` and `logs` take."""
     phase: str = ""
     message: str = ""
-    """One sentence: for whom it waits, why it ended, what is wrong."""
+    """One sentence: what it waits for, why it ended, what is wrong."""
     size: str = ""
     """`nodes/wanted`, for the table of kubectl."""
     nodes: int = 0
-    """Nodes of the world."""
+    """The nodes of the world."""
     wanted: int = 0
-    """Nodes that the wants come to."""
+    """The number of nodes that all wants together result in."""
     generation: int = 0
-    """Of the world."""
+    """The generation of the world."""
     step: int | None = None
-    """Applied steps; None: not known."""
+    """The applied steps; None if not known."""
     steps_per_second: float | None = None
     goodput: float | None = None
     """Between 0 and 1."""
@@ -103,7 +103,7 @@ class ElasticJobStatus:
     """Changes of world that nobody planned, by their reason."""
     checkpoint: CheckpointStatus | None = None
     replicas: int = 0
-    """As `nodes`: what /scale shows as the current size."""
+    """The same as `nodes`: what /scale shows as the current size."""
     selector: str = ""
     start_time: str = ""
     """When the job was submitted to elasticd."""
@@ -114,7 +114,9 @@ class ElasticJobStatus:
 
     @property
     def is_final(self) -> bool:
-        """Whether the job was seen to be over; a word of another version says nothing."""
+        """Return whether the job was seen to be over; an unknown word of another version counts as
+        no.
+        """
         return self.phase in _FINAL
 
     def condition(self, kind: str) -> Condition | None:

@@ -1,6 +1,6 @@
 """Times as the Kubernetes API writes them (RFC 3339, UTC, whole seconds), by arithmetic alone.
 
-The pure parts may not import `datetime`, which also reads the clock.
+The pure parts may not import `datetime`, because that also reads the clock.
 """
 
 import re
@@ -14,7 +14,7 @@ _FORM = re.compile(
 
 
 def timestamp(at_unix_s: float) -> str:
-    """Return seconds since 1970 as in 2026-11-23T10:30:00Z."""
+    """Return seconds since 1970 in the form 2026-11-23T10:30:00Z."""
     days, rest = divmod(int(at_unix_s // 1), DAY_S)
     year, month, day = _date(days)
     hours, minutes = divmod(rest // 60, 60)
@@ -22,7 +22,7 @@ def timestamp(at_unix_s: float) -> str:
 
 
 def unix_s(text: str) -> float | None:
-    """Return seconds since 1970; None: it is no such time."""
+    """Return seconds since 1970; None if it is no such time."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None

@@ -34,43 +34,45 @@ to those without it; step: to the first commit."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     generation: Generation
-    """The one that began with this change."""
+    """The generation that began with this change."""
     node: NodeId
     host: str
     reason: Reason
     culprit: Failure | None = None
-    """Told by the nodes of the first three only, like `lost`: it is the same for all of them."""
+    """Only the nodes of the first three ranks write it, like `lost`: it is the same for all of
+    them."""
     lost: tuple[NodeId, ...] = ()
     world_size: int = 0
     nodes: int = 0
     phases_s: Mapping[str, float] = field(default_factory=dict)
     unnoticed_s: float = 0.0
-    """How long no step had ended here when the change was noticed, beyond a step's own time; 0 for
-    less than a second, where it was planned, in a pause, and where it is not known."""
+    """For how long no step had ended here when the change was noticed, beyond a step's own time; 0
+    for less than a second, if it was planned, in a pause, and if it is not known."""
     step: int | None = None
-    """Steps applied when the generation had made its first; None: not seen (restart mode, where the
-    script does not say)."""
+    """The steps applied when the generation had made its first; None if not seen (restart mode,
+    where the script reports none)."""
     lost_steps: int = 0
     received_bytes: int = 0
-    """State that came from other ranks to this node's workers."""
+    """The bytes of state that came from other ranks to this node's workers."""
     restored_from: str = ""
-    """Where a state that no rank had came back from: ranks, memory or storage."""
+    """Where a state that no rank had came from: ranks, memory or storage."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Slot-seconds of this node's slots by time cause, from its last commit before the change to
-    the first one after it; empty where an older version wrote it."""
+    the first one after it; empty from an older version."""
     note: str = ""
     is_announced: bool = False
-    """Written with the world, by its proposer, before anybody had arrived: nothing was measured."""
+    """True if its proposer wrote it with the world, before anybody had arrived: nothing was
+    measured."""
     at_unix_s: float = 0.0
-    """For people only; never compared with another host's."""
+    """The time for people only; never compared with another host's."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 
 def announced(world: World) -> Incident:
-    """What is known of a generation when it begins.
+    """Return what is known of a generation when it begins.
 
-    It stands in the proposer's place, until that has arrived itself and tells more. So no
-    generation is missing, also where nobody arrives before the next one.
+    It stands in the proposer's place until that has arrived itself and writes more. So no
+    generation is missing, even if nobody arrives before the next one.
     """
     return Incident(
         generation=world.generation,

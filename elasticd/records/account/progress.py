@@ -10,38 +10,38 @@ __all__ = ["RankProgress", "newest_checkpoint_age_s"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProgress:
-    """Ages are as of the answer, on the agent's clock."""
+    """The progress of one rank. Ages are as of the answer, on the agent's clock."""
 
     rank: Rank
     generation: Generation
     pid: int = 0
-    """Process number on its node; 0: an older agent that does not say."""
+    """The process number on its node; 0 from an older agent that does not report it."""
     step: int | None = None
-    """Applied steps; None: not known (restart mode, or not in `train` yet)."""
+    """The applied steps; None if not known (restart mode, or not in `train` yet)."""
     is_told: bool = False
-    """By a script of restart mode, which makes no commits: the numbers are those that it gave to
-    `elasticd.progress`."""
+    """True for a script of restart mode, which makes no commits: the numbers are those that it gave
+    to `elasticd.progress`."""
     epoch: int = 0
     epochs: int = 0
-    """Epochs that `state.epochs` was asked for; 0: not known."""
+    """The epochs that `state.epochs` was asked for; 0 if not known."""
     consumed: int = 0
-    """Samples of this epoch in applied steps, of all ranks."""
+    """The samples of this epoch in applied steps, of all ranks."""
     epoch_samples: int = 0
-    """Samples of one epoch; 0: not known."""
+    """The samples of one epoch; 0 if not known."""
     step_s: float = 0.0
-    """Smoothed duration of a step; 0: not known."""
+    """The smoothed duration of a step; 0 if not known."""
     committed_ago_s: float | None = None
-    """Age of the last commit that the agent saw; None: it saw none of this process."""
+    """The age of the last commit that the agent saw; None if it saw none of this process."""
     why_paused: str = ""
-    """The reason that `state.pause` was given, while it lasts."""
+    """The reason that was given to `state.pause`, while the pause lasts."""
     scalars: Mapping[str, float] = field(default_factory=dict)
     """What the last commit was given, where that is finite."""
     not_finite: Mapping[str, int] = field(default_factory=dict)
     """The step at which a number given to `commit` was first seen not to be finite, by name."""
     checkpoint_ago_s: float | None = None
-    """Age of the newest durable checkpoint, as this node's keeper says; None: there is none."""
+    """The age of the newest durable checkpoint, by this node's keeper; None if there is none."""
     output_ago_s: float | None = None
-    """Age of the last line that the rank wrote; None: it wrote none in this generation."""
+    """The age of the last line that the rank wrote; None if it wrote none in this generation."""
 
 
 def newest_checkpoint_age_s(ranks: Iterable[RankProgress]) -> float | None:

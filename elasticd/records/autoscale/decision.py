@@ -9,11 +9,11 @@ from elasticd.records.ids import Generation
 __all__ = ["DECISIONS_LIMIT", "Candidate", "Decision", "Outcome", "Rule"]
 
 DECISIONS_LIMIT = 200
-"""Decisions that a job keeps, the newest."""
+"""How many decisions a job keeps, the newest."""
 
 
 class Rule(StrEnum):
-    """Which rule of the policy had the last word."""
+    """The rule of the policy that decided."""
 
     TARGET = "target"
     GOODPUT = "goodput"
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
     """What came of a decision."""
 
     OPEN = "open"
-    """Not known yet."""
+    """The outcome is not known yet."""
     KEPT = "kept"
     TAKEN_BACK = "taken_back"
     """It brought less than half of its promise."""
@@ -41,14 +41,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One size that was looked at."""
+    """One size that was considered."""
 
     nodes: int
     steps_per_s: float = 0.0
-    """Measured or fitted; 0: not known."""
+    """Steps per second, measured or fitted; 0 if not known."""
     is_measured: bool = False
     gain_steps: float = 0.0
-    """Steps that it would bring within the horizon, less the cost of the change."""
+    """The steps that it would bring within the horizon, less the cost of the change."""
     why: str = ""
 
 
@@ -57,7 +57,7 @@ class Decision:
     """It is written with the wish that it makes, in one transaction; its outcome follows."""
 
     number: int
-    """1 for the job's first."""
+    """The number; 1 for the job's first decision."""
     uid: str = ""
     rule: Rule
     from_nodes: int
@@ -65,25 +65,25 @@ class Decision:
     why: str
     """One sentence for people."""
     generation: Generation = Generation(0)
-    """The world that it found."""
+    """The generation of the world that it found."""
     inputs: Mapping[str, float] = field(default_factory=dict)
-    """The numbers that it rests on, by name."""
+    """The numbers on which it rests, by name."""
     fit: Mapping[str, float] = field(default_factory=dict)
-    """a, b and c of the curve at that time; empty where the rule needs none."""
+    """The curve's a, b and c at that time; empty if the rule needs none."""
     candidates: tuple[Candidate, ...] = ()
     was_steps_per_s: float = 0.0
-    """Measured before; 0: not known."""
+    """Steps per second, measured before; 0 if not known."""
     promised_steps_per_s: float = 0.0
-    """0: it promised no throughput, and is not judged by it."""
+    """Steps per second; 0 if it promised no throughput, and is not judged by it."""
     is_probe: bool = False
-    """The size had not been measured: it is tried."""
+    """True if the size had not been measured, so that it is tried."""
     is_dry_run: bool = False
     missing: str = ""
-    """What the wish lacks, as a sentence: nodes that are not there, room below MAX."""
+    """What the wish lacks, as a sentence: nodes that are not there, or room below MAX."""
     at_unix_s: float = 0.0
     """For people."""
     outcome: Outcome = Outcome.OPEN
     got_steps_per_s: float = 0.0
-    """What two windows at the new size measured."""
+    """Steps per second that two windows at the new size measured."""
     outcome_why: str = ""
     unknown: Mapping[str, object] = field(default_factory=dict)

@@ -14,17 +14,17 @@ class Held(StrEnum):
     EMPTY = "empty"
     """A query has no series."""
     STALE = "stale"
-    """Its newest sample is too old: the series has stopped."""
+    """The newest sample is too old: the series has stopped."""
     NOT_A_NUMBER = "not_a_number"
-    """NaN, an infinity, or something else that is no number to go by."""
+    """The value is NaN, infinite, or something else that cannot be used."""
     MANY_SERIES = "many_series"
     NEGATIVE = "negative"
     UNREACHABLE = "unreachable"
-    """Nobody answers, not in time, or not in the form of Prometheus' API."""
+    """Nobody answers, or not in time, or not in the form of Prometheus' API."""
     REFUSED = "refused"
-    """Prometheus, or a proxy before it, says no."""
+    """Prometheus, or a proxy in front of it, refuses."""
     WARNING = "warning"
-    """Prometheus answers, and warns that the answer may not be whole."""
+    """Prometheus answers with a warning that the answer may be incomplete."""
     GAP = "gap"
     """All inputs are there again, but not for one whole window yet."""
     NO_STEPS = "no_steps"
@@ -52,4 +52,5 @@ MISSING_INPUT = (
     Held.REFUSED,
     Held.WARNING,
 )
-"""Words of a reading without a number. While they last, the autoscaler is blind for that job."""
+"""The words for a reading without a number. While they last, the autoscaler is blind for that
+job."""

@@ -1,4 +1,4 @@
-"""Which autoscaler leads."""
+"""The record of which autoscaler leads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ class Leader:
     name: str
     """`host:pid`."""
     token: str
-    """Unique to the process: tells after an answer that got lost whose election it was."""
+    """A text unique to the process, which shows whose election it was if an answer got lost."""
     version: str = ""
-    """Of elasticd."""
+    """The version of elasticd."""
     since_unix_s: float = 0.0
-    """By its own clock."""
+    """The begin, by its own clock."""
     source: str = ""
-    """What answers the queries of policies: `prometheus` or `agents`; empty: nothing does, or an
-    older version leads, which does not tell."""
+    """What answers the queries of policies: `prometheus` or `agents`; empty if nothing does, or if
+    an older version leads, which does not say."""
     unknown: Mapping[str, object] = field(default_factory=dict)

@@ -28,16 +28,16 @@ __all__ = [
 POLICY_SCHEMA = 1
 """The newest form of a policy file that this version knows."""
 PRICE = "price"
-"""The name under which the price of a budget is read: no metric may have it."""
+"""The name under which the price of a budget is read; no metric may have it."""
 
 
 class MetricKind(StrEnum):
-    """What it means that a metric is above its target."""
+    """What a value above the target means."""
 
     LOAD = "load"
-    """More than the target asks for more nodes: a queue, a lag, the use of a device."""
+    """A value above the target asks for more nodes: a queue, a lag, the use of a device."""
     SUPPLY = "supply"
-    """Less than the target asks for more nodes: a throughput. The ratio is inverted."""
+    """A value below the target asks for more nodes: a throughput. The ratio is inverted."""
 
 
 class RateUnit(StrEnum):
@@ -57,7 +57,7 @@ class Select(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """At most so much of a change within a period."""
+    """The largest change within a period."""
 
     amount: float
     unit: RateUnit
@@ -70,10 +70,10 @@ class Behavior:
 
     stabilization_s: float = 0.0
     tolerance: float | None = None
-    """None: that of the rule."""
+    """The tolerance; None for that of the rule."""
     select: Select = Select.MAX
     rates: tuple[Rate, ...] = ()
-    """None of them: no limit in this direction."""
+    """The rates; if there are none, this direction has no limit."""
 
 
 UP = Behavior(
@@ -89,17 +89,17 @@ DOWN = Behavior(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetMetric:
-    """One number of Prometheus, and what it should be."""
+    """One number of Prometheus, and its target."""
 
     name: str
-    """In sentences; and, without a Prometheus, the metric of the agents that is meant."""
+    """The name for sentences; without a Prometheus, the agents' metric that is meant."""
     query: str
     """PromQL with one value; `$job` and `$window` stand for the job's name and the window."""
     target: float
-    """Above 0. Of the whole job, unless `is_per_node`."""
+    """The target, above 0. It is for the whole job, unless `is_per_node`."""
     kind: MetricKind
     is_per_node: bool = False
-    """The target is for each node (HPA's AverageValue)."""
+    """True if the target is for each node (HPA's AverageValue)."""
     max_age_s: float = 60.0
     """Older samples count as missing."""
 
@@ -116,7 +116,7 @@ class TargetRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodputRule:
-    """As many nodes as pay for themselves, by how long the job's own steps take at each size."""
+    """As many nodes as pay for themselves, by the duration of the job's own steps at each size."""
 
     horizon_s: float = 1800.0
     """A change must have earned its cost within this time."""
@@ -131,9 +131,9 @@ class DeadlineRule:
     """The smallest size that ends the job in time."""
 
     steps: int
-    """Steps that the whole job makes."""
+    """The steps that the whole job makes."""
     at_unix_s: float
-    """By the clock of whoever reads it: the only time here that another host's clock set."""
+    """The deadline by the reader's clock: the only time here that another host's clock set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +141,11 @@ class BudgetRule:
     """The largest size whose cost to the end of the job stays within the budget."""
 
     steps: int
-    """Steps that the whole job makes."""
+    """The steps that the whole job makes."""
     node_hours: float = 0.0
-    """0: the budget is in money."""
+    """The budget in node-hours; 0 if it is in money."""
     cost: float = 0.0
-    """In the currency of the price; 0: the budget is in node-hours."""
+    """The budget in the currency of the price; 0 if it is in node-hours."""
     price_query: str = ""
     """PromQL for what one node costs in an hour."""
 
@@ -156,7 +156,7 @@ class IdleRule:
 
     after_s: float = 60.0
     data_share: float = 0.9
-    """It waits for its data where this part of its time goes to that."""
+    """The job waits for its data if this part of its time goes to that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,23 +164,24 @@ class Policy:
     """All rules of one job, and the limits for all of them."""
 
     uid: str = ""
-    """Of the job's spec: a job of the same name that comes later has no policy by it."""
+    """The uid of the job's spec, so that a later job of the same name does not inherit the
+    policy."""
     version: int = POLICY_SCHEMA
-    """Of the policy file's form."""
+    """The version of the policy file's form."""
     min_nodes: int = 0
-    """0: the job's own."""
+    """The least nodes; 0 for the job's own."""
     max_nodes: int = 0
-    """0: the job's own."""
+    """The most nodes; 0 for the job's own."""
     window_s: float = 60.0
-    """What `$window` stands for, and how much of a generation one measurement wants at least."""
+    """What `$window` stands for, and the least part of a generation that one measurement needs."""
     cooldown_s: float = 30.0
-    """After a change of size no other one for so long."""
+    """How long after a change of size no other one follows."""
     max_step: int = 0
-    """At most so many nodes at once; 0: any number."""
+    """The most nodes that one change may add or remove; 0 for any number."""
     allow_restarts: bool = False
-    """Jobs whose scripts are restarted by a change may be resized."""
+    """True if jobs whose scripts a change restarts may be resized."""
     is_dry_run: bool = False
-    """Decisions are written down and not done."""
+    """True if decisions are written down and not carried out."""
     target: TargetRule | None = None
     goodput: GoodputRule | None = None
     deadline: DeadlineRule | None = None

@@ -1,6 +1,6 @@
 """What a member does about the world that stands: stop, start, say "arrived", leave, say goodbye.
 
-Level-triggered: each step compares what is with what should be and may be called at any time, so
+It is level-triggered: each step compares what is with what should be, and may run at any time. So
 it does not matter which event came first, twice or not at all.
 """
 
@@ -74,7 +74,9 @@ def conduct(state: JobState, *, now_s: float) -> Step:
 
 
 def _stop(state: JobState, now_s: float) -> Step:
-    """Ask workers to end that are of no generation that should run, or failed and linger."""
+    """Ask workers to end that belong to no generation that should run, or that failed and still
+    live.
+    """
     wanted = desired_generation(state)
     workers = dict(state.workers)
     effects = []
@@ -91,7 +93,7 @@ def _stop(state: JobState, now_s: float) -> Step:
 
 
 def _grace_s(state: JobState, worker: Worker) -> float:
-    """One grace on every path: the full one when nothing is broken."""
+    """Return the grace, the same on every path: the full one when nothing is broken."""
     spec = state.spec
     if is_hung_one(state, worker):
         return 0.0
@@ -108,7 +110,7 @@ def _grace_s(state: JobState, worker: Worker) -> float:
 
 
 def _spend(state: JobState, now_s: float) -> Step:
-    """Give up stores that were a world's, also one that we never came to start."""
+    """Give up stores that were a world's, including one that we never came to start."""
     spent = state.world.spent_stores if state.world is not None else ()
     used = [store for store in state.stores if store in spent]
     if not used:
@@ -153,7 +155,7 @@ def _start(state: JobState, now_s: float) -> Step:
 
 
 def _refused(state: JobState, mine: WorldNode, wanted: Generation) -> JobState:
-    """The world names a store that is no longer fresh: our workers of it count as lost."""
+    """Count our workers as lost, because the world names a store that is no longer fresh."""
     nonces = {**state.nonces, **{w.slot: w.nonce for w in mine.workers}}
     return replace(
         state,
@@ -177,7 +179,7 @@ def _worker(state: JobState, placement: Placement) -> Worker:
 
 
 def _arrive(state: JobState, now_s: float) -> Step:
-    """All our workers are started: say so, and what the change cost here."""
+    """Write that all our workers are started, and what the change cost here."""
     world = state.world
     if world is None or not is_forming(state) or state.adopted != world.generation:
         return state, ()
@@ -224,7 +226,7 @@ def _phases_s(timing: Timing, now_s: float) -> dict[str, float]:
 
 
 def _leave(state: JobState, now_s: float) -> Step:
-    """Goodbye, once no worker is left and no world counts on us."""
+    """Say goodbye, once no worker is left and no world counts on us."""
     is_empty = not state.workers or (is_membership_over(state) and are_idle(state))
     if state.stage is Stage.VOID:
         return _retired(state, rejoin_after_s=0.0) if is_empty else (state, ())
@@ -245,7 +247,7 @@ def _leave(state: JobState, now_s: float) -> Step:
 
 
 def retirement(state: JobState) -> Step:
-    """After the goodbye: for good, or to come back as a new incarnation."""
+    """Return what follows the goodbye: leave for good, or come back as a new incarnation."""
     exclusion = state.world.exclusion(state.me.node) if state.world is not None else None
     is_back = exclusion is not None and is_shut_out(state)
     if exclusion is None or not is_back:
@@ -280,7 +282,9 @@ def _is_free_to_leave(state: JobState) -> bool:
 
 
 def _write_result(state: JobState, now_s: float) -> Step:
-    """A rank that finished is a fact that must outlive us; a failure is in our member record."""
+    """Write the result of ranks that finished, which must outlive us; a failure is in our member
+    record.
+    """
     if state.is_replaced or not any(exit_.code == 0 for exit_ in state.exits):
         return state, ()
     if state.is_fenced or state.is_result_in_flight:
@@ -297,7 +301,7 @@ def _write_result(state: JobState, now_s: float) -> Step:
 
 
 def _write_member(state: JobState, now_s: float) -> Step:
-    """Keep our record true; while a world forms, only what it must know at once."""
+    """Keep our record true; while a world forms, write only what it must know at once."""
     if state.is_fenced or state.is_member_in_flight or state.proposal:
         return state, ()
     if state.is_over or is_shut_out(state):
@@ -322,7 +326,7 @@ def _write_member(state: JobState, now_s: float) -> Step:
 
 
 def _is_urgent(member: Member, sent: Member) -> bool:
-    """What the others must know to judge the formation."""
+    """Return whether the others must know this to judge the formation."""
     return _facts(member) != _facts(sent)
 
 

@@ -1,8 +1,8 @@
-"""Guide workers that called `elasticd.run` from world to world, and have others ready.
+"""Leads workers that called `elasticd.run` from world to world, and prepares others.
 
-The in-process half of a member's conduct: a worker is told to enter a world or to leave one, and
-says when it did. What it takes to get there in its own process is the worker's affair
-(`elasticd.train`). Level-triggered, like the rest of the conduct.
+This is the in-process half of a member's conduct: a worker is ordered to enter a world or to leave
+one, and reports when it did. How it gets there in its own process is a matter of `elasticd.train`.
+It is level-triggered, like the rest of the conduct.
 """
 
 import dataclasses
@@ -46,14 +46,16 @@ Step = tuple[JobState, tuple[Effect, ...]]
 
 NO_GENERATION = Generation(0)
 NO_RANK = Rank(0)
-"""Of a worker that is in no world; nobody looks at it."""
+"""The rank of a worker that is in no world; nobody reads it."""
 
 LEAST_UNNOTICED_S = 1.0
-"""Steps are heard of five times a second, so less would be noise."""
+"""The least time that counts: steps are heard of five times a second, so less would be noise."""
 
 
 def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
-    """True if this process may live on, whatever the worlds do: the in-process rule of `stop`."""
+    """Return whether this process may live on, whatever the worlds do: the in-process rule of
+    `stop`.
+    """
     if worker.stage is WorkerStage.FAILED or is_hung_one(state, worker):
         return False
     if state.is_over:
@@ -79,13 +81,13 @@ def is_kept(state: JobState, worker: Worker, now_s: float) -> bool:
 
 
 def is_membership_over(state: JobState) -> bool:
-    """This incarnation can be in no world any more, and did not ask for that."""
+    """Return whether this incarnation can be in no world any more, and did not ask for that."""
     is_out = is_shut_out(state) and state.leaving is None
     return state.stage is Stage.VOID or state.is_replaced or is_out
 
 
 def are_idle(state: JobState) -> bool:
-    """True if all workers here are attached and in no world."""
+    """Return whether all workers here are attached and in no world."""
     return all(
         worker.is_attached
         and not worker.stop_sent
@@ -96,7 +98,9 @@ def are_idle(state: JobState) -> bool:
 
 
 def is_hung_one(state: JobState, worker: Worker) -> bool:
-    """This very process was found to hang, by us or by the world that was made without it."""
+    """Return whether this very process was found to hang, by us or by the world that was made
+    without it.
+    """
     records = [state.failure, state.world.culprit if state.world is not None else None]
     if state.is_world_ended and state.status is not None:
         records.append(state.status.failure)
@@ -110,7 +114,7 @@ def is_hung_one(state: JobState, worker: Worker) -> bool:
 
 
 def enter(state: JobState, now_s: float) -> Step:
-    """Tell each attached worker that the world names of it."""
+    """Send each attached worker the world that names it."""
     world, mine, wanted = state.world, my_node(state), desired_generation(state)
     if world is None or mine is None or wanted is None or state.is_fenced:
         return state, ()
@@ -153,7 +157,7 @@ def enter(state: JobState, now_s: float) -> Step:
 
 
 def leave(state: JobState, now_s: float) -> Step:
-    """Tell attached workers that no world names to wait for one, with all that they know."""
+    """Order attached workers that no world names to wait for one, with their state."""
     mine, wanted = my_node(state), desired_generation(state)
     named = (
         {(w.slot, w.nonce) for w in mine.workers}
@@ -185,7 +189,7 @@ def leave(state: JobState, now_s: float) -> Step:
 
 
 def prepare(state: JobState, now_s: float) -> Step:
-    """Start processes for the slots that have none, once the survivors are under way again."""
+    """Start processes for the slots that have none, once the survivors train again."""
     if not state.is_in_process or state.is_over or state.is_fenced or not state.is_pool_ready:
         return state, ()
     if state.stage is not Stage.MEMBER or is_shut_out(state):
@@ -212,7 +216,7 @@ def prepare(state: JobState, now_s: float) -> Step:
 
 
 def _is_ending(state: JobState) -> bool:
-    """A rank of the standing world finished, here or elsewhere."""
+    """Return whether a rank of the standing world finished, here or elsewhere."""
     if state.is_world_ended:
         return False  # It came to nothing.
     if any(worker.is_finished and worker.generation for worker in state.workers.values()):
@@ -221,7 +225,9 @@ def _is_ending(state: JobState) -> bool:
 
 
 def _is_under_way(state: JobState, mine: WorldNode) -> bool:
-    """All of our workers that live in the world have stepped in it, or none lives."""
+    """Return whether all of our living workers in the world have stepped in it; True if
+    none lives.
+    """
     world = state.world
     assert world is not None
     if desired_generation(state) is None:
@@ -244,7 +250,9 @@ def _living(state: JobState, mine: WorldNode) -> list[Worker]:
 
 
 def begin_incident(state: JobState, incident: Incident, world: World) -> JobState:
-    """Our workers entered: what they still have to tell comes with their first commit."""
+    """Begin the incident when our workers have entered; the rest follows with their
+    first commit.
+    """
     phases = dict(incident.phases_s)
     timing = state.timing
     if world.at_step is None and timing.world_s is not None and timing.entered_s is not None:
@@ -258,7 +266,9 @@ def begin_incident(state: JobState, incident: Incident, world: World) -> JobStat
 
 
 def _unnoticed_s(state: JobState, world: World, incident: Incident) -> float:
-    """How long a hang or a lease that had to run out held the training up before anybody knew."""
+    """Return how long a hang or a lease that had to run out stopped the training before anybody
+    knew.
+    """
     pace, noticed_s = state.pace, state.timing.world_s
     if pace is None or noticed_s is None or world.reason.is_planned:
         return 0.0
@@ -273,7 +283,7 @@ def _unnoticed_s(state: JobState, world: World, incident: Incident) -> float:
 
 
 def record(state: JobState, now_s: float) -> Step:
-    """Write the incident down once our workers have stepped, or when it was overtaken."""
+    """Write the incident down once our workers have stepped, or when the next change came first."""
     incident, world = state.incident, state.world
     if incident is None or world is None or state.is_fenced:
         return state, ()
@@ -288,7 +298,9 @@ def record(state: JobState, now_s: float) -> Step:
 
 
 def _told(incident: Incident) -> Incident:
-    """The worker's time to close its old group is part of the time that the news took: once."""
+    """Return the phases with the time to close the old group counted once, since the worker's push
+    includes it.
+    """
     phases = dict(incident.phases_s)
     if "push" in phases and "abort" in phases:
         phases["push"] = round(max(0.0, phases["push"] - phases["abort"]), 4)

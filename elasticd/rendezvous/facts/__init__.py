@@ -1,1 +1,1 @@
-"""Facts become state: what etcd, the workers and the other nodes told. Pure."""
+"""Turns facts into state: what etcd, the workers and the other nodes reported. Pure."""

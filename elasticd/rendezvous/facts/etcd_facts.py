@@ -1,8 +1,8 @@
-"""Facts from etcd into the state: the half of `decide` that only listens.
+"""Takes facts from etcd into the state: the half of `decide` that only listens.
 
-Each function takes one event and answers the new state, with a note to look at the world where
-the fact could matter to it. All are cheap: what costs a pass over all members happens when a
-list arrives or a world is planned, not per event.
+Each function takes one event and returns the new state, with a note to look at the world if the
+fact could matter to it. All are cheap: a pass over all members happens when a list arrives or a
+world is planned, not per event.
 """
 
 import dataclasses
@@ -51,11 +51,11 @@ __all__ = [
 
 
 WORLD_PATIENCE_S = 1.0
-"""From the status of a world to the world itself: longer than etcd takes between two watches."""
+"""From the status of a world to the world itself; etcd takes less between two watches."""
 
 
 def members_listed(state: JobState, event: MembersListed, now_s: float) -> JobState:
-    """A list replaces what was known: of all members, or of the few that were asked for."""
+    """Replace what was known by a list: of all members, or of the few that were asked for."""
     if (event.watched is None) != (state.observed is None):
         return state  # An answer to what we watched before.
     before = state.members
@@ -124,7 +124,7 @@ def member_deleted(state: JobState, event: MemberDeleted, now_s: float) -> JobSt
 
 
 def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
-    """Those that were found dead need a new life, and thereby a new place in the order, first."""
+    """Store the oldest members. One found dead needs a new life, so a new place in the order."""
     if not event.nodes:
         state = _own_missed(state)
     alive = tuple(node for node in event.nodes if not is_found_dead(state, node))[:PROPOSERS]
@@ -132,7 +132,7 @@ def oldest_found(state: JobState, event: OldestFound, now_s: float) -> JobState:
 
 
 def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
-    """Accuse every incarnation of that life that we know of; others are not concerned."""
+    """Accuse every known incarnation of that life; others are not concerned."""
     seen = state.members.get(event.node)
     node = state.world.node(event.node) if state.world is not None else None
     known = [seen.member.incarnation] if seen is not None else []
@@ -148,7 +148,7 @@ def peer_died(state: JobState, event: PeerDied, now_s: float) -> JobState:
 
 
 def world_seen(state: JobState, event: WorldSeen, now_s: float) -> JobState:
-    """A newer world replaces the one that stood; what was counted for that one starts anew."""
+    """Replace the standing world by a newer one; what was counted for the old one starts anew."""
     world = event.world
     if event.revision <= state.world_revision or state.is_over:
         return state  # What comes after the end belongs to another job of the same name.
@@ -246,7 +246,7 @@ def result_deleted(state: JobState, node: NodeId) -> JobState:
 
 
 def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
-    """Note a look if what this one node now says does not fit the world."""
+    """Note a look if what this one node now reports does not fit the world."""
     world = state.world
     seen = state.members.get(name)
     node = world.node(name) if world is not None else None
@@ -278,9 +278,9 @@ def _seen(
 
 
 def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | None) -> JobState:
-    """Count afresh what is otherwise kept up to date event by event.
+    """Count anew what is otherwise kept up to date event by event.
 
-    `asked`: the nodes whose absence from the members means something; None: all.
+    `asked`: the nodes whose absence from the members means something; None for all.
     """
     world = state.world
     if world is None:
@@ -319,7 +319,7 @@ def _formed(state: JobState, now_s: float) -> JobState:
 
 
 def _ended_pause(state: JobState, before: SeenMember | None, seen: SeenMember | None) -> bool:
-    """A node of a world that has not formed yet was in a pause, in which no step is made."""
+    """Return whether a node of a forming world was in a pause, in which no step is made."""
     if state.world is None or state.formed_s is not None or before is None or seen is None:
         return False
     is_over = before.member.is_paused and not seen.member.is_paused
@@ -327,13 +327,13 @@ def _ended_pause(state: JobState, before: SeenMember | None, seen: SeenMember | 
 
 
 def _with_time_to_form(state: JobState, now_s: float) -> JobState:
-    """Let the world's time to form begin anew: nobody could use what was left of it."""
+    """Restart the world's time to form, because nobody could use the rest of it."""
     deadline_s = now_s + state.spec.formation_timeout_s
     return replace(state, is_formation_late=False, formation_deadline_s=deadline_s)
 
 
 def _arrival(state: JobState, seen: SeenMember | None) -> int:
-    """1 if this member says that it arrived in the standing world."""
+    """Return 1 if this member reports that it arrived in the standing world, otherwise 0."""
     if seen is None or state.world is None:
         return 0
     member = seen.member
@@ -354,15 +354,15 @@ def _is_prepared(member: Member) -> bool:
 
 
 def _named(state: JobState, world: World) -> frozenset[Incarnation]:
-    """The incarnations that this world or a member's record names; the rest is history."""
+    """Return the incarnations that this world or a member's record names; the rest is history."""
     members = (seen.member.incarnation for seen in state.members.values())
     return frozenset((*(node.incarnation for node in world.nodes), *members))
 
 
 def _own_missed(state: JobState) -> JobState:
-    """Our record is not in etcd although we wrote it and hold a lease: write it again.
+    """Write our record again, because it is not in etcd although we wrote it and hold a lease.
 
-    Whoever took it away, a member that stays unseen would wait for ever.
+    Whoever deleted it, an unseen member would wait for ever.
     """
     is_sent = state.member_sent is not None and not state.is_member_in_flight
     if is_sent and not state.proposal and state.members.get(state.me.node) is None:
@@ -377,7 +377,7 @@ def _not_oldest(state: JobState, node: NodeId) -> JobState:
 
 
 def _is_of_another(state: JobState, uid: str) -> bool:
-    """The record belongs to another job of this name; what has no uid is of an older version."""
+    """Return whether the record is another job's of this name; old versions write no uid."""
     return uid not in ("", state.spec.uid)
 
 
@@ -386,13 +386,13 @@ def _place(status: JobStatus) -> tuple[Phase, Generation]:
 
 
 def _is_here(state: JobState, node: WorldNode) -> bool:
-    """The agent that the world names has a record, of whichever incarnation."""
+    """Return whether the agent that the world names has a record, of any incarnation."""
     seen = state.members.get(node.node)
     return seen is not None and is_same_life(node, seen.member)
 
 
 def _gone_s(state: JobState, member: Member, now_s: float) -> Mapping[NodeId, float]:
-    """Since when which nodes are gone, now that this member was seen."""
+    """Return since when which nodes are gone, now that this member was seen."""
     node = state.world.node(member.node) if state.world is not None else None
     if node is not None and not is_same_life(node, member):
         return {member.node: now_s, **state.gone_s}

@@ -1,4 +1,4 @@
-"""Facts about our own worker processes into the state."""
+"""Takes facts about our own worker processes into the state."""
 
 import dataclasses
 from typing import assert_never
@@ -31,7 +31,9 @@ WorkerEvent = ev.WorkerStarted | ev.WorkerFailed | ev.WorkerExited | Attachment
 
 
 def worker_changed(state: JobState, event: WorkerEvent, now_s: float) -> JobState:
-    """Learn what became of one process; what is told of one that we no longer count is ignored."""
+    """Take in what happened to one process; reports of a process that does not count any more are
+    ignored.
+    """
     worker = state.workers.get(event.slot)
     if worker is None or worker.nonce != event.nonce:
         return state
@@ -93,7 +95,7 @@ def _lost(state: JobState, worker: Worker, failure: Failure | None, now_s: float
 
 
 def _is_echo_of(state: JobState, known: Failure, failure: Failure) -> bool:
-    """What was told first is the consequence of what is told now."""
+    """Return whether the first report is the consequence of what is reported now."""
     if known.is_secondary:
         return not failure.is_secondary
     is_struck = has_ended_by_signal(failure) and not has_ended_by_signal(known)
@@ -103,7 +105,7 @@ def _is_echo_of(state: JobState, known: Failure, failure: Failure) -> bool:
 def _never_attached(
     state: JobState, worker: Worker, failure: Failure | None, now_s: float
 ) -> JobState:
-    """A worker that was being prepared ended too soon."""
+    """Handle a worker that ended too soon while it was being prepared."""
     state = replace(state, failure=failure or state.failure)
     return _with_mishap(state, worker, None, now_s)
 

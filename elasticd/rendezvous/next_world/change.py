@@ -1,4 +1,4 @@
-"""Whether the standing world still fits the facts, and if not, for which reason above all."""
+"""Whether the standing world still fits the facts, and if not, the main reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,9 +54,9 @@ _GRAVITY = (
     Reason.SCALED,
     Reason.JOINED,
 )
-"""When several things happened, the gravest names the change: a node that died explains a broken
-collective, a failure explains why somebody left. A word that is not here is one of a newer version
-for why a node leaves, like OTHER."""
+"""The order of reasons by weight. When several things happened, the heaviest names the change: a
+node that died explains a broken collective, a failure explains why somebody left. A word that is
+not here is one of a newer version for why a node leaves, like OTHER."""
 
 
 _BROKEN = Reason.COLLECTIVE_BROKEN
@@ -68,7 +68,7 @@ _OF_WORKERS = frozenset(
         Reason.COLLECTIVE_BROKEN,
     }
 )
-"""The node itself is well and can be in the next world."""
+"""Reasons with which the node itself is well and can be in the next world."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +78,20 @@ class Change:
     reason: Reason
     culprit: Failure | None = None
     lost: Mapping[NodeId, Reason] = field(default_factory=dict)
-    """Nodes that were in the standing world and may not be in the next one, and why."""
+    """Nodes of the standing world that may not be in the next one, and why."""
     is_orderly: bool = False
-    """Nothing is broken: whoever trains can go on until a step that all agree on."""
+    """True if nothing is broken: workers can train on until a step that all agree on."""
     is_of_slot: bool = False
-    """Process after process fails in one slot, and others train on without it."""
+    """True if process after process fails in one slot, and others train on without it."""
 
     @property
     def cause(self) -> Cause | None:
-        """What pays for it: a slot in which nothing works is no error of the script."""
+        """Return what pays for it: a slot in which nothing works is no error of the script."""
         return Cause.NODE_LOSS if self.is_of_slot else self.reason.cause
 
 
 def find_change(state: JobState, target: int, is_late: bool) -> Change | None:
-    """Compare the world with the members; None if it may stand. Costs one pass over both.
+    """Compare the world with the members; None if it may stand. It costs one pass over both.
 
     `target` is the wished number of nodes; `is_late` says that the formation's deadline passed.
     """
@@ -166,7 +166,7 @@ def _gravity(reason: Reason) -> int:
 def change_of_node(
     state: JobState, world: World, node: WorldNode, *, is_late: bool
 ) -> tuple[Reason | None, Failure | None]:
-    """What happened to one node of the world; (None, None) if it is as it should be."""
+    """Return what happened to one node of the world; (None, None) if it is as it should be."""
     if is_finished(state, world, node):
         return None, None
     seen = state.members.get(node.node)
@@ -195,16 +195,16 @@ def change_of_node(
 
 
 def _is_named(state: JobState, node: WorldNode, failure: Failure) -> bool:
-    """The world names the very process, as nobody had heard yet how it ended.
+    """Return whether the world names the very process, because nobody knew yet how it ended.
 
-    So it is where etcd was away meanwhile: whoever is back first knows of a broken collective only.
+    That happens while etcd is away: the first agent that is back knows only of a broken collective.
     """
     process = (failure.slot, failure.nonce)
     return state.is_in_process and process in {(w.slot, w.nonce) for w in node.workers}
 
 
 def _has_survivor(state: JobState, world: World) -> bool:
-    """A process of this world is there still, with the state."""
+    """Return whether a process of this world still exists, with the state."""
     for node in world.nodes:
         seen = state.members.get(node.node)
         if seen is None or is_dead(state, node.incarnation):
@@ -219,7 +219,7 @@ def _has_survivor(state: JobState, world: World) -> bool:
 
 
 def is_candidate(state: JobState, seen: SeenMember) -> bool:
-    """True if the member may be in the next world at all."""
+    """Return whether the member may be in the next world at all."""
     member = seen.member
     return (
         bool(offers_of(state, member))
@@ -232,10 +232,11 @@ def is_candidate(state: JobState, seen: SeenMember) -> bool:
 
 
 def offers_of(state: JobState, member: Member) -> tuple[SlotOffer, ...]:
-    """The slots of this member that a world may name, at most as many as the job wants per node.
+    """Return the slots of this member that a world may name, at most as many as the job wants per
+    node.
 
-    In in-process mode those whose process is up and waits in `elasticd.run`; whoever is in the
-    standing world comes first.
+    In in-process mode these are slots whose process is up and waits in `elasticd.run`; those in the
+    standing world come first.
     """
     offers = member.slots
     if state.is_in_process:
@@ -259,7 +260,9 @@ def offers_of(state: JobState, member: Member) -> tuple[SlotOffer, ...]:
 
 
 def offers_in(state: JobState, change: Change, member: Member) -> tuple[SlotOffer, ...]:
-    """What the next world may name of this member: not the one that everybody waits for."""
+    """Return what the next world may name of this member, without a process that everybody waits
+    for.
+    """
     culprit, offers = change.culprit, offers_of(state, member)
     if culprit is None or not culprit.is_hung:
         return offers
@@ -269,7 +272,7 @@ def offers_in(state: JobState, change: Change, member: Member) -> tuple[SlotOffe
 
 
 def offers_state(state: JobState, change: Change, member: Member) -> bool:
-    """The next world may name a process of this member that has the job's state."""
+    """Return whether the next world may name a process of this member that has the job's state."""
     return any(has_state(state, member, o) for o in offers_in(state, change, member))
 
 
@@ -278,13 +281,14 @@ class Alike:
     """What is known of an error that all ranks of a world may share."""
 
     failure: Failure | None = None
-    """It, as soon as a rank has ended with it and no other rank with anything else."""
+    """The error, as soon as one rank has ended with it and no other rank with anything else."""
     is_all: bool = False
-    """Every rank has."""
+    """True if every rank has ended with it."""
 
 
 def alike(state: JobState, world: World) -> Alike:
-    """Compare how the ranks of the world ended; no `failure` if they differ, or if none has.
+    """Compare how the ranks of the world ended; there is no `failure` if they differ, or if none
+    has ended.
 
     A rank that is alone proves nothing: the error is the script's if it comes again.
     """
@@ -317,7 +321,9 @@ def _has_paused(state: JobState, world: World) -> bool:
 
 
 def has_newcomer(state: JobState, world: World, target: int) -> bool:
-    """A node that could be taken in, or another process on a node that is there already."""
+    """Return whether there is a node that could be taken in, or another process on a node of the
+    world.
+    """
     has_room = len(world.nodes) < target
     for seen in state.members.values():
         node = world.node(seen.member.node)
@@ -330,7 +336,7 @@ def has_newcomer(state: JobState, world: World, target: int) -> bool:
 
 
 def has_new_process(state: JobState, node: WorldNode, seen: SeenMember) -> bool:
-    """A node of the world offers a process that is not in it."""
+    """Return whether a node of the world offers a process that is not in it."""
     if not state.is_in_process or not is_candidate(state, seen):
         return False
     inside = {(worker.slot, worker.nonce) for worker in node.workers}

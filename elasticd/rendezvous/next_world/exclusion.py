@@ -1,4 +1,4 @@
-"""Who is left out of a world, how often in a row, and for how long it then stays away."""
+"""Which nodes are left out of a world, how often in a row, and how long each then stays away."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,20 @@ __all__ = ["READMISSION_BASE_S", "exclusions", "readmission_delay_s"]
 READMISSION_BASE_S = 1.0
 _READMISSION_MOST_S = 60.0
 _READMISSION_MOST_PREPARED_S = 1.0
-"""A join that costs less than a tenth of a second can be had more often than one that restarts
-everybody: a node that is lost every five seconds then takes some hundredths of the others' time."""
+"""The longest wait of a node whose join is cheap: a join that costs less than a tenth of a second
+may happen more often than one that restarts everybody. A node that is lost every five seconds then
+costs some hundredths of the others' time."""
 _STEADY_S = 60.0
 """A world that stood this long clears the record of the nodes in it."""
 _EXCLUSIONS_KEPT = 256
-"""Of incarnations that are over: only how often their nodes were lost still matters."""
+"""How many exclusions of past incarnations are kept: only how often their nodes were lost still
+matters."""
 
 
 def readmission_delay_s(losses: int, *, is_in_process: bool = False) -> float:
-    """How long a node that was lost this often in a row waits before it is taken in again."""
+    """Return how long a node that was lost this often in a row waits before it is taken
+    in again.
+    """
     if losses < 2:
         return 0.0
     most_s = _READMISSION_MOST_PREPARED_S if is_in_process else _READMISSION_MOST_S
@@ -36,7 +40,9 @@ def exclusions(
     generation: Generation,
     now_s: float,
 ) -> tuple[Exclusion, ...]:
-    """Carry on who was left out and how often; forget it for who stood through a steady world."""
+    """Return which nodes were left out and how often; a node that stood through a steady world is
+    forgotten.
+    """
     previous = state.world
     if previous is None:
         return ()

@@ -1,4 +1,4 @@
-"""What a change of world was about, in one sentence for people."""
+"""Explains a change of world in one sentence for people."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ _WORDS = {
 
 
 def without(lost: Mapping[NodeId, Reason]) -> str:
-    """Say which nodes a world goes on without, and why; empty if none is missing."""
+    """Return which nodes a world goes on without, and why; empty if none is missing."""
     by_reason: dict[Reason, list[NodeId]] = {}
     for node, reason in lost.items():
         by_reason.setdefault(reason, []).append(node)

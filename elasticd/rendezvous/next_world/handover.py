@@ -1,9 +1,9 @@
-"""Who hands the state over before it leaves in good order, and to whom (in-process mode).
+"""Which node hands the state over before it leaves in order, and to which (in-process mode).
 
-Whoever is drained trains on until it is let go. Where nobody who stays has the state, the next
-world has both, those who leave and those who come, for the step or two in which the state is
-copied; it may be larger than MAX for that. Where those who come are still being prepared, the
-standing world goes on meanwhile.
+A drained node trains on until the world goes on without it. If no node that stays has the state,
+the next world has both, those that leave and those that come, for the step or two in which the
+state is copied; it may be larger than MAX for that. While those that come are still being prepared,
+the standing world goes on.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,9 @@ __all__ = ["awaited", "givers", "new_slots", "unheard", "unheard_until_s"]
 
 
 def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tuple[SeenMember, ...]:
-    """Those who ask to leave and must hand over the state first: nobody who stays has it."""
+    """Return the leaving nodes that must hand over the state first, because no node that stays has
+    it.
+    """
     world = state.world
     if world is None or not state.is_in_process or not change.is_orderly or not chosen:
         return ()
@@ -32,9 +34,9 @@ def givers(state: JobState, change: Change, chosen: Sequence[SeenMember]) -> tup
 
 
 def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
-    """Name the nodes that will be able to take the state over soon, where there is time for that.
+    """Return the nodes that will be able to take the state over soon, if there is time for that.
 
-    Whoever drains a node has it; a machine that goes by itself has not.
+    A drain leaves time; a machine that goes by itself does not.
     """
     world = state.world
     if world is None or not state.is_in_process or not change.is_orderly or state.is_world_ended:
@@ -55,11 +57,11 @@ def awaited(state: JobState, change: Change) -> tuple[NodeId, ...]:
 def unheard(
     state: JobState, change: Change, chosen: Sequence[SeenMember], now_s: float
 ) -> tuple[NodeId, ...]:
-    """Name the nodes whose processes may have the state without their records saying so yet.
+    """Return the nodes whose processes may have the state although their records do not say so yet.
 
-    The first world names processes that are being started. Where etcd is slow for their agent, its
-    record says so long after they train; those who were chosen would begin from nothing. Nobody
-    waits longer than `unheard_until_s`: such a process may also never come up.
+    The first world names processes that are being started. If etcd is slow for their agent, its
+    record says so long after they train; other nodes would begin from nothing. Nobody waits longer
+    than `unheard_until_s`: such a process may also never start.
     """
     world = state.world
     if world is None or not state.is_in_process or now_s >= unheard_until_s(state, now_s):
@@ -76,8 +78,8 @@ def unheard(
 def unheard_until_s(state: JobState, now_s: float) -> float:
     """Return how long to wait for the records of processes that may have the state.
 
-    As long as the world may take to form, and as long again from when their word is missed: until
-    then etcd may have been slow for their agents, or for ours.
+    It is as long as the world may take to form, and as long again from when their record is missed:
+    until then etcd may have been slow for their agents, or for ours.
     """
     if state.formation_deadline_s is None:
         return now_s
@@ -98,7 +100,7 @@ def _is_unheard(state: JobState, node: WorldNode) -> bool:
 
 
 def _is_older(offer: SlotOffer | None, worker: WorldWorker) -> bool:
-    """The record is of a time before the named process could train."""
+    """Return whether the record is of a time before the named process could train."""
     if offer is None or offer.nonce < worker.nonce:
         return True
     return offer.nonce == worker.nonce and not (offer.is_prepared or offer.is_finished)
@@ -107,7 +109,7 @@ def _is_older(offer: SlotOffer | None, worker: WorldWorker) -> bool:
 def new_slots(
     state: JobState, previous: WorldNode, workers: Sequence[WorldWorker]
 ) -> tuple[Slot, ...]:
-    """Name the slots whose process has trained in no world of the line that goes on."""
+    """Return the slots whose process has trained in no world of the line that goes on."""
     if not state.is_in_process or state.world is None:
         return ()  # Each process is new to its world.
     known = {(worker.slot, worker.nonce) for worker in previous.workers}
@@ -118,10 +120,11 @@ def new_slots(
 
 
 def _has_formed(state: JobState, world: World) -> bool:
-    """Its processes trained together; an agent that was started anew did not see them do so.
+    """Return whether its processes trained together; an agent that was started anew did not see
+    that.
 
-    Processes that wait in `elasticd.run` arrive with all the others or not at all, so that one
-    node that says so tells of all.
+    Processes that wait in `elasticd.run` arrive with all the others or not at all, so one node that
+    reports it speaks for all.
     """
     if state.formed_s is not None or world.restarts == 0:
         return True

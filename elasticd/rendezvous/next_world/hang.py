@@ -1,12 +1,12 @@
-"""Which rank hangs, from what the nodes of a world say of those that make no progress. Pure.
+"""Which rank hangs, from what the nodes of a world report of those that make no progress. Pure.
 
-A node says so in its member record, for the rank of its own that is furthest behind and only when
-none of its ranks gets on. Once every node of the world has said so, whoever began the fewest
-collectives is the one that all others wait for. After the short limits that is enough to end it
-where it is in the middle of a step; after `progress_timeout_s` it always is.
+A node reports in its member record the rank of its own that is furthest behind, and only if none of
+its ranks makes progress. Once every node of the world has reported, all others wait for the rank
+that began the fewest collectives. After the short limits that rank is ended only if it is in the
+middle of a step; after `progress_timeout_s` it always is.
 
-In restart mode nothing is known of steps. There a node says so when none of its ranks has written
-anything for `output_timeout_s`, and once all nodes have said so the world is begun anew.
+In restart mode nothing is known of steps. There a node reports when none of its ranks has written
+anything for `output_timeout_s`, and once all nodes have reported the world is begun anew.
 """
 
 from elasticd.records.failure import Failure, returned_early
@@ -45,9 +45,11 @@ def find_hang(state: JobState, world: World) -> tuple[Reason, Failure | None] | 
 
 
 def _is_silent(state: JobState, world: World) -> bool:
-    """True if no rank of the world writes anything any more (restart mode, `--output-timeout`).
+    """Return whether no rank of the world writes anything any more (restart mode,
+    `--output-timeout`).
 
-    Who is to blame cannot be known: all may wait for one that is no more silent than they are.
+    It cannot be known which one is at fault: all may wait for one that is no more silent than they
+    are.
     """
     for node in world.nodes:
         seen = state.members.get(node.node)
@@ -60,11 +62,11 @@ def _is_silent(state: JobState, world: World) -> bool:
 
 
 def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:
-    """What each node says of its last rank; nothing unless all of them do.
+    """Return what each node reports of its last rank; nothing unless all of them do.
 
-    Only of this generation: who waited for a rank that hung has not left that world yet when the
-    next one is agreed, and is well. A world that begins at a later step leaves its ranks in the
-    generation before until then, and they may hang there.
+    Only reports of this generation count: a node that waited for a hung rank has not left that
+    world yet when the next one is agreed, and is well. A world that begins at a later step leaves
+    its ranks in the generation before until then, and they may hang there.
     """
     is_entered_later = world.at_step is not None and state.formed_s is None
     oldest = world.generation - 1 if is_entered_later else world.generation
@@ -81,7 +83,9 @@ def _stalls(state: JobState, world: World) -> list[tuple[WorldNode, Stall]]:
 
 
 def _is_waited_for(last: Stall, stalls: list[Stall]) -> bool:
-    """True if others wait in a step for this one for too long: what an agent asks on one node."""
+    """Return whether others wait in a step for this rank for too long: what an agent asks on one
+    node.
+    """
     is_short = not last.limit.is_beyond(StallLimit.STEP)
     if is_short or last.place == max(stall.place for stall in stalls):
         return False

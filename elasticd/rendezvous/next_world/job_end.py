@@ -1,8 +1,8 @@
 """The end of an in-process job: its ranks have trained, and a world may stand that they never saw.
 
-All ranks of a generation finish together, behind one barrier. What was agreed on in that moment (a
-join, say) names processes that will not come, and newcomers who wait for them; to begin anew with
-these would be to train everything once more.
+All ranks of a generation finish together, behind one barrier. A world that was agreed on in that
+moment (for a join, say) names processes that will not come, and newcomers that wait for them; to
+begin anew with these would train everything once more.
 """
 
 from elasticd.records.reason import Reason
@@ -14,17 +14,19 @@ __all__ = ["is_ending", "is_of_no_interest", "is_trained"]
 
 
 def is_ending(state: JobState, world: World) -> bool:
-    """A rank of the world has finished: the others will, or begin a world without it."""
+    """Return whether a rank of the world has finished: the others will, or a new world begins
+    without it.
+    """
     if state.ok_ranks > 0:
         return True
     return state.is_in_process and any(_has_finished_rank(state, node) for node in world.nodes)
 
 
 def is_trained(state: JobState, world: World) -> bool:
-    """Every rank of the last world that trained has exited with 0.
+    """Return whether every rank of the last world that trained has exited with 0.
 
-    Others can be left over where a world was agreed on at the very end: those who trained had
-    finished before they could enter it, and those who are new to it wait for them in vain.
+    Others can be left over if a world was agreed on at the very end: those that trained had
+    finished before they could enter it, and the new ones wait for them in vain.
     """
     if not state.is_in_process or state.ok_ranks == 0 or state.is_world_ended:
         return False
@@ -44,7 +46,9 @@ def _has_finished_rank(state: JobState, node: WorldNode) -> bool:
 
 
 def _is_untrained(state: JobState, world: World, node: WorldNode) -> bool:
-    """What is left of the node's part in a world that has not formed was not in the one before."""
+    """Return whether what is left of the node's part in a world that has not formed was not in the
+    one before.
+    """
     if _has_begun(state, world):
         return False
     if node.since == world.generation:
@@ -65,7 +69,9 @@ def _is_untrained(state: JobState, world: World, node: WorldNode) -> bool:
 
 
 def _has_begun(state: JobState, world: World) -> bool:
-    """It trained, or its ranks were about to: they did not finish in the world before."""
+    """Return whether it trained, or its ranks were about to: then they did not finish in the world
+    before.
+    """
     if state.formed_s is not None or world.restarts == 0:
         return True
     # What remains where the members that could tell are gone.
@@ -76,7 +82,9 @@ def _has_begun(state: JobState, world: World) -> bool:
 
 
 def is_of_no_interest(state: JobState, world: World, node: WorldNode, reason: Reason) -> bool:
-    """What becomes of a node in a world whose training is at its end anyway."""
+    """Return whether a node no longer matters, because the training of its world is at its end
+    anyway.
+    """
     if not state.is_in_process:
         return False
     if is_going(state, node, reason):

@@ -1,13 +1,13 @@
-"""Whom a world does without where its nodes cannot all reach each other.
+"""Which nodes a world goes on without if its nodes cannot all reach each other.
 
-The nodes that accuse each other are the two ends of an edge; a set of nodes without an edge between
-them can train. To find the greatest is hard in general and easy in practice: networks fail at a
-node or at a switch, so whoever is at the most edges goes first. Of two that accuse each other alone
-the one with the higher rank goes: rank 0 stays, and everybody decides alike.
+Two nodes that accuse each other are the two ends of an edge; a set of nodes without an edge between
+them can train. To find the largest such set is hard in general and easy in practice: networks fail
+at a node or at a switch, so the node with the most edges is removed first. Of two that accuse only
+each other the one with the higher rank is removed: rank 0 stays, and all nodes decide alike.
 
-A switch that parts a thousand nodes makes a quarter of a million edges, and every look at the
-world asks anew. So the other ends of a node are the bits of one number: a whole side of a partition
-is joined or counted at once.
+A switch that separates a thousand nodes makes a quarter of a million edges, and every look at the
+world computes them anew. So the other ends of a node are the bits of one number: a whole side of a
+partition is joined or counted at once.
 """
 
 from collections.abc import Set
@@ -21,7 +21,7 @@ __all__ = ["cut_off"]
 
 
 def cut_off(state: JobState, world: World, well: Set[NodeId]) -> frozenset[NodeId]:
-    """Return which of those that are `well` to leave out of the next world; mostly nobody."""
+    """Return which of the `well` nodes to leave out of the next world; mostly none."""
     edges = _edges(state, world, well)
     # Degrees only fall, so one that is out of date stands too high up: it is corrected on top.
     heap = [
@@ -47,7 +47,7 @@ def cut_off(state: JobState, world: World, well: Set[NodeId]) -> frozenset[NodeI
 
 
 def _edges(state: JobState, world: World, well: Set[NodeId]) -> list[int]:
-    """Return for each node of the world the places of those that are at its other ends, as bits."""
+    """Return for each node of the world the places of those at its other ends, as bits."""
     place_of = {n.node: place for place, n in enumerate(world.nodes) if n.node in well}
     # A broken switch makes all nodes on one side of it accuse the same ones: taken together.
     accusers: dict[tuple[NodeId, ...], list[int]] = {}

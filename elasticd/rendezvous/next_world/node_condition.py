@@ -1,4 +1,4 @@
-"""What has become of one node's part in the world, as far as its records say."""
+"""What happened to one node's part in the world, as far as its records say."""
 
 from elasticd.records.ids import Incarnation, NodeId, life_of
 from elasticd.records.member import Member, SlotOffer
@@ -22,11 +22,13 @@ __all__ = [
 ]
 
 _COMES_BACK = (Reason.NODE_LOST, Reason.CUT_OFF, Reason.DID_NOT_ARRIVE)
-"""Whoever was left out for it was not seen to end."""
+"""Reasons for which a node was left out without being seen to end."""
 
 
 def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
-    """All of the node's ranks exited with 0 in this generation: a fact, never a loss."""
+    """Return whether all of the node's ranks exited with 0 in this generation: a fact, never a
+    loss.
+    """
     result = state.results.get(node.node)
     return (
         result is not None
@@ -37,7 +39,9 @@ def is_finished(state: JobState, world: World, node: WorldNode) -> bool:
 
 
 def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
-    """It is proved that no worker of this node's part in the world can go on with it."""
+    """Return whether it is proved that no worker of this node's part in the world can go on with
+    it.
+    """
     if is_finished(state, world, node) or has_left(state, node):
         return True
     if is_dead(state, node.incarnation):
@@ -54,7 +58,7 @@ def has_ended(state: JobState, world: World, node: WorldNode) -> bool:
 
 
 def is_same_life(node: WorldNode, member: Member) -> bool:
-    """The member's agent is the very process that the world names.
+    """Return whether the member's agent is the very process that the world names.
 
     Another one under the node's name proves nothing: the first may be stopped, or cut off, on this
     machine or on another, with its workers running.
@@ -63,7 +67,7 @@ def is_same_life(node: WorldNode, member: Member) -> bool:
 
 
 def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
-    """It asked to leave, and trains on until it is let go."""
+    """Return whether it asked to leave, and trains on until the world goes on without it."""
     seen = state.members.get(node.node)
     return (
         seen is not None
@@ -75,12 +79,14 @@ def is_going(state: JobState, node: WorldNode, reason: Reason) -> bool:
 
 
 def is_useless(member: Member) -> bool:
-    """Every slot of it was given up: it starts no process any more."""
+    """Return whether every slot of it was given up: it starts no process any more."""
     return bool(member.slots) and {offer.slot for offer in member.slots} <= set(member.given_up)
 
 
 def may_come_back(state: JobState) -> bool:
-    """A node lost its lease, or was left out: its agent may live, and its workers train on."""
+    """Return whether a node lost its lease, or was left out: its agent may live, and its workers
+    train on.
+    """
     world = state.world
     if world is None:
         return False
@@ -100,7 +106,9 @@ def is_dead(state: JobState, incarnation: Incarnation) -> bool:
 
 
 def is_found_dead(state: JobState, name: NodeId) -> bool:
-    """The newest life of the node that we know of was found dead: no other has come since."""
+    """Return whether the newest known life of the node was found dead, and no other has
+    come since.
+    """
     if name == state.me.node:
         return is_dead(state, state.me.incarnation)
     seen = state.members.get(name)
@@ -111,13 +119,15 @@ def is_found_dead(state: JobState, name: NodeId) -> bool:
 
 
 def is_world_missed(state: JobState) -> bool:
-    """The status is of a later world than the newest that was seen: they are written together."""
+    """Return whether the status is of a later world than the newest that was seen: they are written
+    together.
+    """
     known = state.world.generation if state.world is not None else 0
     return state.status is not None and state.status.generation > known
 
 
 def has_lost_worker(node: WorldNode, member: Member) -> bool:
-    """The member offers a later process for a slot, or the slot no more."""
+    """Return whether the member offers a later process for a slot, or the slot no more."""
     offered = {offer.slot: offer.nonce for offer in member.slots}
     return any(
         worker.slot not in offered or offered[worker.slot] > worker.nonce for worker in node.workers
@@ -125,9 +135,10 @@ def has_lost_worker(node: WorldNode, member: Member) -> bool:
 
 
 def has_state(state: JobState, member: Member, offer: SlotOffer) -> bool:
-    """The process offered has the job's state, by its own record or as ours formed a group with it.
+    """Return whether the offered process has the job's state, by its record or because ours formed
+    a group with it.
 
-    Where etcd is away a record stays behind, and a world made from it would begin from nothing.
+    While etcd is away a record is behind, and a world made from it would begin from nothing.
     """
     node = state.formed_world.node(member.node) if state.formed_world is not None else None
     if offer.has_state or node is None or node.incarnation != member.incarnation:
@@ -136,6 +147,8 @@ def has_state(state: JobState, member: Member, offer: SlotOffer) -> bool:
 
 
 def _are_replaced(node: WorldNode, member: Member) -> bool:
-    """Each slot is offered for a later process: a slot keeps its number while its worker lives."""
+    """Return whether each slot is offered for a later process: a slot keeps its number while its
+    worker lives.
+    """
     offered = {offer.slot: offer.nonce for offer in member.slots}
     return all(offered.get(worker.slot, 0) > worker.nonce for worker in node.workers)

@@ -1,4 +1,4 @@
-"""What the next world looks like: a pure function of the facts, which always says why."""
+"""Plans the next world: a pure function of the facts, which always says why."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -38,27 +38,27 @@ from elasticd.rendezvous.state import JobState, SeenMember
 __all__ = ["ISOLATION_MARGIN_S", "Wait", "plan_world"]
 
 ISOLATION_MARGIN_S = 5.0
-"""Two clocks run apart by less than this over an isolation limit, with room for a late kill."""
+"""How far two clocks run apart at most over an isolation limit, with room for a late kill."""
 
 PROBE_S = 2.0
-"""An agent that is asked whether it has ended answers within a second, or not at all."""
+"""How long a probe takes: an agent that has not ended answers within a second, or not at all."""
 
 AHEAD_S = 0.01
-"""From a proposal to the last worker's knowledge of it, mostly. Who hears later makes the others
-wait for that long; to go further ahead would make every planned change take longer."""
+"""The time from a proposal until the last worker mostly knows of it. A later worker makes the
+others wait for that long; a larger value would make every planned change take longer."""
 PACE_LIMIT_S = 1.0
-"""Workers tell their pace more often than this, but for a pause."""
+"""Workers report their pace more often than this, except in a pause."""
 FIRST_STEP_POLL_S = 0.5
-"""Mostly the step itself brings another look."""
+"""The time between looks for a first step; mostly the step itself causes another look."""
 
 LARGE_NODES = 1000
-"""Below, any world fits: names and all, compression leaves less than 500 bytes for each node."""
+"""Below this any world fits: compressed, each node takes less than 500 bytes, names and all."""
 
 STORE_POLL_S = 0.05
-"""Between looks while only a fresh store is missing, which is on its way."""
+"""The time between looks while only a fresh store is missing, which is on its way."""
 
 CUT_RETRY_S = 20.0
-"""Nobody can be done without, and not all can reach each other: to try costs a formation."""
+"""The time between tries if no node can be left out: each try costs a formation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +66,14 @@ class Wait:
     """No world can be planned now."""
 
     message: str
-    """For whom or what, as the rest of a sentence that begins with "waiting for"."""
+    """What is missing, as the rest of a sentence that begins with "waiting for"."""
     until_s: float | None = None
-    """Look again then; None: only a new fact can change it."""
+    """When to look again; None if only a new fact can change it."""
     is_below_min: bool = False
     is_for_state: bool = False
-    """Records are missed that may tell of the state."""
+    """True if records are missing that may tell of the state."""
     is_in_vain: bool = False
-    """Too few nodes are left that can start workers, and no others will come."""
+    """True if too few nodes are left that can start workers, and no others will come."""
 
 
 def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait:
@@ -140,7 +140,7 @@ def plan_world(state: JobState, change: Change, *, now_s: float) -> World | Wait
 
 
 def _too_large(state: JobState, change: Change, world: World) -> Wait | None:
-    """A record that etcd refuses would be proposed for ever, and nobody would be told why."""
+    """Return why etcd would refuse the record, which would else be proposed for ever."""
     if len(world.nodes) + len(world.lost) + len(world.excluded) < LARGE_NODES:
         return None
     try:
@@ -158,7 +158,7 @@ def _too_large(state: JobState, change: Change, world: World) -> Wait | None:
 def _choose(
     state: JobState, change: Change, ready: Sequence[SeenMember], target: int
 ) -> list[SeenMember]:
-    """Survivors first, in the order of their ranks, then newcomers by age."""
+    """Choose survivors first, in the order of their ranks, then newcomers by age."""
     previous = state.world
 
     # What a process has that is to be replaced counts for nothing.
@@ -180,10 +180,10 @@ def _choose(
 
 
 def _at_step(state: JobState, change: Change, now_s: float) -> int | Wait | None:
-    """Where those who train leave the standing world, if they can leave it in good order.
+    """Return where those that train leave the standing world, if they can leave it in order.
 
-    Far enough ahead that everybody hears of it in time, and nobody has to wait for whoever hears
-    of it last: that rank names a later step, and all go on to it.
+    It is far enough ahead that everybody hears of it in time. A rank that hears of it later names a
+    later step, and all go on to that.
     """
     world = state.world
     if not state.is_in_process or not change.is_orderly or world is None or state.is_world_ended:
@@ -260,7 +260,7 @@ def _fresh_store(
 
 
 def _spent_stores(state: JobState) -> tuple[StoreAddress, ...]:
-    """Stores that were some world's, as long as a record that is slow to say so lists them."""
+    """Return the stores of earlier worlds that an outdated record still lists as fresh."""
     if state.world is None:
         return ()
     past = dict.fromkeys((*state.world.spent_stores, state.world.store))
@@ -318,7 +318,7 @@ def _wait_for_members(
 
 
 def _unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -> Wait | None:
-    """Rule 4: two worlds without a common node could both run, unless the first surely ended."""
+    """Check rule 4: worlds without a common node could both run, unless the first has ended."""
     world = state.world
     if world is None or _shares_unended(state, world, chosen):
         return None
@@ -351,10 +351,10 @@ def _unproved_end(state: JobState, chosen: Sequence[SeenMember], now_s: float) -
 
 
 def _shares_unended(state: JobState, world: World, chosen: Sequence[SeenMember]) -> bool:
-    """One of the chosen was already in the oldest world that may still run: it ends that one.
+    """Return whether a chosen node was already in the oldest world that may still run, and ends it.
 
-    Not just in the standing world: if that never formed, its survivors may not have stopped the
-    workers of the world before, and a newcomer to it proves nothing.
+    The standing world alone is not enough: if that never formed, its survivors may not have stopped
+    the workers of the world before, and a newcomer to it proves nothing.
     """
     oldest = _oldest_unended(state, world)
     return any(
@@ -369,7 +369,7 @@ def _oldest_unended(state: JobState, world: World) -> Generation:
 
 
 def _unended(state: JobState, chosen: Sequence[SeenMember], generation: Generation) -> Generation:
-    """What the next world says of those before it."""
+    """Return what the next world says of those before it."""
     world = state.world
     if world is None or not _shares_unended(state, world, chosen):
         return generation  # All of them were proved over.
@@ -377,7 +377,7 @@ def _unended(state: JobState, chosen: Sequence[SeenMember], generation: Generati
 
 
 def _late(state: JobState, change: Change) -> Set[NodeId]:
-    """Who is well, as far as etcd knows, and still no part of the next world.
+    """Return nodes that are well, as far as etcd knows, and still not part of the next world.
 
     If a job has to wait because nodes do not reach each other, it tries again with all of them.
     """
@@ -393,7 +393,7 @@ def _too_early_to_join(
     held: Sequence[tuple[float, SeenMember]],
     now_s: float,
 ) -> Wait | None:
-    """A join does not disturb a formation, and is none while all newcomers are held back."""
+    """Return whether a join waits for a formation, or because newcomers are held back."""
     world = state.world
     if world is None:
         return None

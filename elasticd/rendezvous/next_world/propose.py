@@ -1,8 +1,9 @@
-"""When to ask for another world, and what to say of the job meanwhile.
+"""When to propose another world, and what the status says meanwhile.
 
 Three agents are proposers. They look at the world when a fact made it worth a look, the first of
 them at once, the others a little later, so that one write is normal and a dead proposer costs
-milliseconds. Whoever saw its own worker die does not wait for its turn: nobody can know sooner.
+milliseconds. An agent that saw its own worker die does not wait for its turn, since nobody can know
+sooner.
 """
 
 import dataclasses
@@ -38,25 +39,27 @@ __all__ = ["PROPOSERS", "look", "may_propose", "propose", "proposers"]
 
 PROPOSERS = 3
 STAGGER_S = 0.03
-"""Ten times what a proposal takes on an idle etcd."""
+"""The delay between two proposers: ten times what a proposal takes on an idle etcd."""
 BURST_WINDOW_S = 0.1
-"""A second change while a world is still forming waits this long: a burst becomes one world."""
+"""A second change while a world is still forming waits this long, so that a burst becomes one
+world."""
 LOSS_WINDOW_S = {Reason.NODE_LOST: 0.05, Reason.NODE_DEAD: 0.02}
-"""Nodes that go together (a rack, a switch) are missed a little apart: leases more than sockets."""
+"""How long to wait for more losses: nodes that go together (a rack, a switch) are missed a little
+apart, by their leases more than by their sockets."""
 SECONDARY_GRACE_S = 0.1
-"""A broken collective is an echo; the failure that caused it is most likely on its way. In restart
-mode any exception may be one."""
+"""How long to wait for the cause of a broken collective, which is a consequence of another failure
+that is most likely being reported. In restart mode any exception may be one."""
 END_READ_S = 5.0
-"""What was read once more is good for this long; the answer takes milliseconds."""
+"""How long a repeated read is valid; the answer takes milliseconds."""
 RACES_BEFORE_FORCE = 3
-"""After so many lost races against members' changes only the world's revision must hold."""
+"""After so many lost races against members' changes, only the world's revision must hold."""
 
 
 def proposers(state: JobState) -> tuple[NodeId, ...]:
-    """The nodes that propose now, the most urgent first.
+    """Return the nodes that propose now, the most urgent first.
 
-    Those of the three lowest ranks that are not known to be gone, or are back. If none is left, or
-    before the first world, the three oldest members, which etcd names.
+    They are those of the three lowest ranks that are not known to be gone, or are back. If none is
+    left, or before the first world, they are the three oldest members, which etcd names.
     """
     world = state.world
     if world is not None:
@@ -102,7 +105,9 @@ def look(state: JobState, reason: Reason, *, now_s: float, is_own: bool = False)
 
 
 def _are_all_here(state: JobState) -> bool:
-    """Nobody is on the way that we know of, so to wait for company would only cost time."""
+    """Return whether no other node is on the way, as far as known, so that waiting would only cost
+    time.
+    """
     world = state.world
     if world is None or state.formed_s is None or not state.is_in_process:
         return False
@@ -121,7 +126,7 @@ def _are_all_here(state: JobState) -> bool:
 
 
 def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, ...]]:
-    """If it is time to look: end the job, ask for a world, or say for whom it waits."""
+    """If it is time to look: end the job, propose a world, or write what the job waits for."""
     due = [at_s is not None and at_s <= now_s for at_s in (state.plan_at_s, state.join_at_s)]
     if not any(due) or not may_propose(state):
         return state, ()
@@ -187,9 +192,9 @@ def propose(state: JobState, *, now_s: float) -> tuple[JobState, tuple[Effect, .
 
 
 def may_propose(state: JobState) -> bool:
-    """True if nothing that we know or have under way forbids to propose now.
+    """Return whether nothing that we know or have in flight forbids to propose now.
 
-    World and status change together, but are seen one after the other: in between, the budget of
+    World and status change together, but are seen one after the other. In between, the budget of
     one would be charged for what happened to the other.
     """
     generation = state.world.generation if state.world is not None else 0
@@ -208,7 +213,9 @@ def may_propose(state: JobState) -> bool:
 
 
 def _with_own(state: JobState, own: Member) -> JobState:
-    """Our own news need not make the round through etcd: the proposal takes it along."""
+    """Return the facts with our own news, which need not go through etcd: the proposal takes it
+    along.
+    """
     seen = state.members.get(state.me.node)
     if seen is None or seen.member.incarnation != own.incarnation:
         return state
@@ -218,7 +225,7 @@ def _with_own(state: JobState, own: Member) -> JobState:
 
 
 def _ending(state: JobState) -> JobStatus | None:
-    """The final status, if the job is done or was told to stop."""
+    """Return the final status, if the job is done or is to be stopped."""
     assert state.status is not None
     world = state.world
     if world is not None and state.ok_ranks >= world.size:
@@ -244,7 +251,7 @@ def _ending(state: JobState) -> JobStatus | None:
 
 
 def _trained(state: JobState) -> JobStatus | None:
-    """The final status, if the job was done when the standing world was agreed on."""
+    """Return the final status, if the job was done when the standing world was agreed on."""
     world = state.world
     if world is None or state.status is None or not is_trained(state, world):
         return None
@@ -259,7 +266,9 @@ def _trained(state: JobState) -> JobStatus | None:
 
 
 def _is_to_read_first(state: JobState, now_s: float) -> bool:
-    """At the end a watch that missed how a rank ended would cost the whole training."""
+    """Return whether to read first: at the end, a watch that missed how a rank ended would cost the
+    whole training.
+    """
     world, read_s = state.world, state.read_at_end_s
     if world is None or not state.is_in_process or not is_ending(state, world):
         return False
@@ -297,7 +306,7 @@ def _running_status(state: JobState, change: Change, world: World, now_s: float)
 
 
 def _say_mode(state: JobState) -> tuple[JobState, tuple[Effect, ...]]:
-    """Nodes that join later must know that they have to come prepared."""
+    """Write the mode, because nodes that join later must know that they have to come prepared."""
     assert state.status is not None
     if state.status.is_in_process or not state.is_in_process or state.world is None:
         return state, ()
@@ -305,7 +314,7 @@ def _say_mode(state: JobState) -> tuple[JobState, tuple[Effect, ...]]:
 
 
 def _first_world_wait_s(state: JobState, target: int, now_s: float) -> float | None:
-    """Give members that are here, but still importing, time to be in the first world."""
+    """Return how long members that are here, but still importing, get to be in the first world."""
     seen = list(state.members.values())
     if sum(is_candidate(state, s) for s in seen) >= target:
         return None
@@ -320,7 +329,7 @@ def _first_world_wait_s(state: JobState, target: int, now_s: float) -> float | N
 def _say_wait(
     state: JobState, change: Change, wait: Wait, now_s: float
 ) -> tuple[JobState, tuple[Effect, ...]]:
-    """Record below-min as the job's status, once; other waits are nobody's concern."""
+    """Write below-min as the job's status, once; other waits concern nobody."""
     times = [at_s for at_s in (wait.until_s, state.plan_at_s) if at_s is not None]
     state = replace(state, plan_at_s=min(times, default=None))
     if not wait.is_below_min:

@@ -1,4 +1,4 @@
-"""Who gets which rank: contiguous, grouped by node, and as much as possible what it was before."""
+"""Which worker gets which rank: contiguous, grouped by node, and as unchanged as possible."""
 
 import re
 from collections import deque
@@ -44,6 +44,6 @@ def with_ranks(nodes: Sequence[WorldNode]) -> tuple[WorldNode, ...]:
 
 
 def natural(node: NodeId) -> list[tuple[int, int, str]]:
-    """Sort key under which node-2 comes before node-10."""
+    """Return a sort key under which node-2 comes before node-10."""
     parts = re.findall(r"\d+|\D+", node)
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts]

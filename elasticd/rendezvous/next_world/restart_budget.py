@@ -1,4 +1,4 @@
-"""What a change of world is charged for, and which changes end the job instead."""
+"""Which part of the budget a change of world costs, and which changes end the job instead."""
 
 import dataclasses
 
@@ -19,10 +19,11 @@ __all__ = [
 ]
 
 ALIKE_GRACE_S = 0.3
-"""A bug of the script strikes all ranks at about the same time; then no other world helps."""
+"""How long ranks have to show the same error: a bug of the script strikes all ranks at about the
+same time, and then no other world helps."""
 ALIKE_MOST_S = 2.0
-"""As long as nobody fell out of a collective or raised anything else, all may still raise it: a
-rank that waits for one that is gone says so at once."""
+"""The longest such wait. As long as no rank fell out of a collective or raised anything else, all
+may still raise it: a rank that waits for one that is gone reports it at once."""
 _PAID = {
     Cause.USER_ERROR: "errors of the script (--max-restarts)",
     Cause.NODE_LOSS: "losses of workers and nodes (--max-node-losses)",
@@ -32,7 +33,9 @@ _PAID = {
 
 
 def failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
-    """The final status, if this change may not be paid for, or would only repeat an error."""
+    """Return the final status, if the budget is spent for this change, or it would only repeat an
+    error.
+    """
     final = _failed(state, change, now_s)
     culprit = final.failure if final is not None else None
     if final is None or culprit is None or not culprit.has_full_disk:
@@ -94,7 +97,7 @@ def _failed(state: JobState, change: Change, now_s: float) -> JobStatus | None:
 
 
 def alike_until_s(state: JobState, change: Change, now_s: float) -> float | None:
-    """Until when the ranks that have not ended yet may show that they raise the same."""
+    """Return until when the ranks that have not ended yet may show that they raise the same."""
     if change.reason is not Reason.WORKER_FAILED or not state.is_in_process:
         return None
     assert state.world is not None
@@ -104,9 +107,9 @@ def alike_until_s(state: JobState, change: Change, now_s: float) -> float | None
 
 
 def is_paid(status: JobStatus, culprit: Failure | None) -> bool:
-    """True if the process whose end this is has been charged for: nobody dies twice.
+    """Return whether the process that ended has been charged for already: nobody dies twice.
 
-    A node whose record reaches etcd late tells of a process that another world named once more.
+    A node whose record reaches etcd late describes a process that another world named once more.
     """
     last = status.last_user_error
     return culprit is not None and last is not None and culprit.is_same_process(last)
@@ -123,7 +126,9 @@ def _is_repeated(last: Failure | None, culprit: Failure) -> bool:
 
 
 def _is_poisoned(last: Failure | None, culprit: Failure) -> bool:
-    """What one rank met, another met again at the same step: it is in the script or the data."""
+    """Return whether a second rank met the same error at the same step: then it is in the script or
+    the data.
+    """
     return (
         last is not None
         and culprit.step is not None
@@ -133,7 +138,9 @@ def _is_poisoned(last: Failure | None, culprit: Failure) -> bool:
 
 
 def is_refilled(state: JobState, now_s: float) -> bool:
-    """The job made progress since the budget was last whole: by steps if seen, else by time."""
+    """Return whether the job made progress since the last refill: by steps if seen, otherwise by
+    time.
+    """
     assert state.status is not None
     limits = state.spec.limits
     if state.formed_s is not None and now_s - state.formed_s >= limits.refill_after_s:
@@ -143,6 +150,6 @@ def is_refilled(state: JobState, now_s: float) -> bool:
 
 
 def budget_of(state: JobState, now_s: float) -> Budget:
-    """What is used of the budget."""
+    """Return what is used of the budget."""
     assert state.status is not None
     return Budget() if is_refilled(state, now_s) else state.status.budget
