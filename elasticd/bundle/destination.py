@@ -1,8 +1,9 @@
 """Where a bundle goes: a folder or a file, on this machine or anywhere that fsspec reaches."""
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from elasticd.errors import CallError, ElasticdError
 __all__ = ["Destination", "check_writable", "destination_of", "write"]
 
 SUFFIXES = (".tar.gz", ".tgz")
+TRIAL_PATIENCE = Policy(limit_s=5.0)
+TRIAL_NAME = ".elasticd-trial"
 PATIENCE = Policy(limit_s=20.0)
 """How long writes are retried: a person waits, and may call again."""
 
@@ -55,17 +58,44 @@ def destination_of(text: str, flag: str) -> Destination:
     return Destination(folder=folder, name=name)
 
 
-def check_writable(place: Destination, flag: str) -> None:
-    """Check that a folder of this machine can be written; places elsewhere are not tried.
+def check_writable(
+    place: Destination, flag: str, options: Mapping[str, Any], environ: Mapping[str, str]
+) -> None:
+    """Write something small there, and delete it.
 
-    Raises: CallError: it cannot; says why.
+    A folder of this machine is not made for that: what counts is where it would be made. Who may
+    write and not delete keeps one small object.
+
+    Raises:
+        CallError, Unavailable: it cannot be written; says why.
     """
-    if not place.folder.startswith("file://"):
+    if place.folder.startswith("file://"):
+        _check_folder(Path(place.folder.removeprefix("file://") or "/"), flag)
         return
-    folder = Path(place.folder.removeprefix("file://") or "/")
+    try:
+        bucket = Retrying(open_untried(place.folder, options, environ), TRIAL_PATIENCE)
+        bucket.replace(TRIAL_NAME, b"elasticd can write here.\n")
+    except Missing as exc:
+        raise CallError(f"{flag} cannot be written: {exc}") from exc
+    except ElasticdError as exc:
+        raise type(exc)(f"{flag} cannot be written: {exc}") from exc
+    with suppress(ElasticdError):
+        bucket.delete([TRIAL_NAME])
+
+
+def _check_folder(folder: Path, flag: str) -> None:
     there = next(each for each in (folder, *folder.parents) if each.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "no permission to write there" if there.is_dir() else f"{there} is a file"
+    why = ""
+    if there.is_dir():
+        try:
+            tempfile.TemporaryFile(dir=there).close()
+        except OSError as exc:
+            why = exc.strerror or str(exc)
+            if isinstance(exc, FileNotFoundError):  # A system of files that takes no new ones.
+                why = f"no files can be made in {there}"
+    else:
+        why = f"{there} is a file"
+    if why:
         raise CallError(f"{flag} {folder} cannot be written ({why}): choose another place.")
 
 

@@ -3,7 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from elasticd.cli.terminal.words import counted, size_of
 from elasticd.errors import ElasticdError
 from elasticd.records.ids import JobName
 
-__all__ = ["bundle", "bundle_lines", "bundle_plain", "make"]
+__all__ = ["bundle", "bundle_lines", "bundle_plain", "check_place", "make"]
 
 SHOWN = 20
 """How many lines about what is missing are printed; the bundle has all of them."""
@@ -54,7 +55,7 @@ def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **valu
     """
     place = destination_of(to, "--to")
     options = checked_options(storage_options)
-    check_writable(place, "--to")
+    check_place(place, "--to", options, os.environ)
     with job_source(values, job) as (source, name):
         done, packed = make(source, name, place, options, os.environ)
     if is_json:
@@ -63,6 +64,18 @@ def bundle(job: str | None, to: str, storage_options: str, is_json: bool, **valu
         for line in (*bundle_lines(done, packed), WARNING):
             click.echo(line)
     return 0
+
+
+def check_place(
+    place: Destination, flag: str, options: Mapping[str, Any], environ: Mapping[str, str]
+) -> None:
+    """Check that a bundle can be written there.
+
+    Raises:
+        CallError, Unavailable: it cannot be; says why, without a secret.
+    """
+    with _masked(options, environ):
+        check_writable(place, flag, options, environ)
 
 
 def make(
@@ -84,12 +97,19 @@ def make(
     done = place.named(f"elasticd-bundle-{job}-{when}.tar.gz")
     top = done.name.removesuffix(".tgz").removesuffix(".tar.gz")
     packed = pack(source, job, top=top, options=options, environ=environ)
-    try:
+    with _masked(options, environ):
         write(done, packed.data, options, environ)
+    return done, packed
+
+
+@contextmanager
+def _masked(options: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[None]:
+    """Take secrets out of what a storage says of an error."""
+    try:
+        yield
     except ElasticdError as exc:
         mask = Mask([*secrets_of_environ(environ), *secrets_of_options(options, environ)])
         raise type(exc)(mask.text(str(exc))) from exc
-    return done, packed
 
 
 def bundle_lines(done: Destination, packed: Packed) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 from elasticd.bundle.destination import Destination
 from elasticd.cli.bundle.command import bundle_lines, bundle_plain, make
@@ -10,7 +11,7 @@ from elasticd.cli.record_source import Source
 from elasticd.errors import ElasticdError
 from elasticd.records.job import JobSpec
 
-__all__ = ["bundle_failed"]
+__all__ = ["bundle_failed", "options_of"]
 
 
 def bundle_failed(
@@ -27,10 +28,7 @@ def bundle_failed(
     `opened` opens the records of the job. `host` becomes a part of the file's name if others make
     one at the same time.
     """
-    kept = spec.checkpoint
-    is_same = kept is not None and _scheme(kept.url) == _scheme(place.folder)
-    options = kept.options if kept is not None and is_same else {}
-    why = ""
+    options, why = options_of(spec, place), ""
     try:
         with opened() as source:
             done, packed = make(source, spec.name, place, options, environ, host=host)
@@ -47,6 +45,13 @@ def bundle_failed(
         screen.bundled([f"no bundle was made: {why} {again}"], {"why": why})
     else:
         screen.bundled(bundle_lines(done, packed), bundle_plain(done, packed))
+
+
+def options_of(spec: JobSpec, place: Destination) -> Mapping[str, Any]:
+    """Return the options of the job's storage, if the bundle goes to storage of the same kind."""
+    kept = spec.checkpoint
+    is_same = kept is not None and _scheme(kept.url) == _scheme(place.folder)
+    return kept.options if kept is not None and is_same else {}
 
 
 def _scheme(url: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from elasticd.bundle.destination import check_writable
 from elasticd.cli.daemons.agent import make_folder
 from elasticd.cli.machine import cpu_count, gpu_count, submitter
 from elasticd.cli.run.flags import CONTEXT, parameters
@@ -63,7 +62,10 @@ def _run(**values: Any) -> int:
             click.echo(f"note: {note}", err=True)
         return 0
     if request.bundle is not None:
-        check_writable(request.bundle, "--bundle")
+        from elasticd.cli.bundle.command import check_place
+        from elasticd.cli.bundle.failed_run import options_of
+
+        check_place(request.bundle, "--bundle", options_of(spec, request.bundle), os.environ)
     # Only now what costs: grpc, the processes, the terminal.
     from elasticd.cli.run.foreground import Foreground
 

@@ -64,12 +64,32 @@ def test_a_folder_is_made_and_its_file_is_the_owners_alone(tmp_path: Path) -> No
     assert os.listdir(path.parent) == ["x.tgz"]
 
 
-def test_a_place_that_is_a_file_is_refused_before_anything_is_gathered(tmp_path: Path) -> None:
+def check(text: str, **options: str) -> None:
+    check_writable(destination_of(text, "--to"), "--to", options, {})
+
+
+def test_a_place_that_takes_no_files_is_refused_before_anything_is_gathered(tmp_path: Path) -> None:
+    """A file, a system of files that takes none."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(CallError, match="is a file"):
-        check_writable(destination_of(f"{tmp_path}/file/x", "--to"), "--to")
-    check_writable(destination_of(f"{tmp_path}/new/folder", "--to"), "--to")
-    check_writable(Destination(folder="s3://not/asked"), "--to")
+    for text, said in ((f"{tmp_path}/file/x", "is a file"), ("/proc/nowhere", "in /proc")):
+        with pytest.raises(CallError, match=said) as told:
+            check(text)
+        assert str(told.value).startswith("--to /")
+
+
+def test_a_folder_that_can_be_made_is_not_made_for_the_trial(tmp_path: Path) -> None:
+    check(f"{tmp_path}/new/folder")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_storage_is_asked_with_an_object_that_is_gone_after_it() -> None:
+    """Who may not delete keeps one small object; a bucket that cannot be reached is refused."""
+    import fsspec
+
+    check("memory://trial/x")
+    assert not fsspec.filesystem("memory").exists("/trial/x/.elasticd-trial")
+    with pytest.raises(ElasticdError, match=r"^--to cannot be written: http://127\.0\.0\.1:1/"):
+        check("http://127.0.0.1:1/x")
 
 
 def test_what_a_storage_refuses_is_one_sentence(tmp_path: Path) -> None:
