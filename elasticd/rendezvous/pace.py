@@ -6,13 +6,14 @@ from elasticd.rendezvous.state import Pace
 __all__ = ["due_in_s"]
 
 _MARGIN = 3.0
-"""Steps differ in length, and the ranks may agree on one step more than the world names."""
+"""Added because steps differ in length, and the ranks may agree on one step more than the world
+names."""
 
 
 def due_in_s(pace: Pace | None, world: World) -> float:
-    """Return how long it may take, in good order, until this world's `at_step` is made.
+    """Return how long it may take, without faults, until this world's `at_step` is made.
 
-    0 if it is not known, or if the world begins at once.
+    0 if that is not known, or if the world begins at once.
     """
     if pace is None or world.at_step is None:
         return 0.0

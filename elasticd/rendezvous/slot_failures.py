@@ -1,9 +1,10 @@
-"""Processes of one slot that fail one after the other: a bad card, a folder that is not there.
+"""Processes of one slot that fail one after the other: a bad card, a missing folder.
 
-The others must not pay for it. The next process of that slot waits longer each time, and what it
-costs is charged as the loss of a machine, not as an error of the script. A slot whose process
-trained for a while begins with a clean record; what the others do meanwhile is no merit of its own.
-One that took too many worlds with it is given up, until its agent is started anew or undrained.
+The other slots must not pay for it. The next process of that slot waits longer each time, and its
+cost is charged as the loss of a machine, not as an error of the script. A slot whose process
+trained for a while begins with a clean record; steps that the other slots make meanwhile do not
+count for it. A slot that took too many worlds with it is given up, until its agent is started anew
+or undrained.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from elasticd.records.failure import SLOT_LIMIT
 __all__ = ["Mishap", "STEADY_STEPS", "following"]
 
 STEADY_STEPS = 20
-"""Steps that a process must have made to clear the record of those before it."""
+"""How many steps a process must have made to clear the record of those before it."""
 
 PAUSE_S = 1.0
 _PAUSE_MOST_S = 60.0
@@ -24,18 +25,19 @@ class Mishap:
     """The record of a slot whose last process failed."""
 
     count: int
-    """Processes that failed in a row."""
+    """How many processes failed in a row."""
     retry_at_s: float | None = None
-    """Not before then another; None: whenever there is reason to."""
+    """Another one is not started before then; None for whenever there is reason to."""
     is_given_up: bool = False
-    """No other process is started here."""
+    """True if no other process is started here."""
 
 
 def following(before: Mishap | None, *, steps: int | None, now_s: float) -> Mishap:
-    """Return the record after one more; `steps` that it made, None: it never called `run`.
+    """Return the record after one more failure; `steps` that the process made, None if it never
+    called `run`.
 
-    The first of those that trained is replaced at once: what happens once may happen to anybody.
-    Those that never came to train cost nobody else anything: they are tried for ever.
+    The first process that had trained is replaced at once: a single failure may happen to anybody.
+    Processes that never came to train cost no other node anything, so they are tried for ever.
     """
     is_clean = before is None or (steps is not None and steps >= STEADY_STEPS)
     count = 1 if is_clean or before is None else before.count + 1

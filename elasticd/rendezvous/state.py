@@ -1,4 +1,4 @@
-"""All that an agent knows and has promised about one job, as one immutable value."""
+"""All that an agent knows and has announced about one job, as one immutable value."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -38,7 +38,8 @@ else:
     def replace(state, **changes):
         """Return the JobState with these fields changed.
 
-        What `dataclasses.replace` does, at a tenth of its cost: it is most of what a decision does.
+        It does what `dataclasses.replace` does, at a tenth of its cost: it is most of what a
+        decision does.
         """
         changed = object.__new__(JobState)
         changed.__dict__.update(state.__dict__, **changes)
@@ -50,11 +51,11 @@ class Stage(StrEnum):
 
     MEMBER = "member"
     LEAVING = "leaving"
-    """Stopping workers, then goodbye."""
+    """It stops workers, then says goodbye."""
     WITHDRAWING = "withdrawing"
-    """The goodbye is under way."""
+    """The goodbye is being written."""
     VOID = "void"
-    """The lease is over: stopping workers, writing nothing."""
+    """The lease is over: it stops workers, and writes nothing."""
     RETIRED = "retired"
 
 
@@ -62,7 +63,7 @@ class WorkerStage(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"
-    """Known to be lost, not reaped yet."""
+    """The worker is known to be lost, and not reaped yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,33 +94,33 @@ class Worker:
     slot: Slot
     nonce: Nonce
     generation: Generation
-    """That it was started for, or was last told to enter; 0: it is in none, or was told to leave.
-    """
+    """The generation that it was started for, or was last ordered to enter; 0 if it is in none, or
+    was ordered to leave."""
     rank: Rank
     stage: WorkerStage = WorkerStage.STARTING
     stop_sent: bool = False
     is_attached: bool = False
-    """It called `elasticd.run`: it can go from world to world."""
+    """True if it called `elasticd.run`: it can go from world to world."""
     told: Generation = Generation(0)
-    """The newest generation that it was told to enter."""
+    """The newest generation that it was ordered to enter."""
     entered: Generation = Generation(0)
-    """The newest that it said it entered; 0: it is in none."""
+    """The newest generation that it reported to have entered; 0 if it is in none."""
     stepped: Generation = Generation(0)
-    """The newest in which it committed a step."""
+    """The newest generation in which it committed a step."""
     has_state: bool = False
-    """It was in a group that formed, so it has the job's state of then."""
+    """True if it was in a group that formed, so that it has the job's state of then."""
     first_step: int | None = None
     """The first step that it committed."""
     is_finished: bool = False
-    """Its `elasticd.run` returned: it enters no other world."""
+    """True if its `elasticd.run` returned: it enters no other world."""
     leave_by_s: float | None = None
-    """Told to leave for good: it is stopped if it has not by then."""
+    """It was ordered to leave for good, and is stopped if it has not left by then."""
     stall: Stall | None = None
     is_paused: bool = False
 
     @property
     def runs_in(self) -> Generation:
-        """The generation whose work it does now; 0: none."""
+        """Return the generation whose work it does now; 0 if none."""
         return self.entered if self.is_attached else self.generation
 
 
@@ -129,22 +130,22 @@ class Pace:
 
     generation: Generation
     step: int
-    """Steps applied at `at_s`."""
+    """The steps applied at `at_s`."""
     at_s: float
     step_s: float = 0.0
-    """Duration of one; 0: not known yet."""
+    """The duration of one; 0 if not known yet."""
     stepped_s: float = 0.0
     """When we first heard of that step, or last of a pause."""
 
     def further(self, now: "Pace", *, is_paused: bool) -> "Pace":
-        """Return what is known once `now` was heard."""
+        """Return what is known after the report `now`."""
         is_same = not is_paused and (now.generation, now.step) == (self.generation, self.step)
         return dataclasses.replace(now, stepped_s=self.stepped_s if is_same else now.at_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """When things happened in the change under way, on our own clock; None: not (yet)."""
+    """When things happened in the current change, on our own clock; None for not (yet)."""
 
     fact_s: float | None = None
     proposed_s: float | None = None
@@ -156,21 +157,21 @@ class Timing:
 # Not slotted: a copy of a dict costs a tenth of setting fifty slots one by one.
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """Never changed; see `replace`."""
+    """The state of one job; it is immutable, see `replace`."""
 
     me: Me
     spec: JobSpec
     stage: Stage = Stage.MEMBER
     is_fenced: bool = False
-    """The lease is not surely alive: nothing may be written."""
+    """True if the lease is not surely alive: nothing may be written."""
 
     # What etcd showed us.
     members: Table[SeenMember] = field(default_factory=Table)
-    """All of them where `has_all_members`, else the proposers that we watch."""
+    """All members if `has_all_members`, otherwise the proposers that we watch."""
     members_revision: int = 0
     deleted: Table[int] = field(default_factory=Table)
-    """Members deleted since the last list, by the last revision of theirs that we saw: what is
-    not newer is an echo."""
+    """Members deleted since the last list, by the last revision of theirs that we saw; anything not
+    newer is outdated."""
     has_all_members: bool = False
     results: Table[Result] = field(default_factory=Table)
     has_results: bool = False
@@ -180,34 +181,35 @@ class JobState:
     status_revision: int = 0
     wants: Mapping[str, Want] = field(default_factory=dict)
     past: Generation = Generation(0)
-    """The newest generation that this agent knew under an earlier incarnation. etcd may know less,
-    restored from a backup; but logs and checkpoints of that generation stand."""
+    """The newest generation that this agent knew under an earlier incarnation. etcd may know less
+    if it was restored from a backup, but logs and checkpoints of that generation exist."""
     is_replaced: bool = False
-    """This job is over: another has the name by now, or, with no `status`, all its records were
-    cleared away."""
+    """True if this job is over: another has the name by now, or, with no `status`, all its records
+    were removed."""
     oldest: tuple[NodeId, ...] | None = None
-    """Before the first world: who proposes it."""
+    """The proposers before the first world."""
     is_oldest_asked: bool = False
 
     is_in_process: bool = False
-    """Somebody's script called `elasticd.run`: only workers that did can be in a world."""
+    """True if somebody's script called `elasticd.run`: only workers that did can be in a world."""
 
     # What we concluded from it.
     observed: tuple[NodeId, ...] | bool | None = False
-    """What we asked to watch: None is everything, False nothing yet."""
+    """What we asked to watch: None for everything, False for nothing yet."""
     dead: frozenset[Incarnation] = frozenset()
-    """Incarnations whose agents were found dead by a probe: of a node there may be several, one
-    that the world names and one whose record still stands."""
+    """Incarnations whose agents a probe found dead. A node may have several, one that the world
+    names and one whose record still stands."""
     gone_s: Mapping[NodeId, float] = field(default_factory=dict)
-    """Nodes of the world whose agent, that very life of it, has no member record: since when, on
-    our clock."""
+    """Nodes of the world whose agent (that very life of it) has no member record, and since when,
+    on our clock."""
     arrived: int = 0
-    """Members of the world that said so."""
+    """The members of the world that reported their arrival."""
     ok_ranks: int = 0
-    """Ranks of the world that exited with 0."""
+    """The ranks of the world that exited with 0."""
     formed_s: float | None = None
     formed_world: World | None = None
-    """The newest whose group stood with a worker of ours in it: all in it have the state."""
+    """The newest generation whose group formed with a worker of ours in it: all in it have the
+    state."""
     formation_deadline_s: float | None = None
     is_formation_late: bool = False
     unheard_s: float | None = None
@@ -222,40 +224,40 @@ class JobState:
     ended_s: float = 0.0
     """When we saw that the world had been declared over for want of members."""
     alike_until_s: float | None = None
-    """So long other ranks may show that they raise what one has raised."""
+    """How long other ranks may show that they raise what one has raised."""
     proposal: str = ""
-    """Token of the proposal under way."""
+    """The token of the proposal that is in flight."""
     is_status_in_flight: bool = False
     reread_at_s: float = 0.0
     world_due_s: float | None = None
-    """When to read again if the world, which the status tells of, is not seen by then."""
+    """When to read again if the world that the status announces is not seen by then."""
 
     # Our own part.
     slots: tuple[Slot, ...] = ()
     is_pool_ready: bool = False
     stores: tuple[StoreAddress, ...] = ()
     nonces: Mapping[Slot, Nonce] = field(default_factory=dict)
-    """Per slot the least number that the next worker may have."""
+    """For each slot the least number that the next worker may have."""
     workers: Mapping[Slot, Worker] = field(default_factory=dict)
     adopted: Generation = Generation(0)
     """The generation that our workers belong to, or are being started for."""
     adopted_arrival: Generation = Generation(0)
     exits: tuple[Exit, ...] = ()
-    """Of our ranks in the adopted generation."""
+    """The exits of our ranks in the adopted generation."""
     done: Mapping[Slot, Nonce] = field(default_factory=dict)
     """Our processes that exited with 0 in it."""
     failure: Failure | None = None
     raised_alike: int = 0
-    """Ranks here that ended with that very error."""
+    """The ranks here that ended with that very error."""
     broken: Generation = Generation(0)
     """The newest generation that broke under our workers, which live."""
     cut_off: tuple[NodeId, ...] = ()
     """Nodes of that generation that our workers could not reach."""
     pace: Pace | None = None
     wait: NodeWait | None = None
-    """What others are to know of the waits of our steps."""
+    """What the others should know of the waits of our steps."""
     mishaps: Mapping[Slot, Mishap] = field(default_factory=dict)
-    """Slots whose last process failed by itself."""
+    """The slots whose last process failed by itself."""
     leaving: Reason | None = None
     member_sent: Member | None = None
     is_member_in_flight: bool = False
@@ -263,14 +265,15 @@ class JobState:
     is_result_in_flight: bool = False
     peers_held: tuple[Peer, ...] = ()
     retry_at_s: float | None = None
-    """A write failed for want of etcd: try again then."""
+    """A write failed because etcd was away: try again then."""
     timing: Timing = field(default_factory=Timing)
     training: Training | None = None
-    """What a worker here said of the whole run when it had finished."""
+    """What a worker here reported of the whole run when it had finished."""
     trained_in: Generation = Generation(0)
-    """In which that was."""
+    """The generation in which that was."""
     incident: Incident | None = None
-    """Of the change under way, as far as it is known; written once our workers have stepped."""
+    """The incident of the current change, as far as it is known; written once our workers have
+    stepped."""
 
     @property
     def is_over(self) -> bool:
@@ -278,7 +281,7 @@ class JobState:
 
     @property
     def next_generation(self) -> Generation:
-        """Of the world that follows all that are known."""
+        """Return the generation that follows all that are known."""
         standing = self.world.generation if self.world is not None else 0
         return Generation(max(standing, self.past) + 1)
 
@@ -288,7 +291,9 @@ class JobState:
 
     @property
     def is_world_ended(self) -> bool:
-        """The standing world was declared over without a successor (too few members)."""
+        """Return whether the standing world was declared over without a successor (too few
+        members).
+        """
         return (
             self.world is not None
             and self.status is not None

@@ -18,7 +18,9 @@ _EMPTY = (_NOTHING,) * _BUCKETS
 
 
 class Table(Generic[V]):
-    """String keys; iteration is sorted by key, so that no hash seed can leak into a decision."""
+    """A mapping with string keys; iteration is sorted by key, so that no hash seed can affect a
+    decision.
+    """
 
     __slots__ = ("_buckets", "_size")
 

@@ -1,7 +1,7 @@
-"""What a script of restart mode gives to `elasticd.progress`, on its way to TensorBoard.
+"""Passes the numbers that a script of restart mode gives to `elasticd.progress` to TensorBoard.
 
-Rank 0 alone sends. A number that is on a device is copied there, and read five times a second at
-most: to read it waits for the device.
+Only rank 0 sends. A number on a device is copied there, and read five times a second at most,
+because reading waits for the device.
 """
 
 import time
@@ -17,7 +17,7 @@ __all__ = ["StepEvents"]
 READ_EVERY_S = 0.2
 WAITING_LIMIT = 4096
 LOCK_LIMIT_S = 0.1
-"""Nobody else holds it for so long; a step is left out then."""
+"""How long to wait for the lock, which nobody else holds for so long; then a step is left out."""
 
 
 class StepEvents:
@@ -39,7 +39,9 @@ class StepEvents:
         sender.begin(generation, -1, is_writer=True)
 
     def tell(self, step: int, scalars: Mapping[str, Any]) -> list[str]:
-        """Take the numbers of a step; return what a person should be told now, mostly nothing."""
+        """Take the numbers of a step; return what a person should be told now, which is mostly
+        nothing.
+        """
         # A handler of a signal may tell of a step too, right where its own thread holds the lock.
         if not self._lock.acquire(timeout=LOCK_LIMIT_S):
             return []
@@ -65,7 +67,7 @@ class StepEvents:
         return self._sender.poll()
 
     def flush(self) -> None:
-        """Send what waits; the process ends."""
+        """Send what waits, because the process ends."""
         with self._lock:
             self._read()
         self._sender.end()
@@ -79,7 +81,7 @@ class StepEvents:
 
 
 def _copied(value: Any) -> Any:
-    """Return a number; of one that is on a device, or cannot be read, what may be read later."""
+    """Return a number; for one that is on a device, or cannot be read, what may be read later."""
     if type(value) is float:
         return value
     if getattr(value, "is_cpu", True):

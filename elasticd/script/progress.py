@@ -1,13 +1,13 @@
-"""`elasticd.progress`: a script of restart mode says how far it is.
+"""`elasticd.progress`: a script of restart mode reports how far it is.
 
-The call costs two or three microseconds: it keeps what it was told, and sends it to the agent five
-times a second at most, on a connection that is opened with the first call and on which nothing ever
-comes back. What the agent does not take at once is dropped, for there is always a newer one; and
-what was told last is sent as the process ends. Rejected: a thread that sends (it would have to be
-started anew in each fork, and a script that made none should not get one by a line that tells a
-number); a file (who would read it five times a second?).
+The call costs two or three microseconds. It keeps the report, and sends it to the agent five times
+a second at most, over a connection that is opened at the first call and on which nothing ever comes
+back. What the agent does not take at once is dropped, since a newer report always follows; the last
+one is sent as the process ends. Rejected: a thread that sends (it would have to be started anew in
+each fork, and a script without threads should not get one by a line that reports a number); a file
+(nobody reads it five times a second).
 
-To tell is not to attach: the agent goes on to take the process for one of restart mode.
+A report does not attach the process: the agent still treats it as one of restart mode.
 """
 
 import atexit
@@ -32,19 +32,21 @@ __all__ = ["Reporter", "ignore_progress", "progress", "saved"]
 SEND_EVERY_S = 0.2
 """As often as a heartbeat of in-process mode."""
 SMOOTHING = 0.3
-"""Weight of the newest steps: a change of speed is seen within about a second."""
+"""The weight of the newest steps: a change of speed is seen within about a second."""
 
 RETRY_S, RETRIES = 5.0, 3
-"""Where no agent answers: a child of a worker, which the agent does not know, asks in vain."""
+"""How often and with which pause to try where no agent answers: a child of a worker, which the
+agent does not know, asks in vain."""
 
 LARGEST = 2**63 - 1
-"""Of a step, of samples and of an epoch: no counter of any script comes that far."""
+"""The largest step, number of samples or epoch: no counter of any script comes that far."""
 NAMES_LIMIT, NAME_LIMIT = 64, 200
-"""Numbers beside the step; whoever has more means a metrics system."""
+"""How many numbers may stand beside the step, and how long a name may be; for more, use a metrics
+system."""
 
 
 class Reporter:
-    """Keeps what was told and sends it now and then; any thread."""
+    """Keep the last report and send it now and then; any thread may call it."""
 
     def __init__(self, agent: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`agent` is the name of the agent's socket (`ELASTICD_AGENT`)."""
@@ -75,7 +77,7 @@ class Reporter:
         self._send_if_due(now_s)
 
     def saved(self, step: int, seconds: float) -> None:
-        """Take note of a checkpoint of this step, for which the script waited so long."""
+        """Take note of a checkpoint of this step, and how long the script waited for it."""
         now_s = self._clock()
         with self._lock:
             self._come_to(max(step, self._step), now_s)
@@ -83,7 +85,7 @@ class Reporter:
         self._send_if_due(now_s)
 
     def flush(self) -> None:
-        """Send what was told last, if it was not yet."""
+        """Send the last report, if it was not sent yet."""
         with self._lock:
             if not self._is_sent and self._failures < RETRIES:
                 self._send(self._clock())
@@ -109,7 +111,7 @@ class Reporter:
                 self._lock.release()
 
     def _send(self, now_s: float) -> None:
-        """Send, as far as that is possible without waiting; the lock is held."""
+        """Send as much as is possible without waiting; the caller holds the lock."""
         self._next_s = now_s + SEND_EVERY_S
         assert self._first_step is not None
         self._measure()
@@ -142,7 +144,7 @@ class Reporter:
         self._failures, self._is_sent = 0, True
 
     def _measure(self) -> None:
-        """Smooth the duration of the steps since this was last done."""
+        """Smooth the duration of the steps since the last call."""
         at_s, steps = self._told_s - self._save_s, self._step - self._sent_step
         if self._sent_at_s and steps > 0:
             share = SMOOTHING if self._step_s else 1.0
@@ -151,7 +153,7 @@ class Reporter:
             self._sent_step, self._sent_at_s = self._step, at_s
 
     def _numbers(self) -> dict[str, float]:
-        """Read what was given. A tensor on a device is waited for: five times a second at most."""
+        """Read the numbers. A tensor on a device is waited for, five times a second at most."""
         found = {}
         for name, value in self._scalars.items():
             # A tensor may be gone, and a whole number too large: what is shown must end no script.
@@ -166,7 +168,8 @@ class Reporter:
 
 
 def progress(step: SupportsIndex, samples: SupportsIndex = 0, **scalars: Any) -> None:
-    """Say that this step has ended, so that `status` shows it; for scripts without `elasticd.run`.
+    """Report that this step has ended, so that `status` shows it; for scripts without
+    `elasticd.run`.
 
     `step` is the script's own number of it, as it would be saved; `samples` how many this process
     trained on since the call before; `scalars` are numbers, or tensors of one element, to be shown
@@ -204,7 +207,7 @@ def saved(step: int, seconds: float) -> None:
 
 
 def ignore_progress() -> None:
-    """Have `progress` do nothing from now on: the heartbeats of `elasticd.run` say it."""
+    """Make `progress` do nothing from now on: the heartbeats of `elasticd.run` report instead."""
     global _REPORTER, _EVENTS
     reporter, events = _REPORTER, _EVENTS
     _REPORTER = _EVENTS = None
@@ -242,7 +245,7 @@ def _check(scalars: Mapping[str, Any]) -> None:
 
 
 def _cut(value: object) -> str:
-    """Say what was given, in one line; Python writes no number of over 4,300 digits."""
+    """Return the value on one line; Python writes no number of over 4,300 digits."""
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"one of {value.bit_length()} bits"
     return repr(value)
@@ -265,9 +268,9 @@ def _connected(agent: str) -> socket.socket:
 
 _UNKNOWN = object()
 _REPORTER: "Reporter | object | None" = _UNKNOWN
-"""None: there is nobody to tell."""
+"""None if there is no agent to report to."""
 _EVENTS: StepEvents | None = None
-"""None: this is not rank 0, or the job has no event files."""
+"""None if this is not rank 0, or the job has no event files."""
 
 
 def _reporter() -> Reporter | None:

@@ -1,8 +1,8 @@
 """Where an etcd answers: one URL of the operator, as gRPC and the operator both need it.
 
-One channel is kept per address, never one channel over all of them: so the name that TLS checks is
-the name in the URL, and a member that is up but useless (no leader) can be left for another, which
-gRPC's own balancing would not do as long as the connection stands.
+One channel is kept per address, never one channel over all of them: So the name that TLS checks is
+the name in the URL, and a member that runs but is useless (no leader) can be left for another.
+gRPC's own balancing would stay with it as long as the connection stands.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Address:
     port: int
     is_tls: bool
     path: str = ""
-    """Of a unix socket, instead of host and port."""
+    """The path of a unix socket, instead of host and port."""
 
     @property
     def url(self) -> str:
@@ -35,7 +35,7 @@ class Address:
 
     @property
     def target(self) -> str:
-        """As gRPC writes it. A name is looked up again at every reconnection."""
+        """The address as gRPC writes it. A name is looked up again at every reconnection."""
         if self.path:
             return f"unix:{self.path}"
         return f"dns:///{self._host_in_url}:{self.port}"
@@ -46,10 +46,9 @@ class Address:
 
 
 def parse_addresses(endpoints: Sequence[str]) -> tuple[Address, ...]:
-    """Understand the operator's list; each may itself hold several, parted by commas.
+    """Parse the operator's list; each item may itself hold several, separated by commas.
 
-    Raises:
-        CallError: an endpoint is not a URL of etcd, there is none, or the schemes differ.
+    Raises: CallError: an endpoint is not a URL of etcd, there is none, or the schemes differ.
     """
     texts = [part.strip() for endpoint in endpoints for part in endpoint.split(",")]
     addresses = tuple(dict.fromkeys(_parse(text) for text in texts if text))

@@ -1,9 +1,9 @@
 """The port to etcd: what the rest of elasticd may ask of it.
 
-Two implementations, `etcd` and `memory`, pass the same contract tests. Small on purpose: reading,
-one kind of transaction, list-and-watch, leases. A watch *begins with a snapshot* and begins again
-with one whenever continuity was lost (compaction, a gap), so a consumer needs one code path: a
-snapshot replaces all that it knew of the range.
+Two implementations, `etcd` and `memory`, pass the same contract tests. It is small on purpose:
+reading, one kind of transaction, list-and-watch, leases. A watch *begins with a snapshot* and
+begins again with one whenever continuity was lost (compaction, a gap), so a consumer needs one code
+path: a snapshot replaces all that it knew of the range.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """One key, all that begin with it, or all from it on up to another one, which stays."""
+    """Delete one key, all that begin with it, or all from it on up to another one, which stays."""
 
     key: str
     is_prefix: bool = False
@@ -169,7 +169,7 @@ class Lease(Protocol):
 
     @property
     def ttl_s(self) -> float:
-        """As granted, which may be more than was asked for."""
+        """The TTL as granted, which may be more than was asked for."""
 
     @property
     def deadline_s(self) -> float:
@@ -190,7 +190,7 @@ class Lease(Protocol):
 
 
 def always() -> bool:
-    """The answer of a holder that has no reason to let its lease go."""
+    """Return True: the answer of a holder that has no reason to let its lease go."""
     return True
 
 
@@ -216,7 +216,7 @@ class Store(Protocol):
         """Name the `count` keys under the prefix that were created first, the oldest first."""
 
     def commit(self, txn: Txn) -> TxnResult:
-        """Carry out a transaction."""
+        """Carry out a transaction; see `Txn`."""
 
     def watch(self, range: KeyRange, sink: WatchSink) -> Watch:
         """Give the sink a Snapshot, then every change; resumes by itself; returns at once."""
@@ -231,7 +231,7 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """End all watches and leases' keepalives, and the connections."""
+        """End all watches, the leases' keepalives, and the connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ class StoreSettings:
     endpoints: Sequence[str]
     """`http://host:port` or `https://host:port`; all of one scheme."""
     timeout_s: float = 5.0
-    """Of one call, all retries and endpoints included."""
+    """The time limit of one call, all retries and endpoints included."""
     user: str = ""
     password: str = field(default="", repr=False)
     ca_file: str = ""

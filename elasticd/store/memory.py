@@ -2,9 +2,9 @@
 
 It has revisions, ranged compares, leases and watches that behave as etcd's do, and it has the
 contract tests to prove it. Everything happens inside the calls, in the caller's thread: a watch has
-its event when `commit` returns (or, if another thread is just handing out events, right after).
-There is no thread of its own, so a lease that nobody keeps alive ends at the next call after its
-time; `tick` is such a call.
+its event when `commit` returns (or right after, if another thread is just delivering events). There
+is no thread of its own, so a lease that nobody keeps alive ends at the next call after its time;
+`tick` is such a call.
 """
 
 import threading
@@ -50,12 +50,12 @@ class _Grant:
     silent_s: float | None = None
     """Since when its holder does not renew it."""
     ends_s: float | None = None
-    """None: somebody keeps it alive."""
+    """When it ends; None if somebody keeps it alive."""
     keys: set[str] = field(default_factory=set)
 
 
 class MemoryWatch:
-    """See `Watch`."""
+    """The `Watch` of `MemoryStore`."""
 
     def __init__(self, store: "MemoryStore", range: KeyRange, sink: WatchSink) -> None:
         self.range = range
@@ -79,7 +79,7 @@ class MemoryWatch:
 
 
 class MemoryLease:
-    """See `Lease`."""
+    """The `Lease` of `MemoryStore`."""
 
     def __init__(self, store: "MemoryStore", lease_id: LeaseId, ttl_s: float) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class MemoryLease:
 
 
 class MemoryStore:
-    """See `Store`."""
+    """The `Store` in memory."""
 
     def __init__(self, *, now_s: Callable[[], float] = _boottime_s) -> None:
         self._now_s = now_s
@@ -198,13 +198,13 @@ class MemoryStore:
     # --- for tests ----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let leases end whose time has come."""
+        """End the leases whose time has come."""
         with self._lock:
             self._end_due_leases()
         self._hand_out()
 
     def expire(self, lease_id: LeaseId) -> None:
-        """End a lease as etcd does when it ran out: keys gone, holder told."""
+        """End a lease as etcd does when it ran out: keys deleted, holder told."""
         self.end_lease(lease_id, is_lost=True)
 
     def drop_watches(self) -> None:
@@ -220,7 +220,7 @@ class MemoryStore:
                 watch.has_gap = True
 
     def resume_watches(self) -> None:
-        """Let the stream come back: what was missed follows, or a snapshot."""
+        """Resume the stream: what was missed follows, or a snapshot."""
         with self._lock:
             self._is_dropped = False
             for watch in self._watches:
@@ -249,8 +249,7 @@ class MemoryStore:
                 self._watches.remove(watch)
 
     def list_again(self, watch: MemoryWatch, *, is_second: bool) -> None:
-        """Let a watch whose sink raised begin anew: at once, or, if that was in vain, once more
-        when something changes; there is no thread here that could wait in between."""
+        """Begin a watch anew whose sink raised: at once, or at the next change if that fails."""
         with self._lock:
             if is_second or self._is_dropped:
                 watch.has_gap = True
@@ -383,7 +382,7 @@ class MemoryStore:
     def _hand_out(self) -> None:
         """Call sinks in the order of the revisions, one at a time, and without the lock.
 
-        A sink may itself use the store; what that causes is handed out after, by the outer call.
+        A sink may itself use the store; the outer call delivers what that causes.
         """
         while True:
             with self._lock:

@@ -17,7 +17,7 @@ def _all(key: str) -> bool:
 
 
 def _nobody() -> None:
-    """Where nobody wants to know."""
+    """The callback where nobody wants to know."""
 
 
 class Mirror:
@@ -41,18 +41,20 @@ class Mirror:
 
     @property
     def items(self) -> Mapping[str, KeyValue]:
-        """By key, as of one revision; the same object as long as nothing has changed."""
+        """Return the records by key, as of one revision; the same object as long as nothing has
+        changed.
+        """
         return self._items
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait for the first snapshot; False: there is none in time."""
+        """Wait for the first snapshot; return False if there is none in time."""
         return self._ready.wait(timeout_s)
 
     def close(self) -> None:
         self._watch.close()
 
     def _take(self, seen: Snapshot | Changed) -> None:
-        """Called by the store's thread."""
+        """Take in a change; the store's thread calls this."""
         if isinstance(seen, Snapshot):
             self._items = {item.key: item for item in seen.items if self._is_kept(item.key)}
             self._ready.set()

@@ -6,8 +6,8 @@ from threading import Lock
 __all__ = ["BOUNDS_S", "RequestTimes"]
 
 BOUNDS_S = (0.005, 0.025, 0.1, 0.5, 2.5)
-"""An idle etcd answers within the first, a busy one within the third; behind the last one a call
-has tried several members, and the lease of a node is at stake."""
+"""The bounds of the buckets: an idle etcd answers within the first, a busy one within the third;
+behind the last one a call has tried several members, and the lease of a node is at stake."""
 
 
 class RequestTimes:

@@ -1,8 +1,8 @@
-"""A sink's mistakes end neither the thread that serves all watches nor the watch.
+"""Keeps a sink's errors from ending the thread that serves all watches, or the watch.
 
-Whoever watches may raise on a record that nobody thought of. The thread goes on, since the lease of
-a node whose watches are dead would live on without it. What was raised is told as Python tells of
-any thread's end, on stderr: this package does not log.
+A sink may raise on a record that nobody thought of. The thread goes on, because otherwise the lease
+of a node with dead watches would live on. The exception is printed on stderr, as Python does for
+any thread's end: this package does not log.
 """
 
 import sys
@@ -17,7 +17,7 @@ E = TypeVar("E")
 
 
 def has_taken(sink: Callable[[E], None], event: E) -> bool:
-    """Give the event to the sink; False if that raised, which is told on stderr."""
+    """Give the event to the sink; return False if that raised, which is printed on stderr."""
     try:
         sink(event)
     except Exception:

@@ -1,1 +1,3 @@
-"""What elasticd says of itself: its log, and later its metrics and its account of lost time."""
+"""What elasticd reports of itself: its log, its metrics, its process titles and the
+memory limits.
+"""

@@ -1,9 +1,9 @@
-"""What the groups of processes that we are in (Linux's cgroups) allow of memory, and whom it cost.
+"""Reads the memory limits and kill counts of our cgroups.
 
-A container has a group of its own, whose limit is the container's. Version 1 and version 2 have
-other files for the same; a machine may mount both, and then the one that has the memory controller
-counts. Inside a container the path that /proc names is often that of the host: the groups that can
-be seen from here are those that count.
+A container has a cgroup of its own, whose limit is the container's. Version 1 and version 2 have
+different files for the same; a machine may mount both, and then the one with the memory controller
+counts. Inside a container the path in /proc is often that of the host, so the groups that can be
+seen from here count.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ __all__ = ["MemoryGroup", "MemoryLimit", "memory_groups", "memory_limit", "oom_k
 GROUPS = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 HIERARCHY_LIMIT = 32
-"""Groups, one within the other."""
+"""The most nested groups that are read."""
 _NO_LIMIT = 1 << 60
 """Version 1 writes "no limit" as the largest multiple of a page, version 2 as `max`."""
 
@@ -26,7 +26,8 @@ class _Files:
     usage: str
     kills: str
     cache: tuple[str, ...]
-    """Rows of memory.stat: what the page cache holds, which the kernel takes back at need."""
+    """Rows of memory.stat for what the page cache holds, which the kernel takes back when
+    needed."""
 
 
 _V1 = _Files(
@@ -54,14 +55,14 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGroup:
-    """One group; what it cannot say is None. Each property reads its file anew."""
+    """One cgroup; what it cannot say is None. Each property reads its file anew."""
 
     folder: Path
     files: _Files
 
     @property
     def limit(self) -> MemoryLimit | None:
-        """Its own limit; None where it has none."""
+        """Return its own limit; None if it has none."""
         path = self.folder / self.files.limit
         found = _number(path)
         if found is None or found >= _NO_LIMIT:
@@ -70,7 +71,9 @@ class MemoryGroup:
 
     @property
     def room_bytes(self) -> int | None:
-        """What can still be taken under its limit, with what the page cache would give back."""
+        """Return what can still be taken under its limit, including what the page cache would give
+        back.
+        """
         limit, used = self.limit, _number(self.folder / self.files.usage)
         if limit is None or used is None:
             return None
@@ -79,7 +82,7 @@ class MemoryGroup:
 
     @property
     def oom_kill_count(self) -> int | None:
-        """How many of its processes the kernel has killed for want of memory."""
+        """Return how many of its processes the kernel has killed for want of memory."""
         return _rows(self.folder / self.files.kills).get("oom_kill")
 
 
@@ -95,7 +98,7 @@ def memory_groups(proc: Path = PROC, groups: Path = GROUPS) -> Iterator[MemoryGr
 
 
 def memory_limit(proc: Path = PROC, groups: Path = GROUPS) -> MemoryLimit | None:
-    """Return the least limit of all groups that we are in; None: there is none to be seen."""
+    """Return the least limit of all our groups; None if none can be seen."""
     found = (group.limit for group in memory_groups(proc, groups))
     return min(
         (each for each in found if each is not None),
@@ -107,15 +110,15 @@ def memory_limit(proc: Path = PROC, groups: Path = GROUPS) -> MemoryLimit | None
 def oom_kill_count(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
     """Return how many processes of our own group the kernel killed for want of memory so far.
 
-    None: no group tells. That of the outermost group counts whoever is on the machine, so only the
-    innermost one that tells is asked.
+    None if no group says it. The count of the outermost group covers the whole machine, so only the
+    innermost group that has one is asked.
     """
     found = (group.oom_kill_count for group in memory_groups(proc, groups))
     return next((each for each in found if each is not None), None)
 
 
 def _place(proc: Path, groups: Path) -> tuple[Path, str, _Files]:
-    """Say where the hierarchy of the memory controller is, and our path in it."""
+    """Return where the hierarchy of the memory controller is, and our path in it."""
     path = ""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()

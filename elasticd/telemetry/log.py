@@ -1,9 +1,9 @@
 """elasticd's own log: structlog on stderr, for a terminal or as one JSON object a line.
 
 An event is a fixed `noun.verb_past` ("world.committed"); everything variable is a key. The agent
-must be up within half a second, so the import is kept cheap: structlog would import rich (70 ms,
-10 MB) only to draw tracebacks with it, which is switched off while it is imported here. Whoever
-logs takes `get_logger` from this module, not from structlog, so that this one is imported first.
+must be up within half a second, so the import is kept cheap: structlog would import rich (70 ms, 10
+MB) only to draw tracebacks with it, which is switched off while it is imported here. Modules that
+log take `get_logger` from here, not from structlog, so that this module is imported first.
 """
 
 import json
@@ -28,7 +28,7 @@ from elasticd.telemetry.log_thread import LogThread  # noqa: E402
 __all__ = ["bind", "configure", "get_logger", "open_log", "recent_lines"]
 
 _ring = LogRing(0)
-"""Of what was configured last."""
+"""The ring of the last configuration."""
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -87,9 +87,10 @@ def recent_lines() -> list[str]:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a file for what a process of ours will print; where none can be, it goes nowhere.
+    """Open a file for what a process of ours prints; if none can be opened, the output goes
+    nowhere.
 
-    A disk that is full must not keep a process from being started.
+    A full disk must not keep a process from being started.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +114,7 @@ class _Lines:
         self._thread = LogThread(self._write) if has_thread else None
 
     def __call__(self, *_args: object) -> "_Lines":
-        """Be the factory of the one logger."""
+        """Act as the factory of the one logger."""
         return self
 
     def write(self, line: str) -> None:

@@ -1,4 +1,6 @@
-"""The newest lines of the log, kept in memory: they can be asked for where nobody kept the file."""
+"""The newest lines of the log, kept in memory, so that they can be asked for if nobody kept the
+file.
+"""
 
 from collections import deque
 from threading import Lock
@@ -6,9 +8,9 @@ from threading import Lock
 __all__ = ["LogRing"]
 
 LINE_LIMIT = 8_192
-"""Characters; a traceback has some thousands."""
+"""The most characters of a line; a traceback has some thousands."""
 ALL_LIMIT = 2 << 20
-"""Characters of all lines, whatever their number."""
+"""The most characters of all lines, whatever their number."""
 
 
 class LogRing:
@@ -22,7 +24,7 @@ class LogRing:
         self._lock = Lock()
 
     def add(self, line: str) -> None:
-        """Keep a line, and let go of the oldest where there are too many."""
+        """Keep a line, and drop the oldest if there are too many."""
         if not self._count:
             return
         line = line[:LINE_LIMIT]

@@ -1,7 +1,7 @@
-"""A thread that writes the log, so that a disk or a reader which hangs holds up nobody who logs.
+"""A thread that writes the log, so that a hanging disk or reader delays nobody who logs.
 
-The thread that owns an agent renews the node's lease: were it to wait for a disk, the node would be
-given up with all of its workers, for the sake of a line.
+If the thread that owns an agent waited for a disk, the node's lease would run out and the node
+would be given up with all of its workers, for the sake of one line.
 """
 
 import atexit
@@ -13,9 +13,9 @@ from threading import Condition, Thread
 __all__ = ["LINES_HELD", "LogThread"]
 
 LINES_HELD = 10_000
-"""Some megabytes. What is logged beyond them, while nothing can be written, is only counted."""
+"""How many lines wait, some megabytes. While nothing can be written, more are only counted."""
 END_LIMIT_S = 1.0
-"""Until a process ends without the lines that nobody takes."""
+"""How long a process waits at its end for lines that cannot be written."""
 
 
 class LogThread:
@@ -33,7 +33,7 @@ class LogThread:
         atexit.register(self.flush, END_LIMIT_S)
 
     def put(self, line: str) -> None:
-        """Return at once, whatever becomes of the line."""
+        """Hand a line over and return at once, whatever happens to it."""
         with self._changed:
             if len(self._lines) >= LINES_HELD:
                 self._lost += 1
@@ -43,7 +43,7 @@ class LogThread:
             self._changed.notify_all()
 
     def flush(self, limit_s: float) -> bool:
-        """Wait until all lines are written; False: they were not within the limit."""
+        """Wait until all lines are written; return False if they were not within the limit."""
         until_s = time.monotonic() + limit_s
         with self._changed:
             while self._lines or self._is_writing:

@@ -1,8 +1,8 @@
-"""Under what name `ps`, `top` and `pgrep -f` show this process.
+"""The name under which `ps`, `top` and `pgrep -f` show this process.
 
 Workers are forked from one pool, so all of them would be shown with its command line. What `ps`
-shows is read from the memory in which the kernel put the arguments when the program was started;
-it is ours, and in a forked child a copy, so it can be written over. No more fits than stood there.
+shows is read from the memory in which the kernel put the arguments when the program was started; it
+is ours, and in a forked child a copy, so it can be written over. No more fits than stood there.
 
 Rejected: setproctitle (a compiled dependency for twenty lines), and PR_SET_MM, with which a title
 could be of any length: many kernels and all sandboxes refuse it.
@@ -15,13 +15,13 @@ __all__ = ["rename", "set_title", "worker_title"]
 
 _PR_SET_NAME = 15
 _NAME_BYTES = 15
-"""What the kernel keeps of a thread's name, without the NUL."""
+"""How much of a thread's name the kernel keeps, without the NUL."""
 _ARG_START = 48 - 3
 """proc(5) counts the fields from 1; two stand before the state, the third."""
 
 _libc = ctypes.CDLL(None)
 _is_ours = False
-"""The memory of the arguments holds a title of ours, and not what a person typed."""
+"""True if the memory of the arguments holds a title of ours, and not what a person typed."""
 
 
 def worker_title(job: str, rank: str | int | None) -> tuple[str, str]:
@@ -32,7 +32,7 @@ def worker_title(job: str, rank: str | int | None) -> tuple[str, str]:
 
 
 def set_title(title: str, name: str) -> None:
-    """Show this process as `title`, its main thread as `name`; what has no room is cut off."""
+    """Show this process as `title`, its main thread as `name`; text without room is cut off."""
     global _is_ours
     _set_name(name)
     start, room = _arguments()

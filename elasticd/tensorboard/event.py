@@ -13,7 +13,7 @@ from elasticd.tensorboard.record import framed
 __all__ = ["Histogram", "event", "first_event", "restart_event", "tag"]
 
 VERSION = b"brain.Event:2"
-"""With it, a restart makes steps from there on void."""
+"""The version of the format, with which a restart voids the steps from there on."""
 _START = 1
 
 
@@ -27,7 +27,7 @@ class Histogram:
     total: float
     total_of_squares: float
     limits: Sequence[float]
-    """Upper ones, ascending."""
+    """The upper limits, ascending."""
     counts: Sequence[float]
     """As many."""
 
@@ -38,7 +38,7 @@ def first_event(at_unix_s: float) -> bytes:
 
 
 def restart_event(at_unix_s: float, step: int) -> bytes:
-    """Return a record that makes all steps from `step` on void that came before it."""
+    """Return a record that voids all steps from `step` on that came before it."""
     start = varint_field(1, _START)
     return framed(double(1, at_unix_s) + varint_field(2, step) + field_bytes(7, start))
 

@@ -1,9 +1,10 @@
 """The names of event files, in the order in which TensorBoard reads them. Pure.
 
 TensorBoard reads the files of a folder in the order of their names, and by default goes on from one
-as soon as a later one is there. So a name begins with what only grows: the attempt (a job that goes
-on with the run of an earlier one is another), the generation, and a number. It ends with the newest
-step in the file, so that whoever goes on knows what is written without reading any of them.
+as soon as a later one is there. So a name begins with what only grows: the attempt (a job that
+continues the run of an earlier one is a new attempt), the generation, and a number. It ends with
+the newest step in the file, so that a continuing writer knows what is written without reading any
+of them.
 """
 
 import re
@@ -32,12 +33,12 @@ class EventFile:
     number: int
     uid: str
     step: int
-    """The last one in it."""
+    """The last step in it."""
     node: str
 
     @property
     def name(self) -> str:
-        """Below the folder of the job."""
+        """The name below the folder of the job."""
         return (
             f"{self.run}/events.out.tfevents.{self.attempt:06d}.{self.generation:08d}"
             f".{self.number:08d}.{self.uid}.{self.step:012d}.{self.node}"
@@ -45,7 +46,7 @@ class EventFile:
 
     @classmethod
     def of(cls, name: str) -> "EventFile | None":
-        """Read a name; None: it is none of ours."""
+        """Read a name; None if it is none of ours."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -74,13 +75,14 @@ class Place:
 
 
 def run_number(name: str) -> int:
-    """Return the run that an object belongs to; 0: none."""
+    """Return the run that an object belongs to; 0 if none."""
     file, claim = EventFile.of(name), _CLAIM.fullmatch(name)
     return file.run if file is not None else int(claim["run"]) if claim is not None else 0
 
 
 def place_of(names: Iterable[str], uid: str, *, is_new: bool) -> Place | None:
-    """Find the place of a job among the objects of its folder; None: it begins a run of its own.
+    """Return the place of a job among the objects of its folder; None if it begins a run of its
+    own.
 
     A job that has files goes on where they are. Another one goes on with the newest run, unless it
     begins with its first step (`is_new`).
@@ -98,7 +100,7 @@ def place_of(names: Iterable[str], uid: str, *, is_new: bool) -> Place | None:
 
 
 def newest_before(names: Iterable[str], place: Place, generation: int) -> EventFile | None:
-    """Find the file that TensorBoard reads last, of those up to this generation."""
+    """Return the file that TensorBoard reads last, of those up to this generation."""
     files = [file for name in names if (file := EventFile.of(name)) is not None]
     limit = (place.attempt, generation)
     return max(

@@ -1,8 +1,8 @@
-"""The numbers in which a histogram travels from a worker's device to its file. Pure.
+"""The form in which a histogram travels from a worker's device to its file. Pure.
 
-Of each tensor six sums and BINS counts: how many values are finite, how many are not, the least
-and the greatest of the finite ones, their sum and the sum of their squares; then how many lie in
-each of BINS equal parts between the least and the greatest.
+For each tensor it has six sums and BINS counts: how many values are finite, how many are not, the
+least and the greatest of the finite ones, their sum and the sum of their squares; then how many lie
+in each of BINS equal parts between the least and the greatest.
 """
 
 import math
@@ -41,5 +41,5 @@ def histogram_of(numbers: Sequence[float]) -> Histogram | None:
 
 
 def not_finite(numbers: Sequence[float]) -> float:
-    """Say how many values were NaN or infinite."""
+    """Return how many values were NaN or infinite."""
     return numbers[1]

@@ -27,7 +27,7 @@ _STEP = struct.Struct("<dqI")
 _STEP_HEAD = struct.Struct("<IBdqI")
 _BEGIN, _SCALARS, _HISTOGRAMS = 1, 2, 3
 LIMIT_BYTES = 64 << 20
-"""A frame that says to be longer is none."""
+"""The longest frame; one that claims to be longer is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class Begin:
 
     generation: int
     step: int
-    """Steps that count already; what was done after them in older generations is void. -1: none, or
-    not known."""
+    """Steps that count already; what was done after them in older generations is void. -1 if none,
+    or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +97,9 @@ def pack_histograms(at_unix_s: float, step: int, names: bytes, values: Sequence[
 
 
 def unpack(heard: bytearray) -> list[Message]:
-    """Take the whole frames from the front of what was heard.
+    """Take the complete frames from the front of what was received.
 
-    Raises:
-        ValueError: it is none of ours.
+    Raises: ValueError: it is no frame of ours.
     """
     found: list[Message] = []
     start = 0

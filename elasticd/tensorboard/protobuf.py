@@ -31,7 +31,7 @@ def double(number: int, value: float) -> bytes:
 
 
 def float32(number: int, value: float) -> bytes:
-    """What is too large for 32 bits is infinite there."""
+    """Return a 32-bit float; a value too large for it becomes infinite."""
     try:
         packed = struct.pack("<f", value)
     except OverflowError:
@@ -40,5 +40,5 @@ def float32(number: int, value: float) -> bytes:
 
 
 def field_bytes(number: int, value: bytes) -> bytes:
-    """A message, a text in UTF-8, or bytes."""
+    """Return a field with a message, a text in UTF-8, or bytes."""
     return varint(number << 3 | _BYTES) + varint(len(value)) + value

@@ -1,12 +1,11 @@
 """A worker's connection to the writer of event files on its node.
 
-Steps are kept as they come, and sent five times a second, which never waits: what is sent goes into
-the socket's buffer, where it outlives the process, and what finds no room there stays here for the
-next time. All ranks keep their last steps, and rank 0 alone is connected. A new rank 0, and one
-whose writer was started anew, sends all that it kept, of which the writer takes what stands in no
-file yet. Rejected: to send each step in its commit. It cost the training thread a system call a
-step, for the last fifth of a second before a kill: steps that are done again, or that the next rank
-0 has kept.
+Steps are kept as they come and sent five times a second, which never waits: what fits goes into the
+socket's buffer, where it outlives the process, and the rest stays here for the next time. All ranks
+keep their last steps, and only rank 0 is connected. A new rank 0, and one whose writer was started
+anew, sends all that it kept, and the writer takes what is in no file yet. Rejected: to send each
+step in its commit. It cost the training thread a system call a step, only for the last fifth of a
+second before a kill: steps that are repeated, or that the next rank 0 has kept.
 """
 
 import os
@@ -28,9 +27,10 @@ from elasticd.tensorboard.message import (
 __all__ = ["NAMES_LIMIT", "Sender"]
 
 KEPT_BYTES = 4 << 20
-"""Some 40,000 steps of one number: a writer flushes after two minutes at the latest."""
+"""How much is kept: some 40,000 steps of one number; a writer flushes after two minutes at the
+latest."""
 NAMES_LIMIT = 1000
-"""Different names of one job: TensorBoard draws a chart for each."""
+"""How many different names a job may have: TensorBoard draws a chart for each."""
 NAME_LIMIT = 500
 RETRY_S = 1.0
 CHUNK_BYTES = 1 << 16
@@ -40,7 +40,7 @@ _TOLD_BYTES = 4096
 
 
 class Sender:
-    """`scalars`, `histograms`, `poll`, `end` of any thread; none waits for the writer."""
+    """Any thread may call `scalars`, `histograms`, `poll` and `end`; none waits for the writer."""
 
     def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`name` is that of the writer's abstract socket (ELASTICD_EVENT_WRITER)."""
@@ -65,9 +65,10 @@ class Sender:
         os.register_at_fork(after_in_child=self._forget)
 
     def begin(self, generation: int, step: int, *, is_writer: bool) -> None:
-        """Be a rank of this generation, of which `step` steps count; rank 0 is the writer.
+        """Begin as a rank of this generation, of which `step` steps count; rank 0 connects to the
+        writer.
 
-        `step` -1: not known; the first that is sent tells.
+        `step` -1: not known; the first step that is sent says it.
         """
         with self._lock:
             self._close()
@@ -106,7 +107,7 @@ class Sender:
         return told
 
     def end(self) -> None:
-        """Be no rank any more: the end of the connection has the writer flush."""
+        """End the part in this generation; the writer flushes when the connection ends."""
         with self._lock:
             self._push()
             self._close()
@@ -181,7 +182,7 @@ class Sender:
         return True
 
     def _listen(self) -> None:
-        """Take in sentences for people; one a line."""
+        """Read sentences for people, one a line."""
         if self._socket is None:
             return
         try:
@@ -235,7 +236,7 @@ class Sender:
             self._socket = None
 
     def _forget(self) -> None:
-        """In a forked child: this connection is the parent's."""
+        """Drop the connection in a forked child, since it is the parent's."""
         self._lock = Lock()
         self._begin = None
         if self._socket is not None:

@@ -1,8 +1,8 @@
 """The bytes of tensors, in pieces, and a digest of each piece.
 
 The digest is CRC-32 beside Adler-32, 64 bits together, both of zlib: 1.4 GB/s on one core here,
-without the interpreter's lock, where the hashes of hashlib reach 0.4 to 0.9 GB/s. It is for chance,
-not for an adversary: who may speak here is settled by a token.
+without the interpreter's lock, where the hashes of hashlib reach 0.4 to 0.9 GB/s. It protects from
+accidents, not from an adversary: a token decides who may connect here.
 """
 
 import hashlib
@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 PIECE_BYTES = 1 << 20
-"""What is compared at once: a difference costs at most this much of copying too much."""
+"""The size that is compared at once: a difference costs at most this much of unnecessary
+copying."""
 
 DIGEST_BYTES = 8
 _THREADS = 4
@@ -38,7 +39,7 @@ def digest(piece: memoryview) -> bytes:
 
 
 def digests(data: TensorBytes) -> Iterator[bytes]:
-    """One for each piece, in order."""
+    """Return one digest for each piece, in order."""
     for start in range(0, len(data), PIECE_BYTES):
         yield digest(data.read(start, min(PIECE_BYTES, len(data) - start)))
 

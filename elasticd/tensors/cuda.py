@@ -1,4 +1,4 @@
-"""The little that is asked of CUDA (or of HIP, by the same names), always for a named device.
+"""The few calls to CUDA (or to HIP, by the same names), always for a named device.
 
 Torch means "the current device" and "the current stream" wherever none is named, and a thread of
 ours has others than the script's.
@@ -14,26 +14,29 @@ import torch
 __all__ = ["await_event", "is_used", "mark", "on", "synchronize"]
 
 _POLL_S = 0.0002
-"""Between two looks at the device: short beside a step, long beside the call."""
+"""The pause between two looks at the device: short beside a step, long beside the call."""
 
 _is_initialized: Callable[[], bool] = torch.cuda.is_initialized
 
 
 def is_used() -> bool:
-    """True once this process has a context: to ask whether it could have one takes longer."""
+    """Return whether this process has a context: to ask whether it could have one takes longer."""
     return _is_initialized()
 
 
 def mark(device: torch.device) -> Any:
-    """Return an event that is done when all is that this thread's stream has been given so far."""
+    """Return an event that is done when all is done that this thread's stream has been given so
+    far.
+    """
     event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
     return event
 
 
 def on(device: torch.device) -> AbstractContextManager[object]:
-    """Make it the current device of this thread for a while: each thread begins with the first GPU,
-    and would open a context there."""
+    """Make this the current device of this thread for a while: each thread begins with the first
+    GPU, and would open a context there.
+    """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -44,7 +47,7 @@ def synchronize(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def await_event(event: Any, is_over: Callable[[], bool]) -> bool:
-    """Look at an event until it is done; False if it was over before.
+    """Poll an event until it is done; return False if it should stop before.
 
     `event.synchronize()` could not be left: kernels of an aborted collective may never end.
     """

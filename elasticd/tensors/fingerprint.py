@@ -1,11 +1,11 @@
-"""What a rank's parameters are, in a few numbers, so that ranks can see whether theirs are alike.
+"""Describes a rank's parameters in a few numbers, so that ranks can see whether theirs are equal.
 
-A hash, or on a GPU a sum of all words, is made where a tensor is, at the speed of its memory, and
-differs where one bit does. That does not say how far two tensors are apart: two kinds of processor
-round differently, and ranks that train on gradients of their own differ in everything. A second
-measure says that. The sum of the elements of two tensors differs by about the length of what lies
-between them (exactly so in the mean, if that has no direction), and is compared with the length of
-one.
+A hash, or on a GPU a sum of all words, is computed where a tensor is, at the speed of its memory,
+and differs where one bit does. That does not say how far two tensors are apart: two kinds of
+processor round differently, and ranks that train on gradients of their own differ in everything. A
+second measure shows that. The sums of the elements of two tensors differ by about the length of the
+difference between them (exactly so in the mean, if that has no direction), which is compared with
+the length of one.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from elasticd.tensors.tensor_bytes import TensorBytes, is_plain
 __all__ = ["ROUNDING", "Measure", "comparable", "digest", "is_near", "measured", "owned_tensors"]
 
 ROUNDING = 1e-3
-"""Relative to its length a tensor may lie so far from another rank's. A step of a usual learning
-rate with gradients of its own is beyond it, and the moments of an optimizer are by far."""
+"""How far a tensor may lie from another rank's, relative to its length. A step of a usual learning
+rate with gradients of its own is beyond it, and the moments of an optimizer are far beyond."""
 
 _WORD_BYTES = 8
 _AT_ONCE = 1 << 20
-"""Elements that are taken in double precision at a time: 8 MB."""
+"""How many elements are converted to double precision at a time: 8 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def owned_tensors(
 def comparable(
     tensors: Mapping[str, torch.Tensor],
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return what all ranks have, and the parts that some others have too, called by their place.
+    """Return what all ranks have, and the parts that some others have too, named by their place.
 
     What no other rank has is left out.
     """
@@ -112,7 +112,7 @@ def measured(tensors: Mapping[str, torch.Tensor]) -> dict[str, Measure]:
 
 
 def is_near(one: Measure, other: Measure) -> bool:
-    """True if rounding alone can have made the difference."""
+    """Return whether rounding alone can have made the difference."""
     lengths = one.length, other.length
     if not all(map(math.isfinite, lengths)):
         return not any(map(math.isfinite, lengths))  # Lost on both: that is said elsewhere.
@@ -121,20 +121,22 @@ def is_near(one: Measure, other: Measure) -> bool:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements in a row, as numbers that have a sum."""
+    """Return all elements in one dimension, as numbers that have a sum."""
     real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return real.detach().reshape(-1)
 
 
 def _number(tensor: torch.Tensor) -> int | torch.Tensor:
-    """A hash of what is in the host's memory; of another device's the sum, as a number there."""
+    """Return a hash of what is in the host's memory; for another device the sum, as a
+    number there.
+    """
     if is_plain(tensor):
         return xxhash.xxh3_64_intdigest(TensorBytes(tensor).read(0, tensor.nbytes))
     return _sum_of_words(tensor)
 
 
 def _sum_of_words(tensor: torch.Tensor) -> torch.Tensor:
-    """The sum of the memory's words of eight bytes, without its carry."""
+    """Return the sum of the memory's words of eight bytes, without its carry."""
     if not tensor.numel():
         return torch.zeros((), dtype=torch.int64, device=tensor.device)
     raw = _flat(tensor).view(torch.uint8)

@@ -13,15 +13,15 @@ __all__ = ["Local", "common", "has_replicas", "is_distributed", "local_part", "m
 
 class Local(NamedTuple):
     tensor: torch.Tensor
-    """The elements that are here; shares the memory."""
+    """The elements that are here, shape [*box]; it shares the memory."""
     origin: tuple[int, ...]
-    """Where the first of them stands in the whole."""
+    """The offsets in elements of the first of them in the whole tensor."""
     is_whole: bool
     is_first: bool
-    """No rank before this one holds the same elements."""
+    """True if no rank before this one holds the same elements."""
 
     def has_any_of(self, piece: Piece) -> bool:
-        """True if an element of a piece is here."""
+        """Return whether an element of a piece is here."""
         if not self.tensor.numel() or 0 in piece.shape:
             return False
         rows = zip(self.origin, self.tensor.shape, piece.offsets, piece.shape, strict=True)
@@ -29,10 +29,9 @@ class Local(NamedTuple):
 
 
 def local_part(tensor: torch.Tensor) -> Local:
-    """Say what is here of a tensor.
+    """Return what is here of a tensor.
 
-    Raises:
-        NotSupported: it is sharded in a way that is no box.
+    Raises: NotSupported: it is sharded in a way that is no box.
     """
     if not is_distributed(tensor):
         return Local(tensor.detach(), (0,) * tensor.dim(), is_whole=True, is_first=True)
@@ -62,7 +61,7 @@ def local_part(tensor: torch.Tensor) -> Local:
 
 
 def has_replicas(tensor: torch.Tensor) -> bool:
-    """True if another rank has every element that this one has."""
+    """Return whether another rank has every element that this one has."""
     if not is_distributed(tensor):
         return True
     from torch.distributed.tensor import DTensor
@@ -73,7 +72,7 @@ def has_replicas(tensor: torch.Tensor) -> bool:
 
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The ordinary tensor that holds what is here of this one; always the same object."""
+    """Return the ordinary tensor that holds what is here of this one; always the same object."""
     if not is_distributed(tensor):
         return tensor
     held: torch.Tensor = tensor._local_tensor  # type: ignore[attr-defined]
@@ -81,14 +80,14 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:
-    """True if it is a DTensor."""
+    """Return whether it is a DTensor."""
     # Whoever has a DTensor has imported its module, which takes half a second.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def within(part: Local, piece: Piece) -> torch.Tensor:
-    """The elements of a piece, all of which are in this part; a view."""
+    """Return the elements of a piece, all of which are in this part, as a view."""
     tensor = part.tensor
     rows = zip(piece.offsets, part.origin, piece.shape, strict=True)
     for dimension, (first, origin, size) in enumerate(rows):
@@ -100,9 +99,11 @@ def within(part: Local, piece: Piece) -> torch.Tensor:
 def common(
     part: Local, offsets: tuple[int, ...], values: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The elements that a box of the whole and this part have in common; None: there are none.
+    """Return the elements that a box of the whole and this part have in common; None if there are
+    none.
 
-    `values` are those of the box that begins at `offsets`. Returns views: (here, of the values).
+    `values` are those of the box that begins at `offsets`, in elements of the whole. Returns views
+    of one shape: (here, of the values).
     """
     here, given = part.tensor, values
     if not here.numel():

@@ -1,9 +1,9 @@
-"""Has torch forget the device meshes of generations that are over.
+"""Makes torch forget the device meshes of generations that are over.
 
-torch keeps what it found out about operations on DTensors, by what went in, and two meshes of one
-shape are equal to it, although this process may have had another rank in the older one and its
-groups are gone. What it then returns is a tensor on the mesh of before: the right numbers, said to
-be another rank's part of the whole, and saved as that.
+torch caches what it found out about operations on DTensors, by their arguments, and two meshes of
+one shape are equal to it, although this process may have had another rank in the older one and its
+groups are gone. What it then returns is a tensor on the old mesh: the right numbers, marked as
+another rank's part of the whole, and saved as that.
 """
 
 import sys
@@ -24,8 +24,11 @@ _CACHES = (
 
 
 def forget_meshes() -> None:
-    """To be called in the training thread, whose caches these are, before a generation's meshes are
-    made and after those of the one before were used last."""
+    """Clear the caches.
+
+    Call it in the training thread, whose caches these are, before a generation's meshes are made
+    and after those of the one before were used last.
+    """
     if "torch.distributed.tensor" not in sys.modules:
         return  # Then there is no DTensor.
     for module, path in _CACHES:

@@ -1,8 +1,8 @@
-"""The bytes of one tensor in row-major order, wherever its memory is, a range at a time.
+"""The bytes of one tensor in row-major order, wherever its memory is, one range at a time.
 
 Ranks exchange bytes, and not every tensor is its bytes: it may lie on a GPU, be transposed, or have
-gaps. To copy it to the host as a whole costs its size in host memory, which a node whose GPUs all
-heal at once does not have. Here no more is copied than a range; the memory of a plain tensor is
+gaps. Copying it to the host as a whole needs its size in host memory, which a node whose GPUs all
+recover at once does not have. Here no more than a range is copied; the memory of a plain tensor is
 used as it is.
 """
 
@@ -16,13 +16,13 @@ __all__ = ["TensorBytes", "is_plain"]
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """True if the tensor's own memory is its bytes in order, and can be read from here."""
+    """Return whether the tensor's own memory is its bytes in order, and can be read from here."""
     is_view = tensor.is_conj() or tensor.is_neg()
     return tensor.device.type == "cpu" and tensor.is_contiguous() and not is_view
 
 
 class TensorBytes:
-    """A door to one tensor; any thread may use it, two of them not for the same bytes."""
+    """Reads and writes one tensor as bytes; several threads may use it for different bytes."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor.detach()
@@ -49,10 +49,9 @@ class TensorBytes:
         return _bytes_of(staging)
 
     def fill(self, start: int, length: int, write: Callable[[memoryview], object]) -> None:
-        """Have a range of bytes written by `write`, into the tensor's memory or beside it.
+        """Let `write` write a range of bytes, into the tensor's memory or beside it.
 
-        Raises:
-            ValueError: the tensor is not its bytes, and this is not a range of whole elements.
+        Raises: ValueError: the tensor is not its bytes, and this is not a range of whole elements.
         """
         if self._plain is not None:
             write(self._plain[start : start + length])

@@ -39,7 +39,7 @@ def described(tree: Tree) -> tuple[Tensor, ...]:
 
 
 def alike(tree: Tree, optimizers: Iterable[torch.optim.Optimizer]) -> list[bool]:
-    """Say of each tensor whether all replicas have it bit for bit: what optimizers own is."""
+    """Return for each tensor whether all replicas have it bit for bit: what optimizers own is."""
     owned = {_address(tensor) for tensor in owned_tensors(optimizers).values()}
     return [_address(tensor) in owned for tensor in tree.tensors]
 
@@ -53,10 +53,11 @@ def dtype_of(tensor: Tensor) -> torch.dtype:
 def views(
     memory: memoryview, tensors: Sequence[Tensor], pieces: Sequence[Piece], starts: Sequence[int]
 ) -> list[torch.Tensor]:
-    """Tensors over memory, each with the elements of one piece; `starts` are their first bytes.
+    """Return tensors over memory, each with the elements of one piece; `starts` are their first
+    bytes.
 
-    A piece that is not aligned to its type, as those of another writer may be, is copied: what is
-    to be written to must be aligned, as `plan.laid_out` does it.
+    A piece that is not aligned to its type, as those of another writer may be, is copied. What is
+    to be written to must be aligned, as `share_layout.laid_out` does it.
     """
     found = []
     for piece, start in zip(pieces, starts, strict=True):

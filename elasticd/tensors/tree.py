@@ -1,9 +1,9 @@
-"""Nested state taken apart into text and tensors, so that ranks can compare and exchange it.
+"""Takes nested state apart into text and tensors, so that ranks can compare and exchange it.
 
-A checkpoint library would pickle. Pickle runs code of whoever wrote it, and tells nothing to a
-person whose two ranks differ. Here everything that is not a tensor becomes JSON (the skeleton, in
-which numbers stand for tensors), so that bytes from a peer can at worst be wrong, and so that a
-difference can be named by its path. The price: only plain values and tensors pass.
+A checkpoint library would pickle. Pickle runs code of its writer, and does not show a person where
+two ranks differ. Here everything that is not a tensor becomes JSON (the skeleton, in which numbers
+stand for tensors), so that bytes from a peer can at worst be wrong, and so that a difference can be
+named by its path. The price: only plain values and tensors pass.
 """
 
 import json
@@ -22,13 +22,14 @@ from elasticd.tensors.local_shard import is_distributed
 __all__ = ["Tree", "check_tensor", "first_difference", "flatten", "paths", "structure", "unflatten"]
 
 DEPTH_LIMIT = 100
-"""Deeper state is a loop: an object that holds itself."""
+"""Deeper state contains a loop: an object that holds itself."""
 
 _DICTS: dict[str, type[dict[Any, Any]]] = {"d": dict, "o": OrderedDict, "c": Counter}
 """Kinds of dict that come back as what they were: MultiStepLR needs its Counter."""
 
 _PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
-"""Other classes of tensors have their own, and only they know where their numbers are."""
+"""Other classes of tensors have a dispatch of their own, and only they know where their numbers
+are."""
 
 _DICT_TAGS = {kind: tag for tag, kind in _DICTS.items()}
 _DTYPES = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
@@ -48,9 +49,9 @@ class Tree:
 
     skeleton: str
     tensors: tuple[torch.Tensor, ...]
-    """Shared with the value that was taken apart, not copies."""
+    """The tensors; they are shared with the value that was taken apart, not copied."""
     names: tuple[str, ...] | None = None
-    """Their paths, where these are known without a look into the skeleton."""
+    """Their paths, if they are known without a look into the skeleton."""
 
 
 def flatten(name: str, value: object) -> Tree:
@@ -68,8 +69,7 @@ def flatten(name: str, value: object) -> Tree:
 def check_tensor(path: str, value: torch.Tensor) -> None:
     """Refuse a tensor whose bytes are not its values.
 
-    Raises:
-        CallError: it is sparse, quantised, without memory, or of a class of its own.
+    Raises: CallError: it is sparse, quantised, without memory, or of a class of its own.
     """
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise CallError(
@@ -86,8 +86,7 @@ def check_tensor(path: str, value: torch.Tensor) -> None:
 def unflatten(tree: Tree) -> Any:
     """Put together what `flatten` took apart; the tensors are those of the tree, not copies.
 
-    Raises:
-        Fenced: the skeleton is not one of ours, so whoever sent it is no peer of this version.
+    Raises: Fenced: the skeleton is not one of ours, so its sender is no peer of this version.
     """
     try:
         _, node = json.loads(tree.skeleton)
@@ -98,16 +97,16 @@ def unflatten(tree: Tree) -> Any:
 
 
 def structure(tree: Tree) -> tuple[str, ...]:
-    """Describe the tree in lines: a tensor's path, dtype and shape; another leaf's path and type.
+    """Return the tree in lines: a tensor's path, dtype and shape; another leaf's path and type.
 
-    Values are left out: ranks of one job may differ in them, in these lines they may not.
+    Values are left out: ranks of one job may differ in them, but not in these lines.
     """
     name, node = json.loads(tree.skeleton)
     return tuple(_lines(name, node, tree.tensors))
 
 
 def paths(tree: Tree) -> tuple[str, ...]:
-    """The path of each tensor."""
+    """Return the path of each tensor."""
     if tree.names is not None:
         return tree.names
     name, node = json.loads(tree.skeleton)
@@ -119,7 +118,7 @@ def paths(tree: Tree) -> tuple[str, ...]:
 def first_difference(
     one: Sequence[str], other: Sequence[str], *, names: tuple[str, str] = ("one", "the other")
 ) -> str:
-    """Say in a sentence where two structures part; empty when they are equal."""
+    """Return in a sentence where two structures differ; empty if they are equal."""
     for left, right in zip(one, other, strict=False):
         if left != right:
             return f"{names[0]} has `{left}` where {names[1]} has `{right}`."

@@ -1,7 +1,7 @@
-"""A value that stays what it was while the original goes on changing, and its way back.
+"""Copies a value so that the copy stays while the original changes, and restores it.
 
 `copy.deepcopy` would copy tensors that an optimizer owns, and takes ten times as long for the small
-dicts of numbers that schedulers consist of: this runs at every commit.
+dicts of numbers of which schedulers consist: this runs at every commit.
 """
 
 import copy
@@ -35,7 +35,7 @@ class _Kept:
         self._copy = memory_of(original).detach().clone()
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        """True if the memory is right for this one, which may have been made another shape."""
+        """Return whether the memory fits this tensor, which may have got another shape."""
         here = memory_of(tensor)
         return (
             tensor is self._original
@@ -49,7 +49,7 @@ class _Kept:
         self._copy.copy_(memory_of(self._original))
 
     def restored(self) -> torch.Tensor:
-        """The very same tensor where that is possible: others may hold it too."""
+        """Return the very same tensor if possible, since others may hold it too."""
         with torch.no_grad():
             try:
                 memory_of(self._original).copy_(self._copy)
@@ -87,9 +87,9 @@ class _Ordered:
 
 
 class Copies:
-    """Memory for the tensors of snapshots that follow each other: a large one is taken once.
+    """The memory for tensors of consecutive snapshots: a large one is allocated once.
 
-    The copies of the last snapshot hold until `commit`: only then are they written anew.
+    The copies of the last snapshot hold until `commit`: only then are they overwritten.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Copies:
         return kept
 
     def commit(self) -> None:
-        """Make the copies those of the tensors asked for since the last time."""
+        """Overwrite the copies of the tensors that were asked for since the last time."""
         for each in self._again:
             each.take()
         self.is_used = bool(self._found)  # The next commit may have to let go of these.
@@ -127,10 +127,9 @@ def snapshot(
     live: Container[int] = (),
     keep: Callable[[torch.Tensor], object] = _Kept,
 ) -> Snapshot:
-    """Copy a nested value; tensors whose `id` is in `live` are somebody else's to bring back.
+    """Copy a nested value; tensors whose `id` is in `live` are left for others to restore.
 
-    Raises:
-        CallError: something in it cannot travel to another rank; keys are not looked at.
+    Raises: CallError: something in it cannot travel to another rank; keys are not looked at.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -176,14 +175,14 @@ def check_keys(value: object) -> None:
 
 
 def is_constant(value: object) -> bool:
-    """True for what cannot change, so that the same object is the same value."""
+    """Return whether a value cannot change, so that the same object is the same value."""
     return type(value) in _SCALARS or (
         type(value) is tuple and _SCALARS.issuperset(map(type, value))
     )
 
 
 def restored(kept: Snapshot) -> Any:
-    """Return what the value was, in containers of its own; may be called again."""
+    """Return what the value was, in new containers; it may be called again."""
     kind = type(kept)
     if kind is _Kept or kind is _Copied or kind is _Ordered:
         return kept.restored()

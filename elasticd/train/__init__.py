@@ -1,6 +1,6 @@
 """In the worker's process: what the script calls, and what keeps its state over changes of world.
 
-Sits on the floor of the agent and knows nothing of it but the messages of `elasticd.channel`.
+It knows nothing of the agent but the messages of `elasticd.channel`.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Is `elasticd.run` called as it should be? Says in a sentence what to change where it is not."""
+"""Checks the arguments of `elasticd.run`, and says in a sentence what to change."""
 
 import inspect
 import threading
@@ -16,7 +16,7 @@ __all__ = ["check_call", "check_device"]
 
 
 def check_call(train: Callable[..., Any], state: State, setting: Setting) -> None:
-    """Raise CallError unless it is."""
+    """Raise CallError unless the arguments are valid."""
     if not callable(train):
         raise CallError(
             f"elasticd.run wants a function train(state, world) first, not a "
@@ -76,7 +76,7 @@ def _check_arguments(train: Callable[..., Any]) -> None:
 
 
 def _check_body(train: Callable[..., Any]) -> None:
-    """Refuse what would return at once, without a step."""
+    """Refuse a call that would return at once, without a step."""
     if any(
         kind(train)
         for kind in (

@@ -1,4 +1,6 @@
-"""What a run does about checkpoints: restore where nobody has a state, save what is committed."""
+"""What a run does about checkpoints: it restores if no rank has a state, and saves what is
+committed.
+"""
 
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -29,7 +31,9 @@ __all__ = ["Persistence"]
 
 
 class KeeperMissing(Unavailable):
-    """Without it nobody knows what is to be restored; it may be there at the next try."""
+    """The keeper does not answer, so nobody knows what is to be restored; it may be there at the
+    next try.
+    """
 
     is_plain = True
 
@@ -46,7 +50,7 @@ class Session(Protocol):
 
 
 class _NoKeeper:
-    """Of a job without checkpoints: nothing is held, nothing is stored."""
+    """The keeper of a job without checkpoints: nothing is held, nothing is stored."""
 
     _ANSWERS: tuple[object, ...] = (ms.Listed(held=()), ms.Found(number=0), ms.Opened(run=0))
 
@@ -55,7 +59,9 @@ class _NoKeeper:
 
 
 class Persistence:
-    """For a whole run; without checkpoints only what the ranks have themselves is restored."""
+    """The checkpoints of a whole run; without `--checkpoint` only what the ranks have themselves is
+    restored.
+    """
 
     def __init__(self, setting: Setting, state: State, session: Session) -> None:
         self._state, self._session = state, session
@@ -77,20 +83,20 @@ class Persistence:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What other ranks must know (`agree.Report`)."""
+        """Return what other ranks must know (`Report`)."""
         can_restore = self._saving is not None
         return {"run": self._run, "can_restore": can_restore, "is_sharded": self._is_sharded}
 
     def collect(self) -> None:
-        """Keep what the generation before left of a sharded state, which is settled back.
+        """Keep what the generation before left of a sharded state, once that has been rolled back.
 
-        What this raises the script's own objects raise.
+        Exceptions from here come from the script's own objects.
         """
         self._is_sharded |= self._state._is_sharded
         self._remnants.collect(self._state, self._is_alike, self._run)
 
     def survey(self, group: Group, decision: Decision) -> None:
-        """Find out whether all ranks together have a state that none of them has."""
+        """Find out whether all ranks together have a state that none of them has alone."""
         self._survivors = self._remnant = None
         if decision.is_fresh:
             is_stale = self._staleness(group.generation)
@@ -99,9 +105,10 @@ class Persistence:
         self._remnant = self._remnants.keep(found.label if found is not None else None)
 
     def prepare(self, decision: Decision, world: World) -> bool:
-        """Build what a state is to be restored into; False: somebody has it, or nobody ever had.
+        """Build the objects into which a state is restored; return False if some rank has it, or
+        none ever had.
 
-        What this raises the script's own functions raise.
+        Exceptions from here come from the script's own functions.
         """
         forget_meshes()
         self._remnants.lose()
@@ -120,7 +127,7 @@ class Persistence:
         return decision.is_fresh
 
     def restore(self, group: Group) -> Restored:
-        """Bring back a state that nobody has."""
+        """Restore a state that no rank has."""
         saving, found = self._saving, self._survivors
         alive = Alive(found, self._remnant, self._run) if found is not None else None
         is_stale = self._staleness(group.generation)
@@ -148,7 +155,7 @@ class Persistence:
     def begin(
         self, group: Group, world: World, decision: Decision, *, is_opened: bool
     ) -> Callable[[int], None] | None:
-        """Save what this generation commits: return what is to be called with each step."""
+        """Save what this generation commits: return the function to call at each step."""
         self._remnants.enter(world.generation, self._state._position, self._origin)
         if self._saving is None:
             return self._committed_first if self._remnants.has_any else None
@@ -166,10 +173,12 @@ class Persistence:
         return self._committed_first if self._remnants.has_any else self._saving.committed
 
     def end(self, *, is_agreed: bool = False) -> None:
-        """The generation is over; `is_agreed`: all ranks leave it after this very step.
+        """Take note that the generation is over; `is_agreed`: all ranks leave it after this very
+        step.
 
-        What is sharded nobody can give to others. So that nothing is lost by a planned change, they
-        go on from that step out of the memory of the nodes. And nobody goes on when the job ends.
+        No rank can give a sharded state to others. So that a planned change loses nothing, they go
+        on from that step out of the memory of the nodes. At the job's end the last step is saved
+        too.
         """
         if self._saving is None:
             return
@@ -180,7 +189,7 @@ class Persistence:
         self._saving.end()
 
     def part(self) -> None:
-        """Where the generation was left for the end of the job, wait until its state is durable."""
+        """Wait until the state is durable, if the generation was left for the end of the job."""
         parting, saving, world = self._session.parting, self._saving, self._world
         if parting is None or saving is None or world is None:
             return
@@ -226,7 +235,9 @@ class Persistence:
         return alike(tree, self._state._guard.optimizers)
 
     def _committed_first(self, step: int) -> None:
-        """Who was interrupted before this would have needed the parts of before once more."""
+        """Commit first what an interrupted rank would otherwise need once more from the generation
+        before.
+        """
         self._remnants.keep(None)
         self._remnant = None
         if self._saving is not None:

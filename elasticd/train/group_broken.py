@@ -1,4 +1,4 @@
-"""What a group raises that another generation has to follow."""
+"""The error of a group that cannot be used any more."""
 
 from elasticd.errors import ElasticdError
 

@@ -1,8 +1,8 @@
 """Fills the state that a script gave to `load(into=...)`: all of it, in place.
 
 The tensors are filled where they are; every number, text and list that is no tensor is replaced by
-that of the checkpoint, since the script has just built its own with the values of a beginning: the
-first learning rate, epoch 0. Whoever gives only some of the topmost names gets only these. Below
+that of the checkpoint, since the script has just built its own with initial values: the first
+learning rate, epoch 0. If it gives only some of the topmost names, only these are filled. Below
 them nothing may be left out: an optimizer without its moments would train on, differently.
 """
 
@@ -35,13 +35,13 @@ def check_fits(name: str, into: MutableMapping[Any, Any], stored: Any, snapshot:
 
 
 def fill(into: MutableMapping[Any, Any], stored: Any) -> None:
-    """Put into `into`, which fits, what is stored; the tensors there have been filled already."""
+    """Put into `into`, which fits, what is stored; its tensors have been filled already."""
     for key in into:
         into[key] = _filled(into[key], stored[key])
 
 
 def _odd(path: str, own: Any, stored: Any) -> Iterator[str]:
-    """Say in which places the two cannot be made equal."""
+    """Return the places in which the two cannot be made equal."""
     if isinstance(stored, torch.Tensor) or isinstance(own, torch.Tensor):
         if not (isinstance(stored, torch.Tensor) and isinstance(own, torch.Tensor)):
             yield f"{path} is {_kind(stored)} in the checkpoint and {_kind(own)} here"
@@ -61,7 +61,7 @@ def _odd(path: str, own: Any, stored: Any) -> Iterator[str]:
 
 
 def _filled(own: Any, stored: Any) -> Any:
-    """Return what stands in the place of `own` then: the same object where it can be changed."""
+    """Return what replaces `own`: the same object if it can be changed."""
     if isinstance(stored, torch.Tensor):
         return own
     if isinstance(own, dict) and isinstance(stored, dict):

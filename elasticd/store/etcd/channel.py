@@ -77,10 +77,9 @@ class Channel:
     """Connects at the first call, and again by itself."""
 
     def __init__(self, address: Address, settings: StoreSettings) -> None:
-        """Open it; reads the TLS files, so a new channel sees renewed certificates.
+        """Open it. It reads the TLS files, so a new channel sees renewed certificates.
 
-        Raises:
-            CallError: a TLS file cannot be read.
+        Raises: CallError: a TLS file cannot be read.
         """
         self.address = address
         self.tls_stamps = tls_file_stamps(settings)
@@ -135,12 +134,12 @@ class Channel:
         self.answered_s = time.monotonic()
 
     def close(self) -> None:
-        """Break off all calls and streams on it."""
+        """Abort all calls and streams on it."""
         self._channel.close()
 
 
 def tls_file_stamps(settings: StoreSettings) -> tuple[float, ...]:
-    """When the TLS files were last written; differs after a certificate was renewed."""
+    """Return when the TLS files were last written, which shows that a certificate was renewed."""
     stamps = []
     for path in (settings.ca_file, settings.cert_file, settings.key_file):
         try:

@@ -153,7 +153,7 @@ class Connection:
         channel.close()
 
     def wait_closing(self, timeout_s: float) -> bool:
-        """Sleep, but wake when the store is closed; whether it is."""
+        """Sleep, but wake when the store is closed; return whether it is."""
         return self._closing.wait(timeout_s)
 
     def close(self) -> None:
@@ -193,13 +193,13 @@ class Connection:
         return response
 
     def note(self, rpc: Rpc, header: Any, revision_before: int) -> None:
-        """Remember how far etcd is, and notice when it is not the one it was.
+        """Remember how far etcd is, and notice when it lost its past.
 
         A linearizable answer can never show less than what was known when it was asked for, unless
-        etcd lost its past. The term of the answer says nothing: it is that of the one member, which
-        may have campaigned in vain, and two threads note their answers in either order. A backup
-        that was restored and then outran the revision cannot be told from here; then the revisions
-        of all that follows are newer, as in any history.
+        etcd lost its past. The term of the answer says nothing: it is that of one member, which may
+        have campaigned in vain, and two threads note their answers in either order. A backup that
+        was restored and then outran the revision cannot be noticed from here; then the revisions of
+        all that follows are newer, as in any history.
         """
         with self._lock:
             if rpc in (Rpc.RANGE, Rpc.TXN):

@@ -1,7 +1,7 @@
-"""Find out why etcd does not answer, and say it in one sentence.
+"""Finds out why etcd does not answer, and says it in one sentence.
 
-gRPC tells a dead host, a wrong certificate and plain http on a TLS port all as UNAVAILABLE, with a
-text from its depths. So when a call has failed for good we try each address once more by hand: a
+gRPC reports a dead host, a wrong certificate and plain http on a TLS port all as UNAVAILABLE, with
+a low-level text. So when a call has failed for good, each address is tried once more by hand: a
 socket, a TLS handshake, the first bytes of HTTP/2, then etcd's own status.
 """
 
@@ -83,10 +83,9 @@ def _has_leader(address: Address, settings: StoreSettings) -> bool:
 
 
 def _probe(address: Address, settings: StoreSettings, timeout_s: float) -> ElasticdError | None:
-    """Return None if HTTP/2 is spoken there as expected, else what is wrong.
+    """Return None if HTTP/2 is spoken there as expected, otherwise what is wrong.
 
-    Raises:
-        OSError: nobody is there.
+    Raises: OSError: nobody is there.
     """
     if address.is_tls:
         return _probe_tls(address, settings, timeout_s)
@@ -176,7 +175,7 @@ def _speaks_http2(address: Address, timeout_s: float) -> bool:
 
 
 def _greets_http2(connected: socket.socket) -> bool:
-    """Whether the other side greets back with a SETTINGS frame (type 4)."""
+    """Return whether the other side greets back with a SETTINGS frame (type 4)."""
     try:
         connected.sendall(_HTTP2_HELLO)
         answer = connected.recv(9)

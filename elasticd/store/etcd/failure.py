@@ -18,16 +18,16 @@ __all__ = ["Failure", "Fate", "understand"]
 
 
 class Fate(StrEnum):
-    """What became of a call that failed."""
+    """What happened to a call that failed."""
 
     NOT_DONE = "not done"
-    """Surely not carried out; another try or another member may do it."""
+    """It was surely not carried out; another try or another member may do it."""
     UNKNOWN = "unknown"
-    """Perhaps carried out."""
+    """It was perhaps carried out."""
     TOKEN_STALE = "token stale"  # noqa: S105  # what etcd says, no token
-    """Surely not carried out: authenticate again, then repeat."""
+    """It was surely not carried out: authenticate again, then repeat."""
     FINAL = "final"
-    """Surely not carried out, and it would fail again."""
+    """It was surely not carried out, and it would fail again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class Failure:
     code: grpc.StatusCode
     details: str
     error: ElasticdError
-    """What the caller gets if nothing better is found out."""
+    """The error for the caller, if nothing better is found out."""
 
     @property
     def is_silence(self) -> bool:
-        """The other side said nothing at all in time."""
+        """Return whether the other side said nothing at all in time."""
         return self.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -113,5 +113,5 @@ def _final_error(
 
 
 def _short(details: str) -> str:
-    """One line without etcd's prefix, short enough for a sentence."""
+    """Return one line without etcd's prefix, short enough for a sentence."""
     return " ".join(details.removeprefix("etcdserver: ").split())[:160].rstrip(".")

@@ -1,4 +1,4 @@
-"""Ranges of keys, and what stands in them, between our words and etcd's."""
+"""Translates ranges of keys, and what stands in them, between our types and etcd's."""
 
 from typing import Any
 

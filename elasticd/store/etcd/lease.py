@@ -31,7 +31,7 @@ _REVOKE_LIMIT_S = 2.0
 
 
 class EtcdLease:
-    """See `Lease`. Made by `LeaseKeeper.grant`."""
+    """The `Lease` on etcd. `LeaseKeeper.grant` makes it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class EtcdLease:
             self._on_lost()
 
     def _end(self) -> bool:
-        """Return whether it was us who ended it."""
+        """End it; return whether it was us who did."""
         with self._lock:
             was_over, self._is_over = self._is_over, True
             return not was_over
@@ -202,8 +202,8 @@ class LeaseKeeper:
     def _disown(self, lease: EtcdLease) -> None:
         """Give up a lease of an etcd that has lost its past since.
 
-        A backup has leases too, and this one may stand there; but not what its holder wrote under
-        it afterwards, nor what others did. So its holder begins anew, as after any lost lease.
+        A backup has leases too, and this one may be in it; but not what its holder wrote under it
+        afterwards, nor what others did. So its holder begins anew, as after any lost lease.
         """
         self.forget(lease)
         lease.lose()

@@ -1,9 +1,9 @@
 """The store on a real etcd.
 
-A thin front: `etcd_connection` finds a member that answers, `etcd_txn` settles transactions whose
-answer got lost, `etcd_watch` and `etcd_lease` own the two things that live on in the background.
-The `etcd3` package gives the messages and the stubs; its client has one endpoint, does not resume
-a watch and keeps no lease alive, so it is not used.
+It is a thin front: `connection` finds a member that answers, `txn` settles transactions whose
+answer got lost, `watch` and `lease` own the two things that run in the background. The `etcd3`
+package gives the messages and the stubs; its client has one endpoint, does not resume a watch and
+keeps no lease alive, so it is not used.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,13 +32,12 @@ __all__ = ["EtcdStore"]
 
 
 class EtcdStore:
-    """See `Store`. Any thread may call it."""
+    """The `Store` on etcd. Any thread may call it."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Prepare it; connects at the first call.
+        """Prepare it; it connects at the first call.
 
-        Raises:
-            CallError: an address is not understood or a TLS file cannot be read.
+        Raises: CallError: an address is not understood or a TLS file cannot be read.
         """
         self._connection = Connection(settings)
         self._watches = WatchHub(self._connection)

@@ -1,15 +1,14 @@
-"""Transactions, and what became of one whose answer got lost.
+"""Carries out transactions, and finds out what happened to one whose answer got lost.
 
-A connection that breaks after sending leaves us not knowing. Reading back decides it:
+If a connection breaks after sending, we do not know the outcome. Reading back decides it:
 
 * The first Put of `then` stands at its key with our value and a revision newer than anything we
   knew when we sent: ours was carried out. (Nobody else writes that value: the caller gave it a
-  token. The other Puts may be what `otherwise`, or somebody else, would write too.)
-* Else, if `when` still holds, nothing happened (yet): send it again. Should the first one still
-  be under way and win, then the second finds `when` broken, which is why a plain "no" after an
-  ambiguous try is read back as well.
-* Else somebody else was quicker: it failed. If there is an `otherwise`, it is sent again, as that
-  was perhaps not done; it is then done at least once.
+  token. The other Puts may be what `otherwise`, or somebody else, would write too.) * Otherwise, if
+  `when` still holds, nothing happened (yet): send it again. If the first one is still in flight and
+  wins, then the second finds `when` broken, which is why a plain "no" after an ambiguous try is
+  read back as well. * Otherwise somebody else was quicker: it failed. If there is an `otherwise`,
+  it is sent again, because that was perhaps not done; it is then done at least once.
 
 A transaction without `when` is sent again until it is answered: the last writer wins anyway.
 

@@ -1,13 +1,14 @@
-"""Watches that survive: all of a store on one stream, each begun with a snapshot.
+"""Watches that survive failures: all of a store on one stream, each begun with a snapshot.
 
 Two facts about a watch decide who works on it. Without a *revision* it must be listed: the lister
 thread reads the range, gives the snapshot and so sets the revision. With one it must be on the
 stream, from the next revision on: the reader thread keeps the stream, passes events on and advances
-the revision. Whoever finds that continuity is lost clears the revision, and the watch starts over.
+the revision. A thread that finds that continuity is lost clears the revision, and the watch starts
+over.
 
 Rejected: a stream per watch. It is less code, but costs a thread here and three goroutines and
-buffers in etcd each, times jobs, times nodes. Rejected: to list again after every broken stream.
-It would be correct, but a restart of etcd would then make every node read everything at once.
+buffers in etcd each, times jobs, times nodes. Rejected: to list again after every broken stream. It
+would be correct, but a restart of etcd would then make every node read everything at once.
 """
 
 import random
@@ -33,7 +34,7 @@ _LONGEST_PAUSE_S = 1.0
 
 
 class EtcdWatch:
-    """See `Watch`. Made by `WatchHub.watch`."""
+    """The `Watch` on etcd. `WatchHub.watch` makes it."""
 
     def __init__(self, hub: "WatchHub", range: KeyRange, sink: WatchSink) -> None:
         self.range = range
@@ -47,7 +48,9 @@ class EtcdWatch:
         self._lock = threading.RLock()
 
     def give(self, event: Snapshot | Changed) -> bool:
-        """Hand it to the sink; False if the sink raised: it must be given a list again."""
+        """Give an event to the sink; return False if the sink raised, so that it must be given a
+        list again.
+        """
         with self._lock:
             return self.is_closed or has_taken(self._sink, event)
 
@@ -189,7 +192,9 @@ class WatchHub:
                 self._is_listed.notify()
 
     def _list(self, watch: EtcdWatch) -> int | None:
-        """Give the watch its range as it stands; return as of which revision, None if in vain."""
+        """List the watch's range and give it to the sink; return the revision of the list, None if
+        that failed.
+        """
         try:
             answer = self._connection.call(
                 Rpc.RANGE, range_request(watch.range), is_diagnosed=False
@@ -230,7 +235,7 @@ class WatchHub:
                 return
 
     def _wait_until_listed(self) -> bool:
-        """Wait for a watch that can go on the stream; False: closed."""
+        """Wait for a watch that can go on the stream; return False if the store was closed."""
         with self._lock:
             self._is_listed.wait_for(
                 lambda: self._is_closed or any(w.revision is not None for w in self._watches)
@@ -238,7 +243,9 @@ class WatchHub:
             return not self._is_closed
 
     def _knock(self) -> None:
-        """Find a member with a quorum, renew the token, and see whether etcd's past is the same."""
+        """Find a member with a quorum, renew the token, and check whether etcd's past
+        is the same.
+        """
         with self._lock:
             listed = [watch for watch in self._watches if watch.revision is not None]
         for watch in listed:
@@ -271,7 +278,7 @@ class WatchHub:
                 stream.end()
 
     def _take(self, stream: _Stream, answer: Any) -> bool:
-        """Pass one answer on; False: the stream is of no more use."""
+        """Pass one answer on; return False if the stream is of no more use."""
         with self._lock:
             watch = stream.created(answer.watch_id) if answer.created else None
             if answer.canceled:
@@ -292,7 +299,7 @@ class WatchHub:
         return True
 
     def _pass_on(self, watch: EtcdWatch, events: Any) -> bool:
-        """Give the watch what is new to it; False if it could not take that."""
+        """Give the watch what is new to it; return False if it could not take that."""
         # A revision is never parted over two answers (we do not ask for fragments), and what was
         # seen is not given again. The header's revision may run ahead of the events: not used.
         seen = watch.revision

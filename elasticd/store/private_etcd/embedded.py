@@ -9,9 +9,9 @@ fsync or without: etcd issue 14370. An etcd on PATH goes first for that reason t
 Rejected: a store of our own for the case of one machine. It would be a second set of semantics, and
 the simplest way to run would be the least tested one.
 
-Who writes to it has the agents run programs, so it listens on unix sockets in a folder of mode 0700
-(docs/adr/0022). On loopback, for tests of what stands between an agent and a cluster's etcd,
-whoever can open a connection on this machine can write to it.
+A process that can write to it can make the agents run programs, so it listens on unix sockets in a
+folder of mode 0700 (docs/adr/0022). On loopback, which only tests use, any process of this machine
+can write to it.
 
 It is small, but a disk on which the workers' output grows may be full at any moment. Then it is
 moved to where there is room, with all that it knows, and started again.
@@ -45,11 +45,12 @@ _STOP_LIMIT_S = 5.0
 # Between our look for a free port and etcd's binding it, somebody else may take it.
 _MOST_PORT_TRIES = 5
 _GIVEN: deque[int] = deque(maxlen=1000)
-"""Not in use yet, or closed for a moment: free to look at, and somebody's all the same."""
+"""Errors of a port or folder that is not in use yet, or is closed for a moment."""
 _ROOM_BYTES = 256 * 1024 * 1024
-"""It writes files of 64 MiB ahead: one in use, one next, one that is being compacted away."""
+"""The room that its data need: it writes files of 64 MiB ahead, one in use, one next, one that is
+being compacted away."""
 _TIGHT_BYTES = 80 * 1024 * 1024
-"""With less free than this the next of those files fails, and etcd ends."""
+"""With less free space than this the next of those files fails, and etcd ends."""
 _UNKNOWN_FLAG = "flag provided but not defined"
 _CLIENT_SOCKET, _PEER_SOCKET = "etcd:1", "peer:1"
 """etcd wants its addresses to look like HOST:PORT, and takes the whole for the file's name."""
@@ -83,15 +84,15 @@ _FLAGS = (
 
 
 def bound_to_us(command: list[str]) -> list[str]:
-    """Wrap a command so that the kernel kills it when the calling thread ends."""
+    """Return a command wrapped so that the kernel kills it when the calling thread ends."""
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
 
 
 def free_port() -> int:
     """Return a port of loopback that is free now, another one each time.
 
-    From below the range out of which the kernel takes ports for outgoing connections: from there
-    one would be gone again before a restart.
+    It is below the range from which the kernel takes ports for outgoing connections: a port from
+    there could be taken again before a restart.
     """
     while (port := random.randrange(20_000, 30_000)) in _GIVEN or not _is_free(port):  # noqa: S311
         pass
@@ -100,7 +101,7 @@ def free_port() -> int:
 
 
 class EmbeddedEtcd:
-    """One etcd of our own; use it in a `with`, from a thread that lives as long as it should.
+    """One etcd of our own; use it in a `with`, from a thread that lives as long as etcd should.
 
     Linux ends it when the *thread* that started it ends, so start it from the main thread.
     """
@@ -198,7 +199,7 @@ class EmbeddedEtcd:
 
     @property
     def ending(self) -> str:
-        """How it ended, and why, as far as that can be known."""
+        """Return how it ended, and why, as far as that can be known."""
         code = self._process.poll() if self._process is not None else None
         how = f"exit code {code}"
         if code is not None and code < 0:
@@ -210,7 +211,7 @@ class EmbeddedEtcd:
 
     @property
     def is_tight(self) -> bool:
-        """The disk under its data is full, or nearly."""
+        """Return whether the disk under its data is full, or nearly."""
         return free_bytes(_existing(self.data)) < _TIGHT_BYTES
 
     def _move(self) -> None:
@@ -253,7 +254,7 @@ class EmbeddedEtcd:
                 self._process.send_signal(number)
 
     def _launch(self) -> bool:
-        """Start it; False: a port was taken."""
+        """Start it; return False if a port was taken."""
         if self._sockets is not None:
             for name in (_CLIENT_SOCKET, _PEER_SOCKET):
                 # One that crashed leaves them, and etcd 3.4 takes that for somebody who listens.
@@ -299,7 +300,7 @@ class EmbeddedEtcd:
             return open(os.devnull, "ab")
 
     def _is_healthy(self) -> bool:
-        """Whether it has a leader and reads; over plain HTTP, which needs no gRPC here."""
+        """Return whether it has a leader and reads; over plain HTTP, which needs no gRPC here."""
         connection = http.client.HTTPConnection("127.0.0.1", self._client_port, timeout=1.0)
         if self._sockets is not None:
             connection = _UnixHTTPConnection(self._sockets / _CLIENT_SOCKET)
@@ -347,7 +348,7 @@ def _is_free(port: int) -> bool:
 
 
 def _existing(path: Path) -> Path:
-    """Give the nearest folder above it that is there: whose disk it will be on."""
+    """Return the nearest existing folder above it, which shows on which disk it will be."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 

@@ -10,7 +10,7 @@ _WORDS_LIMIT = 300
 
 
 def last_words(log: Path) -> str:
-    """Give the newest line that tells of its end, in words; empty if there is none."""
+    """Return the newest line that tells of its end, in words; empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))

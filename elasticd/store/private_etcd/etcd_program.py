@@ -1,4 +1,4 @@
-"""Where the program etcd is on this machine."""
+"""Finds the program etcd on this machine."""
 
 import importlib.util
 import os
@@ -38,7 +38,7 @@ def find_etcd() -> Path:
 
 
 def _is_program(path: Path) -> bool:
-    """Whether it is a binary and not a script around one."""
+    """Return whether it is a binary and not a script around one."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"\x7fELF"

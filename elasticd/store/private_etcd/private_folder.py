@@ -1,7 +1,7 @@
-"""Folders that only their owner looks into, for sockets and for data that need room now.
+"""Makes folders that only their owner can read, for sockets and for data that need room now.
 
-A unix socket's whole path may have 107 bytes, which a run folder easily exceeds, so these stand
-where temporary files do.
+A unix socket's whole path may have 107 bytes, which a run folder easily exceeds, so these folders
+are where temporary files are.
 """
 
 import os
@@ -13,7 +13,7 @@ __all__ = ["PREFIX", "free_bytes", "private_folder"]
 
 PREFIX = "elasticd-"
 _LONGEST = 80
-"""Of the folder's path: what is named in it has some room, too."""
+"""The longest path of the folder, so that names in it have some room too."""
 _PLACES = ("/dev/shm", "/tmp", "/var/tmp")  # noqa: S108  # What is made in them is 0700.
 
 

@@ -2,8 +2,8 @@
 
 Labels are the job's name and words of closed lists, never a rank, a pod, a node or a generation:
 each of those would make a new series at every change. The job's name is `job_name`, since `job`
-belongs to Prometheus, which would rename ours to `exported_job`. Which node a series is of says the
-target (`instance`).
+belongs to Prometheus, which would rename ours to `exported_job`. The target (`instance`) says from
+which node a series comes.
 """
 
 from elasticd.goodput.cause import TimeCause
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 SCALARS_LIMIT = 20
-"""So many names of `commit`'s numbers become series, the first ones of a job."""
+"""How many names of `commit`'s numbers become series: the first ones of a job."""
 EVALUATION_BOUNDS_S = (0.05, 0.25, 1.0, 5.0, 15.0)
 """The first is what a hundred jobs may cost, Prometheus' share not counted; the last but one is
 past the time limit of a source, the last one is the time between two evaluations."""
@@ -38,7 +38,7 @@ _ENDINGS = (
     Reason.ENDS_JOB,
 )
 CHANGE_REASONS = tuple(reason.value for reason in Reason if reason not in _ENDINGS)
-"""Why a world may begin. What only ends a job begins none."""
+"""Why a world may begin; reasons that only end a job are not among them."""
 CHANGE_PHASES = ("unnoticed", *PHASES)
 """The phases of an incident, and before them the time in which no step ended and nobody knew."""
 

@@ -13,9 +13,10 @@ __all__ = ["CONTENT_TYPE", "Histogram", "Sample", "exposition", "parsed"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SERIES_REMEMBERED = 4096
-"""From one scrape to the next most series are the same: how their labels are written is kept."""
+"""How many series are remembered: from one scrape to the next most are the same, so their written
+labels are kept."""
 LABEL_LIMIT = 200
-"""Characters of a label's value; what is longer is cut, as a script may have made it."""
+"""The most characters of a label's value; a longer one, which a script may have made, is cut."""
 
 
 class Histogram(NamedTuple):
@@ -36,7 +37,9 @@ class Sample(NamedTuple):
 
 
 def exposition(samples: Iterable[Sample]) -> bytes:
-    """Write them down in the order of the list; of two with the same labels the last one counts."""
+    """Return the samples in the order of the list; of two with the same labels the last
+    one counts.
+    """
     series: dict[str, dict[str, float | Histogram]] = {name: {} for name in _HEADS}
     for metric, labels, value in samples:
         series[metric.name][_pairs(metric.name, labels)] = value
@@ -98,7 +101,7 @@ def _lines(metric: Metric, pairs: str, value: Histogram) -> Iterator[str]:
 
 
 def _cut(value: str) -> str:
-    """Return it as it will stand there: what is the same then is the same series."""
+    """Return a label's value as it will stand there: equal results are the same series."""
     return value[:LABEL_LIMIT].encode("utf-8", "replace").decode()
 
 
@@ -116,7 +119,7 @@ def _braces(pairs: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Write it so that nothing of it is lost."""
+    """Return a number so that nothing of it is lost."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -23,7 +23,9 @@ class Unit(StrEnum):
 
 
 class Exporter(StrEnum):
-    """Which process has the series of a metric; a sum over processes is right where it says so."""
+    """Which process has the series of a metric; its text says where a sum over
+    processes is right.
+    """
 
     AGENT = "every agent, of its node"
     SERVING = "every agent that serves the job; only the node of rank 0 counts, so a sum is right"

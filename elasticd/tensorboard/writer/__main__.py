@@ -1,8 +1,9 @@
-"""`python -m elasticd.tensorboard.writer NAME`: settings as JSON on stdin, then until its end.
+"""`python -m elasticd.tensorboard.writer NAME`: reads settings as JSON from stdin, then runs until
+its end.
 
-NAME, that of its socket, is for whoever looks for writers among processes
-(`control/local_run/launch.py`). The end of stdin is the end of the agent or of the job: what was
-sent is still written.
+NAME, which is that of its socket, makes writers visible among processes
+(`control/local_run/launch.py`). The end of stdin means that the agent or the job has ended; what
+was sent is still written.
 """
 
 import gc
@@ -27,7 +28,7 @@ from elasticd.tensorboard.writer.metrics import MetricsFile
 NOT_WRITTEN = 3
 """The exit code that says that steps were lost."""
 NICENESS = 5
-"""It must not take processor time from training."""
+"""The niceness, so that it takes no CPU time from training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

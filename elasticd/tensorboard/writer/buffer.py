@@ -1,6 +1,6 @@
-"""What a writer has taken and not written yet, and what of it belongs into the next file.
+"""What a writer has received and not written yet, and which part of it goes into the next file.
 
-A part is what one rank 0 sent in one generation. Each begins with the step from which on what was
+A part is what one rank 0 sent in one generation. Each begins with the step from which on everything
 written before is void, so each step is shown once, however often it was done.
 """
 
@@ -17,11 +17,11 @@ from elasticd.tensorboard.message import Histograms, Scalars, names_of
 __all__ = ["Buffer", "Part", "contents", "first_step"]
 
 LIMIT_BYTES = 64 << 20
-"""Of all that is not written yet: 300,000 steps of a number or two."""
+"""The limit of all that is not written yet: 300,000 steps of a number or two."""
 RECORD_BYTES = 128
-"""What Python takes for a record beside its bytes."""
+"""How much memory Python takes for a record beside its bytes."""
 FILE_BYTES = 8 << 20
-"""A part of so much is written whatever its age."""
+"""A part of this size is written whatever its age."""
 _BLOCKS_LIMIT = 1024
 
 
@@ -31,20 +31,20 @@ class Part:
 
     generation: int
     step: int
-    """Steps that counted when it began."""
+    """The steps that counted when it began."""
     opened_s: float
     is_begun: bool = False
-    """A file of it is written."""
+    """True if a file of it is written."""
     is_ended: bool = False
-    """Nothing more comes."""
+    """True if nothing more comes."""
     records: list[tuple[int, bytes]] = field(default_factory=list)
     nbytes: int = 0
     first_s: float = 0.0
-    """When the oldest record that is not written came."""
+    """When the oldest unwritten record came."""
 
 
 class Buffer:
-    """Filled by the thread that hears, emptied by the one that writes."""
+    """The thread that reads fills it, the one that writes empties it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -63,10 +63,9 @@ class Buffer:
         return part
 
     def take(self, part: Part, message: Scalars | Histograms) -> bool:
-        """Keep a step; False: there is no room, it is left out.
+        """Keep a step; return False if there is no room, and it is left out.
 
-        Raises:
-            ValueError: it is no message of ours.
+        Raises: ValueError: it is no message of ours.
         """
         record = self._record(message)
         with self._lock:
@@ -83,7 +82,7 @@ class Buffer:
 
     @property
     def is_expected(self) -> bool:
-        """A part is open, or holds what is to be written."""
+        """Return whether a part is open, or holds something to write."""
         with self._lock:
             return any(part.records or not part.is_ended for part in self._parts)
 
@@ -93,13 +92,13 @@ class Buffer:
             return self._parts[0] if self._parts else None
 
     def end(self, part: Part) -> None:
-        """Nothing more comes of it."""
+        """Take note that nothing more comes of a part."""
         part.is_ended = True
 
     def due(self, interval_s: float, *, is_over: bool = False) -> tuple[Part, int] | None:
         """Return the oldest part that is to be written, and how many records of it.
 
-        Parts that ended without a record are forgotten. `is_over`: everything is due.
+        Parts that ended without a record are dropped. `is_over`: everything is due.
         """
         with self._lock:
             while self._parts and self._parts[0].is_ended and not self._parts[0].records:
@@ -113,7 +112,7 @@ class Buffer:
         return None
 
     def written(self, part: Part, count: int) -> None:
-        """Forget so many records of the oldest part: they are in a file, or in one before."""
+        """Drop so many records of the oldest part: they are in a file, or in an earlier one."""
         with self._lock:
             size = sum(len(record) + RECORD_BYTES for _, record in part.records[:count])
             del part.records[:count]
@@ -124,7 +123,7 @@ class Buffer:
 
     @property
     def steps(self) -> int:
-        """How many are not written."""
+        """Return how many steps are not written."""
         with self._lock:
             return sum(len(part.records) for part in self._parts)
 
@@ -152,10 +151,11 @@ class Buffer:
 
 
 def first_step(part: Part, newest: EventFile | None, place: Place) -> int:
-    """Return the step from which on a part counts, and what was written before it is void. Pure.
+    """Return the step at which a part begins to count; what was written before for it and later
+    steps is void. Pure.
 
     What an earlier generation wrote of the steps that counted when this one began stays; what it
-    had no time to write comes from those that this rank kept.
+    had no time to write comes from the steps that this rank kept.
     """
     if newest is None:
         return max(0, min(part.step + 1, min(step for step, _ in part.records)))
@@ -166,9 +166,10 @@ def first_step(part: Part, newest: EventFile | None, place: Place) -> int:
 def contents(
     records: list[tuple[int, bytes]], at_unix_s: float, start: int | None
 ) -> tuple[bytes, int]:
-    """Return the bytes of a file and its last step; -1: nothing is in it. Pure.
+    """Return the bytes of a file and its last step; -1 if nothing is in it. Pure.
 
-    `start`: what is from this step on in files before is void, and what is before it here is there.
+    `start`: steps from this one on are void in earlier files, and steps before it are complete
+    there.
     """
     chosen = [each for each in records if start is None or each[0] >= start]
     if not chosen:
@@ -180,7 +181,7 @@ def contents(
 
 
 def _count(records: list[tuple[int, bytes]]) -> int:
-    """As many as one file is to hold."""
+    """Return how many records one file holds."""
     size = 0
     for index, (_, record) in enumerate(records):
         size += len(record) + RECORD_BYTES

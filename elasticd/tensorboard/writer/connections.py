@@ -1,7 +1,8 @@
-"""The workers' connections of a writer: the listening socket is the agent's, and outlives us.
+"""A writer's connections to workers; the listening socket belongs to the agent, and outlives the
+writer.
 
-Each connection is one rank 0 of one generation. It is looked at ten times a second: a wake-up for
-each step would take the processor from the training ten times as often.
+Each connection is one rank 0 of one generation. They are read ten times a second: a wake-up for
+each step would take the CPU from the training much more often.
 """
 
 import os
@@ -20,7 +21,7 @@ __all__ = ["Connections"]
 
 LOOK_S = 0.1
 DRAIN_S = 2.0
-"""What ended workers have sent lies in their sockets, and is read in less."""
+"""How long to read what ended workers have left in their sockets."""
 CHUNK_BYTES = 1 << 20
 
 log = get_logger()
@@ -34,7 +35,7 @@ class _Connection:
 
 
 class Connections:
-    """A thread that hears; `tell` of any thread."""
+    """A thread that reads; any thread may call `tell`."""
 
     def __init__(self, listener: socket.socket, buffer: Buffer) -> None:
         self._listener, self._buffer = listener, buffer
@@ -52,7 +53,7 @@ class Connections:
         self._thread.start()
 
     def tell(self, sentence: str) -> None:
-        """Give a sentence to the workers, or to the next that connects."""
+        """Send a sentence to the workers, or to the next that connects."""
         line = " ".join(sentence.split()).encode() + b"\n"
         log.warning("events.told", why=sentence)
         with self._lock:

@@ -1,8 +1,8 @@
 """Writes what a buffer holds as event files, one at each flush, and none twice.
 
-A file that may have been written and for which no answer came is written again under its name. Who
-finds the storage down tries again for as long as there is anything to write; meanwhile the buffer
-keeps what comes, and drops what it has no room for.
+A file whose write got no answer is written again under its name. If the storage is down, it tries
+again as long as there is anything to write; meanwhile the buffer keeps what comes, and drops what
+it has no room for.
 """
 
 import json
@@ -27,7 +27,8 @@ __all__ = ["FileWriter", "interval_s"]
 
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 10.0, 120.0
 INTERVAL_SHARE = 0.02
-"""Of the time that a run is old: a look at a young run is for its newest steps."""
+"""The pause between files, as a share of the run's age: somebody who looks at a young run wants its
+newest steps."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 30.0
 LOOK_S = 0.2
 LIST_LIMIT = 1_000_000
@@ -37,9 +38,9 @@ log = get_logger()
 
 
 def interval_s(age_s: float) -> float:
-    """Return how many seconds a step may wait for its file when a run is so old. Pure.
+    """Return how many seconds a step may wait for its file when a run is this old. Pure.
 
-    Ten seconds at first, two minutes after an hour and a half: some 900 files in a day.
+    It is ten seconds at first, two minutes after an hour and a half: some 900 files in a day.
     """
     return min(MOST_INTERVAL_S, max(LEAST_INTERVAL_S, INTERVAL_SHARE * age_s))
 
@@ -56,7 +57,7 @@ class _Pending:
 
 
 class FileWriter:
-    """Called by one thread."""
+    """One thread uses it."""
 
     def __init__(
         self,
@@ -87,9 +88,9 @@ class FileWriter:
         """How many were written."""
 
     def turn(self, *, is_over: bool = False) -> bool:
-        """Write one file if one is due; False: nothing is, or it did not work.
+        """Write one file if one is due; return False if nothing is, or it failed.
 
-        `is_over`: whatever is there is due, and no pause is kept.
+        `is_over`: everything is due, and no pause is kept.
         """
         self._tell_dropped()
         now_s = self._clock()
@@ -168,7 +169,7 @@ class FileWriter:
                 return place
 
     def _is_claimed(self, bucket: Bucket, place: Place) -> bool:
-        """Say whether it was this job that claimed a run, on another node or in another life."""
+        """Return whether this job claimed a run, on another node or in an earlier process."""
         try:
             claim = json.loads(bucket.read(f"{self._folder}/{place.claim}", CLAIM_BYTES))
             return bool(claim["uid"] == self._uid)

@@ -17,7 +17,10 @@ WRITE_S = 5.0
 
 
 class MetricsFile:
-    """Written every few seconds by a thread of its own: the disk may hang. Empty path: nowhere."""
+    """The file is written every few seconds by a thread of its own, since the disk may hang.
+
+    With an empty path nothing is written.
+    """
 
     def __init__(self, job_name: str, path: str, buffer: Buffer, writer: FileWriter) -> None:
         self._job_name, self._path = job_name, path
@@ -28,7 +31,7 @@ class MetricsFile:
             Thread(target=self._keep_writing, name="metrics", daemon=True).start()
 
     def write(self) -> None:
-        """Write the file now, whole or not at all; a disk that cannot is no harm."""
+        """Write the file now, whole or not at all; a failing disk does no harm."""
         values = {
             "files_total": self._writer.files,
             "dropped_steps_total": self._buffer.dropped,

@@ -33,8 +33,8 @@ class Samples(Protocol):
 class Seeded:
     """A dataset whose samples are each fetched with freshly seeded generators.
 
-    Batches come through `__getitems__`, with the key of their epoch; a dataset's own `__getitems__`
-    is not used, since it could not be told where one sample ends and the next begins.
+    Batches come through `__getitems__`, with the key of their epoch. A dataset's own `__getitems__`
+    is not used, because nothing in it shows where one sample ends and the next begins.
     """
 
     def __init__(self, dataset: Samples) -> None:

@@ -2,8 +2,8 @@
 
 Global batch k of an epoch is positions [c, c + B) of the epoch's order, cut at the epoch's end; the
 ranks take consecutive parts of it whose sizes differ by at most one. The order and the cuts do not
-depend on the world size: that makes every sample count once however the world changes, and keeps
-the door open for virtual ranks (a rank that stands for several takes several parts).
+depend on the world size: so every sample counts once however the world changes, and virtual ranks
+stay possible (a rank that stands for several takes several parts).
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,8 @@ class Share(NamedTuple):
     ) -> "Share":
         """Return the share of `rank` in a world of `size`; the lowest ranks get one more.
 
-        Who gets anything gets at least so many, where there are as many: other ranks get nothing.
+        A rank that gets any samples gets at least `least`, if there are as many: other ranks get
+        none.
         """
         count = batch_stop - batch_start
         among = min(size, max(count // least, 1))
@@ -48,7 +49,9 @@ class Share(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """What makes the mean over ranks of weight * local mean the mean of the global batch."""
+        """Return the factor that makes the mean over ranks of weight * local mean the mean of the
+        global batch.
+        """
         return (self.stop - self.start) * self.size / (self.batch_stop - self.batch_start)
 
 
@@ -65,11 +68,11 @@ class Course:
     rank: int
     size: int
     least: int = 1
-    """Samples that a rank gets of a tail, if it gets any: layers that normalise over a batch take
-    no single one."""
+    """The least samples that a rank gets of a tail, if it gets any: layers that normalise over a
+    batch fail with one."""
 
     def share(self, position: int) -> Share | None:
-        """Return the share of the global batch that begins at a position; None: none is left."""
+        """Return the share of the global batch that begins at a position; None if none is left."""
         left = self.length - position
         if left <= 0 or (self.drop_last and left < self.batch_size):
             return None

@@ -1,4 +1,4 @@
-"""Where a loader stands: the position that was committed and the one that was delivered."""
+"""Where a loader stands: the committed and the delivered position."""
 
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ class Cursor:
         return spans
 
     def go_back(self, committed: Position | None = None) -> None:
-        """Forget what was not committed; or stand where another loader's commit stood."""
+        """Forget what was not committed; or take the position of another loader's commit."""
         if committed is not None:
             self.committed = committed
         self.pending = self.committed

@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetching:
-    """How to fetch: torch's DataLoader's arguments of the same names."""
+    """How to fetch: the arguments of torch's DataLoader with the same names."""
 
     num_workers: int = 0
     collate_fn: Callable[[list[Any]], Any] | None = None
@@ -88,7 +88,7 @@ class Reader:
             raise
 
     def rest(self) -> None:
-        """Let an epoch end; workers that persist wait for the next one."""
+        """Let an epoch end; persistent workers wait for the next one."""
         if not self._fetching.persistent_workers:
             self.close()
 
@@ -144,7 +144,7 @@ class _Start:
 
 
 class _Impatient:
-    """A data worker as torch's shutdown sees it: whoever joins one ends them all."""
+    """A data worker as torch's shutdown sees it: joining one ends them all."""
 
     def __init__(self, process: BaseProcess, processes: list[BaseProcess]) -> None:
         self._process = process
@@ -166,10 +166,11 @@ class _Impatient:
 def _end(stream: Any) -> None:
     """End a DataLoader iterator's workers, in torch's order but without its patience.
 
-    The order matters: the thread that pins memory first (a dying worker may leave half a message),
+    The order matters: first the thread that pins memory (a dying worker may leave half a message),
     then the event that all share, then the signals (a worker killed while it holds the event's lock
-    would block whoever sets it). Hence torch's own shutdown with other joins, in a thread that can
-    be left behind; and its watch for dead workers off before, since their end is what we want.
+    would block the process that sets it). So torch's own shutdown runs with other joins, in a
+    thread that can be left behind; its watch for dead workers is switched off before, since their
+    end is wanted.
     """
     processes: list[BaseProcess] = list(stream._workers)
     if stream._worker_pids_set:

@@ -1,13 +1,13 @@
-"""What was counted: the proof that every sample of an epoch counted exactly once.
+"""Counts samples, and so proves that every sample of an epoch counted exactly once.
 
 A loader says which positions of which epoch it delivered (`Span`); the ledger compares each span
-with where the last one ended. It knows nothing of how the loader works, so that a loader that
-goes back or jumps is caught by something that cannot share its mistake. Positions, not samples:
-that a position is one sample and always the same one is the permutation's business.
+with where the last one ended. It knows nothing of how the loader works, so that a loader that goes
+back or jumps is caught by something that cannot share its mistake. Positions, not samples: that a
+position is one sample and always the same one is the permutation's business.
 
 Every position that goes by is exactly one of: counted, skipped (a bug of ours), left out (the
-script ended the epoch early, or `drop_last` cut its tail). So
-``samples + skipped + left_out == epochs * length + consumed`` from the beginning of an epoch on.
+script ended the epoch early, or `drop_last` cut its tail). So ``samples + skipped + left_out ==
+epochs * length + consumed`` from the beginning of an epoch on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class Span(NamedTuple):
     length: int
     """Samples in the whole epoch."""
     is_left_out: bool = False
-    """Not delivered, because the script wanted it so."""
+    """True if it was not delivered, because the script wanted it so."""
 
 
 class Ledger:
@@ -100,7 +100,7 @@ class Ledger:
             self._end_epoch(span.length)
 
     def _end_epoch(self, length: int) -> None:
-        """Be at the beginning of the next epoch; what nobody accounted for was skipped."""
+        """Begin the next epoch; positions that nobody accounted for were skipped."""
         self.skipped += max((self._length or length) - self.consumed, 0)
         self.epochs += 1
         self.epoch += 1

@@ -34,7 +34,7 @@ __all__ = ["Loader"]
 
 
 class _Deliveries(Protocol):
-    """What a loader needs of a Watch."""
+    """What a loader needs of the state's `Watch`."""
 
     def delivered(self) -> None:
         """Take note that a batch goes to the script, or raise Interrupted."""
@@ -65,9 +65,10 @@ class Loader:
     """
 
     weight: float
-    """Of the share delivered last: the mean over all ranks of weight * local mean is exactly the
-    mean over the global batch. 0.0 where the tail had no sample left for this rank: it got one that
-    another rank has, so that it takes part in the collectives, and that one does not count."""
+    """The weight of the share delivered last: the mean over all ranks of weight * local mean is
+    exactly the mean over the global batch. It is 0.0 if the tail had no sample left for this rank:
+    then it gets samples that another rank has too, so that it takes part in the collectives, and
+    they do not count."""
 
     def __init__(
         self,
@@ -123,22 +124,22 @@ class Loader:
 
     @property
     def _has_delivered(self) -> bool:
-        """The script was given batches that no commit has counted."""
+        """True if the script was given batches that no commit has counted."""
         return self._cursor.pending != self._cursor.committed
 
     @property
     def epoch(self) -> int:
-        """The epoch that the committed position is in."""
+        """The epoch of the committed position."""
         return self._cursor.committed.epoch
 
     @property
     def consumed(self) -> int:
-        """Samples of that epoch that counted, over all ranks, as of the last commit."""
+        """The samples of that epoch that counted, over all ranks, as of the last commit."""
         return self._cursor.committed.consumed
 
     @property
     def epoch_samples(self) -> int:
-        """Samples that a whole epoch delivers, over all ranks."""
+        """The samples that a whole epoch delivers, over all ranks."""
         return len(self) * self._batch_size if self._drop_last else self._length
 
     def __len__(self) -> int:
@@ -164,9 +165,9 @@ class Loader:
     def weight_of(self, count: float, total: float) -> float:
         """Return the weight of a share that holds `count` of the `total` units of a global batch.
 
-        For a mean over something else than samples: tokens that are not padding, pixels. `total` is
-        the sum of the counts over all ranks. Where `weight` is 0 the share does not count: add 0
-        for it to the total.
+        It is for a mean over something other than samples: tokens that are not padding, or pixels.
+        `total` is the sum of the counts over all ranks. Where `weight` is 0 the share does not
+        count: add 0 for it to the total.
         """
         if not self.weight or not total:
             return 0.0
@@ -219,9 +220,9 @@ class Loader:
         self._go_back(Position(epoch, consumed))
 
     def _place(self, rank: int, size: int, watch: _Deliveries, least: int = 1) -> None:
-        """Become `rank` of `size` at the committed position; end what read ahead for another.
+        """Become `rank` of `size` at the committed position, and end readers of an earlier one.
 
-        `least`: no rank gets fewer samples of a tail, but for those that get none.
+        `least`: no rank gets fewer samples of a tail, except those that get none.
         """
         if self._batch_size < size and (self.epoch, self.consumed) == (0, 0):
             # Once it trains, a node more than there are samples is no reason to end it: the ranks
@@ -236,19 +237,21 @@ class Loader:
         self._go_back()
 
     def _commit(self) -> tuple[Span, ...]:
-        """Make the pending position the committed one; return what came to it, each span once."""
+        """Make the pending position the committed one; return the spans since the last commit, each
+        once.
+        """
         if self._ahead.is_looking:
             self._ahead.commit()
         self._cursor.commit()
         return self._cursor.take_spans()
 
     def _end_epoch(self, epoch: int) -> tuple[Span, ...]:
-        """Be at the beginning of `epoch` as of the `_commit` that must follow.
+        """Be at the beginning of `epoch` after the `_commit` that must follow.
 
-        What is unread of the epochs before was left out by the script. Returns all that was
-        delivered or left out since the last commit, so that `_commit` returns nothing of it again.
-        A loader that is past that point (several passes within one epoch of the state) does not go
-        back: it ends the pass that it is in.
+        What is unread of the epochs before was left out by the script. It returns all that was
+        delivered or left out since the last commit, so that `_commit` does not return it again. A
+        loader that is past that point (several passes within one epoch of the state) does not go
+        back: it ends its present pass.
         """
         while self._cursor.pending.consumed > 0 or self._cursor.pending.epoch < epoch:
             self._finish()
@@ -288,7 +291,7 @@ class Loader:
         return batch
 
     def _count(self, share: Share | None) -> None:
-        """Have the next commit count the share that the script trains on now."""
+        """Let the next commit count the share that the script trains on now."""
         if share is not None:
             self._cursor.deliver(share.batch_stop)
             self.weight = share.weight
@@ -303,7 +306,7 @@ class Loader:
         self._reader.rest()
 
     def _go_back(self, committed: Position | None = None) -> None:
-        """Stand where the last commit stood, as if nothing had been read since."""
+        """Go back to the last commit, as if nothing had been read since."""
         self._is_over = False
         self._ahead.begin()
         self._cursor.go_back(committed)
@@ -327,7 +330,7 @@ class Loader:
 
 
 class _Pass:
-    """One `for` loop over a loader: it ends with the epoch that it began in."""
+    """One `for` loop over a loader: it ends with the epoch in which it began."""
 
     def __init__(self, loader: Loader, epoch: int, placement: int) -> None:
         self._loader = loader

@@ -1,9 +1,9 @@
-"""Does the script hold a batch that it has not trained on yet?
+"""Finds out whether the script holds a batch that it has not trained on yet.
 
-A loop that takes the next batch before it trains on the one it has (to copy it to a GPU meanwhile)
-holds one at each commit. It must not count as trained: after a failure nobody would train on it.
-The script says so, or it is noticed: such a loop takes one batch more before its first commit than
-before each that follows.
+A loop that takes the next batch before it trains on the present one (to copy it to a GPU meanwhile)
+holds one at each commit. That batch must not count as trained: after a failure no rank would train
+on it. Either the script says that it reads ahead, or it is noticed: such a loop takes one batch
+more before its first commit than before each later one.
 """
 
 from elasticd.errors import CallError
@@ -12,11 +12,11 @@ from elasticd.train.data.batch_share import Share
 __all__ = ["Lookahead"]
 
 _SEEN = 2
-"""Commits of one loop that are looked at."""
+"""How many commits of a loop are checked."""
 
 
 class Lookahead:
-    """Of one loader; `is_ahead` is what the script said, None: nothing."""
+    """The check of one loader; `is_ahead` is what the script said, None for nothing."""
 
     def __init__(self, *, is_ahead: bool | None) -> None:
         self.held: Share | None = None
@@ -28,14 +28,16 @@ class Lookahead:
         self._counts: list[int] = []
 
     def begin(self) -> None:
-        """Begin another loop; nobody trains on what an earlier one held."""
+        """Begin another loop; a batch that an earlier one held is not trained on."""
         self.held = None
         self.is_looking = self._is_ahead is None
         self._taken = 0
         self._counts = []
 
     def take(self, share: Share) -> Share | None:
-        """The script has this one now; return what it is going to train on, if that is known."""
+        """Take note of a delivered batch; return the one that is going to be trained on, if that is
+        known.
+        """
         self._taken += 1
         if not self._is_ahead:
             return share
@@ -43,7 +45,7 @@ class Lookahead:
         return before
 
     def let_go(self) -> Share | None:
-        """There is no other batch: return the last one."""
+        """Return the last batch, since there is no other."""
         last, self.held = self.held, None
         return last
 
@@ -54,10 +56,9 @@ class Lookahead:
         self.is_looking = len(self._counts) < _SEEN
 
     def check(self) -> None:
-        """Look at the habits of a loop that goes on.
+        """Check the habits of a loop that goes on.
 
-        Raises:
-            CallError: it seems to read ahead, and the script has not said so.
+        Raises: CallError: it seems to read ahead, and the script has not said so.
         """
         if len(self._counts) == _SEEN and 0 < self._counts[1] < self._counts[0]:
             first, second = self._counts

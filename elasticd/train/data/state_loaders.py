@@ -1,4 +1,4 @@
-"""The loaders of a state, and of each the ledger of what became part of a commit."""
+"""The loaders of a state, each with a ledger of what became part of a commit."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ __all__ = ["Loaders"]
 
 
 class Loaders:
-    """By the names that the script gave them."""
+    """The loaders by the names that the script gave them."""
 
     def __init__(self) -> None:
         self.named: dict[str, Loader] = {}
@@ -27,14 +27,15 @@ class Loaders:
         self._is_told = False
 
     def add(self, name: str, loader: Loader) -> None:
-        """Take in a loader, or another one in the place of an earlier generation's."""
+        """Add a loader, or replace one of an earlier generation."""
         self.named[name] = loader
         self._ledgers.setdefault(name, Ledger(epoch=loader.epoch, consumed=loader.consumed))
 
     def place(self, world: World, watch: Watch, modules: Iterable[torch.nn.Module]) -> None:
-        """Put each where its last commit stood, for this rank of this world; `modules` train on it.
+        """Place each where its last commit stood, for this rank of this world; `modules` train on
+        it.
 
-        A rank with one sample of a tail would end the job in a BatchNorm that has no two values.
+        In a BatchNorm, which needs two values, a rank with one sample of a tail would end the job.
         """
         parts = (part for module in modules for part in module.modules())
         least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
@@ -42,10 +43,10 @@ class Loaders:
             loader._place(world.rank, world.size, watch, least)
 
     def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
-        """Make what was delivered count; `epoch`: the one that begins now, if one does.
+        """Count what was delivered; `epoch`: the one that begins now, if one does.
 
         `is_waiting`: no optimizer has used the gradients of these samples yet, so they count with
-        the next commit. At the end of an epoch they count all the same.
+        the next commit. At the end of an epoch they count in any case.
         """
         if is_waiting and epoch is None:
             self._tell_once()
@@ -58,12 +59,12 @@ class Loaders:
 
     @property
     def totals(self) -> Totals | None:
-        """What all of them counted; None: there is no loader."""
+        """Return what all of them counted; None if there is no loader."""
         return Totals.of(self._ledgers.values()) if self._ledgers else None
 
     @property
     def epoch_progress(self) -> EpochProgress:
-        """How far the first loader is; any thread."""
+        """Return how far the first loader is; any thread may call this."""
         first = next(iter(self.named.values()), None)
         if first is None:
             return EpochProgress(epochs=self.epochs)

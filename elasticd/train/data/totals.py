@@ -22,7 +22,9 @@ class Totals(NamedTuple):
 
 
 def summary(step: int, epoch: int, totals: Totals | None, skipped_steps: int) -> str:
-    """Say it; without totals there was no loader, skipped steps are an optimizer's."""
+    """Return the sentence; without totals there was no loader, and skipped steps are an
+    optimizer's.
+    """
     text = f"{_counted(step, 'step')}, {_counted(epoch, 'epoch')}"
     if totals is not None:
         samples, repeated, skipped = totals

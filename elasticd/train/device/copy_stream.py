@@ -1,9 +1,9 @@
-"""Copies from a GPU on a stream of their own, beside the kernels of the next step.
+"""Copies from a GPU on a separate stream, beside the kernels of the next step.
 
-At a commit the optimizer's kernels may not have run yet: the CPU is ahead. So the copy stream
-waits for the compute stream, the copies are queued, and the next optimizer's step has the compute
-stream wait for them in turn. The CPU waits for neither. All of that needs memory that the card can
-write to by itself (`pinned_memory.py`).
+At a commit the optimizer's kernels may not have run yet: the CPU is ahead. So the copy stream waits
+for the compute stream, the copies are queued, and the next optimizer's step has the compute stream
+wait for them in turn. The CPU waits for neither. All of that needs memory that the card can write
+to by itself (`pinned_memory.py`).
 """
 
 import functools
@@ -24,10 +24,12 @@ _Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class CopyStream:
-    """The copies of one snapshot. `hold` and `__init__` belong to the training thread."""
+    """The copies of one snapshot. The training thread calls `__init__` and `hold`."""
 
     def __init__(self, now: Iterable[_Pair], later: Iterable[_Pair], device: torch.device) -> None:
-        """Queue (from, to): `now` on the compute stream, before anything else may change it."""
+        """Queue copies (from, to); `now` ones on the compute stream, before anything else may
+        change them.
+        """
         self._device = device
         stream = _stream(device)
         with torch.no_grad():
@@ -42,11 +44,11 @@ class CopyStream:
                 self._event = cuda.mark(device)
 
     def hold(self) -> None:
-        """Have what the compute stream is given from now on wait for the copies."""
+        """Make later work of the compute stream wait for the copies."""
         torch.cuda.current_stream(self._device).wait_event(self._event)
 
     def wait(self) -> None:
-        """Wait until all is copied; any thread."""
+        """Wait until all is copied; any thread may call this."""
         while not self._event.query():
             time.sleep(_POLL_S)
 

@@ -1,7 +1,7 @@
-"""Which device this worker trains on: the GPU of its slot, or the CPU where its node has none.
+"""Which device this worker trains on: the GPU of its slot, or the CPU if its node has none.
 
-The slot, not the rank, chooses: a rank may be another one in each generation, and a replacement
-must come to the card that its predecessor left. ROCm answers to the same names of torch's.
+The slot chooses, not the rank: a rank may differ in each generation, and a replacement must use the
+card of its predecessor. ROCm has the same names in torch.
 """
 
 import functools
@@ -20,12 +20,11 @@ CPU = torch.device("cpu")
 
 @functools.cache
 def device() -> torch.device:
-    """Say where to build the model: this worker's own GPU, or the CPU where there is none.
+    """Return the device for the model: this worker's own GPU, or the CPU if there is none.
 
     The answer is the same for the whole life of the process.
 
-    Raises:
-        EnvironmentProblem: the agent counted on a GPU for this worker, and torch finds none.
+    Raises: EnvironmentProblem: the agent counted on a GPU for this worker, and torch finds none.
     """
     is_built = torch.version.cuda is not None or torch.version.hip is not None
     index = _index(os.environ, torch.cuda.device_count(), is_built=is_built)

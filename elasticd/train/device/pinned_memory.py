@@ -1,8 +1,7 @@
-"""Shared memory that a GPU writes to at full speed, without a detour through a buffer of CUDA's.
+"""Shared memory to which a GPU writes at full speed, without a detour through a buffer of CUDA's.
 
-Pages that may move cannot be written to by a card itself, so the driver copies through memory of
-its own, at a fifth of the speed, and a copy cannot go on by itself. What is registered stays where
-it is.
+A card cannot write to pages that may move, so the driver copies through memory of its own, at a
+fifth of the speed, and a copy needs the CPU. Registered pages stay in place.
 """
 
 import weakref
@@ -22,7 +21,7 @@ class Pinned:
     """A registration, which ends with this object; it holds the memory."""
 
     def __init__(self, memory: memoryview, device: torch.device) -> None:
-        """Try it; where it does not work (`is_pinned`), copies are slower and that is all."""
+        """Try to register the memory; if it fails (`is_pinned` False), copies are only slower."""
         self.is_pinned = False
         self._keep = memory
         if not len(memory):
@@ -40,7 +39,7 @@ class Pinned:
 
 
 def _forget_error(device: torch.device) -> None:
-    """CUDA keeps the last error, and the next kernel's launch would be taken for its cause."""
+    """Clear CUDA's last error, because the next kernel launch would be taken for its cause."""
     try:
         torch.zeros(1, device=device)
     except RuntimeError:

@@ -1,1 +1,1 @@
-"""What a worker sees of itself: where its time goes, and where its threads stand."""
+"""What a worker observes of itself: where its time goes, and where its threads stand."""

@@ -1,9 +1,9 @@
-"""How long each step of this rank waited for collectives: what tells a late rank from the others.
+"""How long each step of this rank waited in collectives, which distinguishes a late rank from the
+others.
 
 Step times find nobody, since a collective makes them equal on all ranks. What differs is the wait:
-the rank that comes last waits for the transfer alone, every other one for the last rank as well.
-So the time of a step that this rank spends blocked in collectives is summed up, from two places
-that see all of it:
+the last rank waits only for the transfer, every other one for the last rank too. So the time of a
+step that this rank spends blocked in collectives is summed up, from two places that see all of it:
 
 * A collective that Python waits for (`all_reduce`, FSDP2's gathers, a barrier): from the call of
   `wait` to its return. In a loop of them the first one has the wait, the later ones do not, so it
@@ -32,14 +32,15 @@ from elasticd.channel.worker import Waits
 __all__ = ["WINDOW_STEPS", "StepWait", "step_wait"]
 
 WINDOW_STEPS = 50
-"""Steps whose median counts: one that saved, compiled or was interrupted does not move it."""
+"""The number of steps whose median counts: one that saved, compiled or was interrupted does not
+move it."""
 
 _graph_task = torch._C._current_graph_task_id
 _now_s = time.monotonic
 
 
 class StepWait:
-    """One for the process. The training thread writes it, the beating thread reads."""
+    """One for the process. The training thread writes it, the heartbeat thread reads it."""
 
     __slots__ = ("_blocked_s", "_steps", "taken_s", "total_s")
 

@@ -1,8 +1,8 @@
-"""Where every thread of this process stands, for whoever wants to know why nothing moves.
+"""Where every thread of this process stands, to show why nothing moves.
 
-Two ways. Python's own, asked for by message and answered by a thread: names of threads, source
-lines. And `faulthandler`'s, asked for by signal: written by C code to stderr, also while a call
-into C holds the GIL and no thread of Python's runs.
+There are two ways. Python's own is requested by message and answered by a thread, with names of
+threads and source lines. `faulthandler`'s is requested by signal: C code writes it to stderr, even
+while a call into C holds the GIL and no Python thread runs.
 """
 
 import faulthandler
@@ -14,13 +14,14 @@ import traceback
 __all__ = ["DUMP_SIGNAL", "STACKS_LIMIT_BYTES", "arm", "text"]
 
 DUMP_SIGNAL = signal.SIGRTMIN + 6
-"""Scripts and launchers use SIGUSR1 and SIGUSR2 (Slurm's notice of preemption); nobody this."""
+"""Scripts and launchers use SIGUSR1 and SIGUSR2 (Slurm's notice of preemption); this one is
+free."""
 
 STACKS_LIMIT_BYTES = 16_000
 
 
 def text() -> str:
-    """Format all threads' stacks, the main thread's first, cut to the limit."""
+    """Return all threads' stacks, the main thread's first, cut to the limit."""
     threads = {thread.ident: thread for thread in threading.enumerate()}
     main = threading.main_thread().ident
     parts = []
@@ -36,7 +37,7 @@ def text() -> str:
 
 
 def arm() -> None:
-    """Have DUMP_SIGNAL write all stacks to stderr; a handler that a script has set runs too."""
+    """Make DUMP_SIGNAL write all stacks to stderr; a handler that a script has set runs too."""
     # Without a handler to chain to, faulthandler would go on to the default: the process's end.
     has_handler = signal.getsignal(DUMP_SIGNAL) not in (signal.SIG_DFL, signal.SIG_IGN)
     try:

@@ -1,4 +1,4 @@
-"""The end of a rank whose training thread waits in a call that nothing wakes."""
+"""Ends a rank whose training thread waits in a call that nothing wakes."""
 
 import os
 import signal
@@ -10,11 +10,11 @@ __all__ = ["end_process"]
 
 
 def end_process(why: str = "this rank is stuck") -> None:
-    """Die, so that another process can take this one's place at once; `why` is told.
+    """End this process, so that another can take its place at once; `why` is reported.
 
-    It is in a library's call that looks at no signal, in a `send` that Gloo lost (what it loses of
-    collectives is left without an end, see `gloo_group.py`), or in an abort of NCCL's (`nccl.py`).
-    A rank that would go on alone waits for that, rather than lose the only copy of the state.
+    It is in a library's call that looks at no signal, in a `send` that Gloo lost (lost collectives
+    are left without an end, see `gloo_group.py`), or in an abort of NCCL's (`nccl.py`). A rank that
+    would go on alone waits for that instead of losing the only copy of the state.
     """
     sys.stderr.write(f"elasticd: {why}; this process ends.\n{stacks.text()}\n")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What this process's steps spent on other things than training, as it measures them itself."""
+"""The time of this process's steps that did not go to training, as it measures it itself."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ __all__ = ["Spent"]
 
 @dataclass(slots=True)
 class Spent:
-    """Sums since the process began, in seconds; read by the beating thread as they are."""
+    """Sums since the process began, in seconds; the heartbeat thread reads them without a lock."""
 
     data_s: float = 0.0
-    """In loaders that had no batch ready, or made one."""
+    """Seconds in loaders that had no batch ready, or made one."""
     save_s: float = 0.0
-    """Steps that waited for a copy of the state."""
+    """Seconds in which steps waited for a copy of the state."""

@@ -1,4 +1,4 @@
-"""What `train` may not do to the optimizers of the state, since the next process would not have it.
+"""Checks that `train` does nothing to the state's optimizers that the next process would lack.
 
 A process that replaces a rank builds its optimizers as the script builds them before
 `elasticd.run`, and then gets the state of one that trains. Parameters that were added in training
@@ -15,7 +15,7 @@ from elasticd.errors import CallError
 __all__ = ["BuiltGroups"]
 
 _SCHEDULED = "initial_lr"
-"""What a scheduler writes into the groups of the optimizer that it is made for."""
+"""What a scheduler writes into the groups of its optimizer."""
 
 
 class BuiltGroups:
@@ -31,10 +31,9 @@ class BuiltGroups:
         ]
 
     def check(self) -> None:
-        """Look at them before a commit.
+        """Check them before a commit.
 
-        Raises:
-            CallError: they have other parameters, or a scheduler that the state does not hold.
+        Raises: CallError: they have other parameters, or a scheduler that the state does not hold.
         """
         if self._count() != self._sizes:
             raise CallError(

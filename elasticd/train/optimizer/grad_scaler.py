@@ -1,4 +1,4 @@
-"""A GradScaler's state without asking the GPU for it."""
+"""Reads a GradScaler's state without waiting for the GPU."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch
 __all__ = ["ScalerState", "drop_scale"]
 
 _PASSING = "_per_optimizer_states"
-"""What it knows of the gradients of one step: nothing, between steps."""
+"""What it knows of the gradients of one step; between steps it is empty."""
 
 
 class ScalerState:
