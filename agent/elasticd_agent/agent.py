@@ -9,7 +9,6 @@ import secrets
 import signal
 from functools import partial
 
-from elasticd.channel.worker import FromWorker
 from elasticd.errors import EnvironmentProblem
 from elasticd.records.ids import Generation, JobName, Life, NodeId, Slot, incarnation_of
 from elasticd.records.job import JobSpec
@@ -22,9 +21,8 @@ from elasticd_agent.job.agent_services import host_of
 from elasticd_agent.job.closing_jobs import Closings
 from elasticd_agent.job.job_guard import JobGuard
 from elasticd_agent.job.runner import Runner
+from elasticd_agent.job.worker_dispatch import WorkerDispatch
 from elasticd_agent.lease.license import Licenses
-from elasticd_agent.liveness.hang_detector import Verdict
-from elasticd_agent.liveness.monitor import Lookout
 from elasticd_agent.liveness.progress_answer import RankHeard
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.loop.resync_watch import Listing, drain_listing
@@ -81,7 +79,7 @@ class Agent:
         self._kept: dict[JobName, Workers] = {}
         self._closings = Closings(self._inbox.put, self._mark_dirty)
         self._listings: tuple[Listing, ...] = ()
-        self._lookout = Lookout(self._life, self._worker_spoke, self._worker_judged)
+        self._dispatch = WorkerDispatch(self._life, self._inbox.put, self._guard, self._workers_of)
         self._is_draining = self._is_ending = False
         self._end_by_s: float | None = None
         self._error, self._is_dirty = "", False
@@ -101,7 +99,7 @@ class Agent:
             for workers in self._all_workers():
                 workers.end()
             self._closings.wait(CLOSING_TIMEOUT_S)
-            self._lookout.close()
+            self._dispatch.lookout.close()
             self._demands.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -225,23 +223,11 @@ class Agent:
         if peer is not None:
             self._peers.probe(peer)
 
-    # --- workers that called elasticd.run -----------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------
 
-    def _worker_spoke(self, pid: int, message: FromWorker) -> None:
-        """Take in a worker's message; the monitor's thread calls this."""
-        self._inbox.put(partial(self._hear_worker, pid, message))
-
-    def _worker_judged(self, verdict: Verdict) -> None:
-        """Take in a verdict about a worker; the monitor's thread calls this."""
-        self._inbox.put(partial(self._judge_worker, verdict))
-
-    def _judge_worker(self, verdict: Verdict) -> None:
-        for workers in self._all_workers():
-            self._guard.run(workers.spec.name, partial(workers.judge, verdict))
-
-    def _hear_worker(self, pid: int, message: FromWorker) -> None:
-        for workers in self._all_workers():
-            self._guard.run(workers.spec.name, partial(workers.attached.hear, pid, message))
+    def _workers_of(self, job: JobName) -> Workers | None:
+        runner = self._runners.get(job)
+        return runner.workers if runner is not None else self._kept.get(job)
 
     def _progress_of(self, job: JobName) -> tuple[RankHeard, ...]:
         runner = self._runners.get(job)
@@ -342,7 +328,7 @@ class Agent:
             keys=self._keys,
             guard=self._guard,
             children=self._children,
-            lookout=self._lookout,
+            lookout=self._dispatch.lookout,
             accounts=self.accounts,
             meters=self._meters,
         )

@@ -27,6 +27,7 @@ class Lookout:
         self._watchman = Watchman(judged)
         self._attachments = Attachments(life, self._heard, tick=self._watchman.tick)
         self._stacks = StackCollector(self._attachments.tell)
+        self._jobs: dict[int, JobName] = {}
 
     @property
     def name(self) -> str:
@@ -37,6 +38,7 @@ class Lookout:
         """Expect a process of ours: it may attach, and is watched from then on; a limit of 0 means
         none.
         """
+        self._jobs[pid] = job
         self._watchman.watch(pid, job=job, limit_s=limit_s or math.inf)
         self._attachments.allow(pid)
 
@@ -46,7 +48,12 @@ class Lookout:
         """
         self._watchman.forget(pid)
 
+    def job_of(self, pid: int) -> JobName | None:
+        """Return the job that a process was started for; None if it is none of ours any more."""
+        return self._jobs.get(pid)
+
     def forget(self, pid: int) -> None:
+        self._jobs.pop(pid, None)
         self._watchman.forget(pid)
         self._attachments.forget(pid)
 
