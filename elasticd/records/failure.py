@@ -1,11 +1,20 @@
 """A failure as a person can use it: who, where, what, and where the full log is."""
 
+import re
 from dataclasses import dataclass, replace
 
 from elasticd.records.ids import Generation, Incarnation, NodeId, Nonce, Rank, Slot
 from elasticd.records.reason import Reason
 
-__all__ = ["Failure", "SLOT_LIMIT", "TRACEBACK_LIMIT_BYTES", "left_early", "returned_early"]
+__all__ = [
+    "ERROR_WORDS",
+    "Failure",
+    "SLOT_LIMIT",
+    "TEXT_WORDS",
+    "TRACEBACK_LIMIT_BYTES",
+    "left_early",
+    "returned_early",
+]
 
 TRACEBACK_LIMIT_BYTES = 4096
 """The size limit of a traceback: etcd takes 1.5 MiB a request, and a thousand ranks may fail at
@@ -18,6 +27,30 @@ _NO_ROOM = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Er
 SLOT_LIMIT = 8
 """After this many processes of one slot that ended one after the other, the slot is left out: with
 the pauses between them it takes about two minutes."""
+
+_PEER_FAILURE = (
+    r"connection (closed|reset) by peer|connection refused|broken pipe|DistNetworkError"
+    r"|remote (process|peer) (has )?exited"
+    r"|nccl(remote|system|internal)error|communicator (was|has been) aborted"
+    r"|Watchdog caught collective operation timeout"
+    r"|timed out waiting \d+ms for (send|recv)|socket timeout"
+    r"|(sendbytes|recvvalue) failed"
+    r"|store is (closed|no longer)|client socket has (failed|timed out)|broken by its peer"
+)
+
+TEXT_WORDS = re.compile(_PEER_FAILURE, re.IGNORECASE)
+"""What collectives and stores say when somebody else died or the group was aborted, in a text of
+which nobody knows the type of the error. A script's own network errors may look the same; they then
+count as a node's loss in the budget, which is larger."""
+
+ERROR_WORDS = re.compile(
+    _PEER_FAILURE
+    + r"|connection (was )?(likely )?(closed|reset|refused)|nccl communicator"
+    + r"|timed out (waiting|after)|client socket has|wait timeout|(send|recv) failed",
+    re.IGNORECASE,
+)
+"""For a RuntimeError or an OSError: these words may be wider, since a library that only waits for a
+subprocess or a web site raises its own types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from elasticd.train.interrupt import Interrupted
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.process_group import nccl
 from elasticd.train.process_group.group import Group, GroupBroken
-from elasticd.train.process_group.peer_failure import is_echo, is_silence
+from elasticd.train.process_group.peer_failure import causes_of, is_echo, is_silence
 from elasticd.train.session.agent_link import Link
 from elasticd.train.session.agent_session import AgentSession
 from elasticd.train.session.output_file import redirect
@@ -327,15 +327,8 @@ def _forget(exc: BaseException) -> None:
     An old DistributedDataParallel must not outlive its generation: its hooks sit on the parameters
     and would reduce gradients over a group that is gone.
     """
-    seen: set[int] = set()
-    todo: list[BaseException | None] = [exc]
-    while todo:
-        one = todo.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
+    for one in list(causes_of(exc)):
         traceback.clear_frames(one.__traceback__)
-        todo += [one.__cause__, one.__context__]
         one.__traceback__ = one.__cause__ = one.__context__ = None
 
 

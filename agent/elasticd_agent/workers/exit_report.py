@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticd.channel.pool import Raised
-from elasticd.records.failure import TRACEBACK_LIMIT_BYTES
+from elasticd.records.failure import TEXT_WORDS, TRACEBACK_LIMIT_BYTES
 
 __all__ = ["Told", "is_echo", "signal_name", "tell"]
 
@@ -22,16 +22,6 @@ _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_ECHOES = re.compile(
-    r"Connection (closed|reset) by peer|Broken pipe|Connection refused|DistNetworkError"
-    r"|ncclRemoteError|ncclSystemError|NCCL communicator was aborted"
-    r"|Watchdog caught collective operation timeout|remote process exited"
-    r"|Timed out waiting \d+ms for (send|recv)|Socket Timeout|recvValue failed|sendBytes failed"
-    r"|Store is (closed|no longer)|The client socket has (failed|timed out)",
-    re.IGNORECASE,
-)
-"""What collectives and their stores say when somebody else died. A script's own network errors
-may look the same; they then count as a node's loss in the budget, which is larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +64,7 @@ def is_echo(told: Told) -> bool:
     """Return whether this looks like the consequence of another rank's death."""
     has_words = told.exception and not _is_exit(told.exception)
     said = f"{told.exception}\n{_message(told.traceback)}" if has_words else told.traceback
-    return _ECHOES.search(said) is not None
+    return TEXT_WORDS.search(said) is not None
 
 
 def _plain(text: str) -> str:

@@ -7,17 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-__all__ = ["is_echo", "is_silence"]
+from elasticd.records.failure import ERROR_WORDS
 
-_ECHOES = re.compile(
-    r"connection (was )?(likely )?(closed|reset|refused)|broken pipe"
-    r"|remote (process|peer) (has )?exited"
-    r"|nccl(remote|system|internal)error|communicator (was|has been) aborted|nccl communicator"
-    r"|timed out (waiting|after)|socket timeout|(send|recv|sendbytes|recvvalue) failed"
-    r"|store is (closed|no longer)|client socket has|wait timeout|broken by its peer",
-    re.IGNORECASE,
-)
-"""What collectives and stores say when somebody else died or the group was aborted."""
+__all__ = ["causes_of", "is_echo", "is_silence"]
 
 _SILENCES = re.compile(r"timed out|no route|unreachable", re.IGNORECASE)
 _SPEAKERS = re.compile(r"gloo|nccl|c10d|store|socket|process ?group|connect", re.IGNORECASE)
@@ -35,11 +27,11 @@ def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
     distributed parts, whatever its words, or that speaks of them. A KeyError or ValueError does not
     come from a collective, nor do matrices whose shapes do not fit.
     """
-    for cause in _chain(exc):
+    for cause in causes_of(exc):
         if not isinstance(cause, RuntimeError | OSError):
             continue
         words = str(cause)
-        if _ECHOES.search(words):
+        if ERROR_WORDS.search(words):
             return True
         if is_peer_gone and (_SPEAKERS.search(words) or _has_waited(cause)):
             return True
@@ -48,7 +40,7 @@ def is_echo(exc: BaseException, *, is_peer_gone: bool) -> bool:
 
 def is_silence(exc: BaseException) -> bool:
     """True if a connection ended because its other end acknowledged nothing for too long."""
-    return any(_SILENCES.search(str(cause)) for cause in _chain(exc))
+    return any(_SILENCES.search(str(cause)) for cause in causes_of(exc))
 
 
 def _has_waited(exc: BaseException) -> bool:
@@ -57,7 +49,8 @@ def _has_waited(exc: BaseException) -> bool:
     return any(frame.f_code.co_filename.startswith(_PLACES) for frame, _ in frames)
 
 
-def _chain(exc: BaseException) -> Iterator[BaseException]:
+def causes_of(exc: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and each that it was raised from or while handling, once."""
     seen: set[int] = set()
     todo: list[BaseException | None] = [exc]
     while todo:
