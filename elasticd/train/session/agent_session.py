@@ -46,8 +46,11 @@ __all__ = ["AgentSession"]
 WAIT_S = 1.0
 """Waits are cut into pieces of this length, so that a Ctrl-C is seen."""
 
-EXPLANATION_S = 2.0
+NEWS_S = 0.1
 """How long the news of a peer's end may be behind the end of its connection."""
+EXPLANATION_S = 2.0
+"""The same where a planned change is under way: a peer that left by it had this rank's word, and
+what all agreed on is on its way. To take its end for a failure would cost the step."""
 
 DIRTY_PATIENCE_S = 2.0
 """How long after a change is due a rank between its optimizer's step and its commit may still use
@@ -302,7 +305,9 @@ class AgentSession:
             GroupBroken: nobody has said so.
         """
         with self._changed:
-            is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)
+            is_known = self._changed.wait_for(self._is_gone_explained, NEWS_S)
+            if not is_known and self._wanted is not None:
+                is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)
         if not self._holds():
             raise Interrupted
         if not is_known:

@@ -31,7 +31,8 @@ from elasticd_agent.pod.first_process import end_on_signals
 from elasticd_agent.pod.leave import default_keeper_wait_s
 end_on_signals()
 print(os.getpid(), default_keeper_wait_s(), flush=True)
-time.sleep(600)
+while True:  # A signal just before one sleep is seen after it.
+    time.sleep(0.05)
 """
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -66,8 +67,10 @@ def test_connection_that_is_gone_already_counts_as_ended() -> None:
 def test_no_step_is_made_when_a_rank_is_gone_and_nobody_says_why(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gradients may be half reduced."""
-    monkeypatch.setattr(agent_session, "EXPLANATION_S", 0.01)
+    """The gradients may be half reduced. Where no change is planned that is said at once: whoever
+    would propose the next world waits for this rank to raise what the other raised, or to say so."""
+    monkeypatch.setattr(agent_session, "NEWS_S", 0.01)
+    monkeypatch.setattr(agent_session, "EXPLANATION_S", 1e6)
     bench.begin()
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     with pytest.raises(GroupBroken):
@@ -82,6 +85,21 @@ def test_step_is_made_when_a_rank_left_as_agreed(
     bench.hears(Leave(at_step=1))
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     bench.session.settle()
+
+
+def test_step_is_made_although_what_was_agreed_comes_later_than_news_do(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other rank knew it a moment before, and left by it."""
+    monkeypatch.setattr(agent_session, "NEWS_S", 0.01)
+    bench.group.is_agreed.clear()
+    bench.begin()
+    bench.hears(Leave(at_step=1))
+    monkeypatch.setattr(bench.group, "has_ended", lambda: True)
+    later = threading.Timer(0.2, bench.group.is_agreed.set)
+    later.start()
+    bench.session.settle()
+    later.join()
 
 
 def test_no_step_is_made_by_a_rank_that_had_no_word_from_the_others(
