@@ -67,8 +67,8 @@ def test_connection_that_is_gone_already_counts_as_ended() -> None:
 def test_no_step_is_made_when_a_rank_is_gone_and_nobody_says_why(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gradients may be half reduced. Where no change is planned that is said at once: whoever
-    would propose the next world waits for this rank to raise what the other raised, or to say so."""
+    """The gradients may be half reduced. Where no change is planned that is said at once: who would
+    propose the next world waits for this rank to raise the same, or to say that it does not."""
     monkeypatch.setattr(agent_session, "NEWS_S", 0.01)
     monkeypatch.setattr(agent_session, "EXPLANATION_S", 1e6)
     bench.begin()
