@@ -37,7 +37,7 @@ __all__ = ["load", "save", "wait"]
 
 ROOT = "state"
 SETTLE_LIMIT_S = 300.0
-"""How long rank 0 waits for what is being saved, before it looks for the newest checkpoint."""
+"""How long rank 0 waits for what is being saved before it looks for the newest checkpoint."""
 JOIN_LIMIT_S = 600.0
 """How long a rank waits for rank 0 to say which checkpoint is restored, while nobody reads one."""
 
@@ -92,7 +92,7 @@ def wait(timeout_s: float = 600.0) -> bool:
 
 
 class _Plain:
-    """A state dict in the place of a `State`."""
+    """A state dict in place of a `State`."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -159,7 +159,7 @@ class _Job:
         return self._saving.wait(timeout_s)
 
     def _is_time(self, step: int) -> bool:
-        """Rank 0 decides, so that all take it or none; by the store of the process group."""
+        """Decide on rank 0, so that all save or none; through the store of the process group."""
         if self._size == 1 or not dist.is_initialized():
             return self._saving.is_free()
         store = dist.distributed_c10d._get_default_store()
@@ -192,7 +192,7 @@ class _Job:
     def _load_first(
         self, client: Client, into: MutableMapping[str, Any] | None
     ) -> tuple[Any, int] | None:
-        """Rank 0 finds one that is good, and writes down which: others take the same."""
+        """Find a good checkpoint on rank 0, and write down which: others take the same."""
         below = 0
         while True:
             found = client.ask(ms.Find(below=below, settle_s=SETTLE_LIMIT_S), ms.Found)
@@ -212,7 +212,7 @@ class _Job:
             return loaded
 
     def _begin(self, step: int) -> None:
-        """Rank 0 opens the generation, the others learn of it."""
+        """Open the generation on rank 0; the others learn of it."""
         client = self._saving.client
         if self._rank == 0:
             question = ms.Open(generation=self._generation, step=step)
@@ -254,7 +254,7 @@ class _Job:
         manifest: Manifest,
         tensors: Sequence[torch.Tensor | None],
     ) -> None:
-        """Fill these tensors, those of the checkpoint in their order; None: not wanted."""
+        """Fill these tensors, those of the checkpoint in their order; None for unwanted ones."""
         parts = [None if each is None else local_part(each) for each in tensors]
         pieces = tuple(
             index
@@ -287,7 +287,7 @@ def _job() -> _Job:
 def _told_by_first(
     store: Any, key: str, rank: int, size: int, decide: Callable[[], bool], digest: str
 ) -> tuple[bool, str]:
-    """Return what rank 0 decides and the digest of what it saves, on all ranks."""
+    """Return on all ranks what rank 0 decides and the digest of what it saves."""
 
     def word() -> str:
         return f"{int(decide())} {digest}"
@@ -306,12 +306,12 @@ def _checked(what: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _are_large(tree: Tree) -> list[bool]:
-    """Those that are cut among the ranks; small ones come from rank 0, whole."""
+    """Return those that are cut among the ranks; small ones come whole from rank 0."""
     return [each.nbytes >= CUT_BYTES for each in described(tree)]
 
 
 def _nodes(env: Mapping[str, str], rank: int, size: int) -> tuple[int, ...]:
-    """Of each rank, the number of its node, where each node has equally many; else all 0."""
+    """Return the number of each rank's node, if each node has equally many; otherwise all 0."""
     local = int(env.get("LOCAL_WORLD_SIZE", "1"))
     if size % local or int(env.get("GROUP_RANK", "0")) != rank // local:
         return (0,) * size

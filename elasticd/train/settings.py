@@ -1,4 +1,4 @@
-"""What the agent tells a worker through its environment."""
+"""The settings that the agent gives to a worker through its environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

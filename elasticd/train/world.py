@@ -1,4 +1,4 @@
-"""Who this process is in the present generation, and where it should put its tensors."""
+"""This process's rank in the present generation, and the device for its tensors."""
 
 from dataclasses import dataclass, field
 

@@ -23,7 +23,7 @@ class ScalerState:
         self._passing: object = self._attributes.get(_PASSING)
 
     def has_updated(self) -> bool:
-        """True if a step has ended since the state was asked for, made or skipped."""
+        """Return whether a step has ended since the state was asked for, made or skipped."""
         return self._attributes.get(_PASSING) is not self._passing
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Looking at gradients before an optimizer uses them: one bad batch can end a run of weeks."""
+"""Checks gradients before an optimizer uses them, because one bad batch can end a run of weeks."""
 
 import enum
 
@@ -10,22 +10,22 @@ from elasticd.train.optimizer.optimizer_undo import parameters_of
 __all__ = ["GradientsNotFinite", "OnNan", "clear", "describe_bad", "has_bad"]
 
 NAMED = 3
-"""Parameters in a message; a bad loss makes all of them bad."""
+"""How many parameters a message names; a bad loss makes all of them bad."""
 
 
 class GradientsNotFinite(FloatingPointError):
-    """What `stop` raises: before the damage, and for good."""
+    """The error of `stop`: it comes before the damage, and ends the job."""
 
     ends_job = True
-    """The agents end the job with it instead of replacing the process: the gradients are those of
-    all ranks, and the next process would meet the same batch."""
+    """True: the agents end the job instead of replacing the process. The gradients are those of all
+    ranks, and the next process would meet the same batch."""
 
 
 class OnNan(enum.StrEnum):
-    """What is done about gradients that are infinite or not a number."""
+    """What happens if gradients are infinite or not a number."""
 
     IGNORE = "ignore"
-    """Nothing; they are not even looked for."""
+    """Nothing happens; they are not even looked for."""
     STOP = "stop"
     """The step raises, on each rank that sees them."""
     SKIP = "skip"
@@ -34,9 +34,10 @@ class OnNan(enum.StrEnum):
 
 @torch.no_grad()
 def has_bad(optimizer: torch.optim.Optimizer) -> bool:
-    """True if a gradient has an infinite value or NaN; waits for the device, and for no other rank.
+    """Return whether a gradient has an infinite value or NaN; it waits for the device, and for no
+    other rank.
 
-    Of a sharded gradient only the part that is here is looked at. The greatest magnitude of each
+    Of a sharded gradient only the part that is here is checked. The greatest magnitude of each
     counts, as a norm could overflow by itself in float16.
     """
     by_place: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
@@ -50,7 +51,7 @@ def has_bad(optimizer: torch.optim.Optimizer) -> bool:
 
 @torch.no_grad()
 def describe_bad(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
-    """Say which parameters have bad gradients; `names` are by the parameters' ids."""
+    """Return which parameters have bad gradients; `names` are by the parameters' ids."""
     bad = []
     total = 0
     for index, parameter in enumerate(parameters_of(optimizer)):

@@ -1,9 +1,9 @@
 """A copy of what one optimizer owns, to go back to: its parameters and their state.
 
-Needed only by those who can be interrupted between an optimizer's step and the commit: by
-collectives between the steps of several optimizers, or after them. Everybody else is interrupted
-before the optimizer touched anything, and pays nothing. The memory is taken once and used again;
-where the GPU has no room for it, it is the host's.
+Only ranks that can be interrupted between an optimizer's step and the commit need it: by
+collectives between the steps of several optimizers, or after them. All others are interrupted
+before the optimizer changed anything, and pay nothing. The memory is taken once and used again; if
+the GPU has no room for it, it is the host's.
 """
 
 import sys
@@ -53,7 +53,7 @@ class Undo:
 
     @torch.no_grad()
     def put_back(self) -> None:
-        """Make the optimizer and its parameters what they were at `take`; may be done again."""
+        """Restore the optimizer and its parameters as they were at `take`; this may be repeated."""
         torch._foreach_copy_(self._tensors, self._copies)
         state: Any = self._state
         for key in [key for key in state if key not in self._entries]:
@@ -63,11 +63,11 @@ class Undo:
         self._optimizer.state = state
 
     def drop(self) -> None:
-        """Forget the copy, keep the memory for the next."""
+        """Forget the copy, and keep the memory for the next."""
         self.is_valid = False
 
     def release(self) -> None:
-        """Forget the copy and give the memory back."""
+        """Forget the copy, and give the memory back."""
         self.is_valid = False
         if not self._tensors:
             return
@@ -90,7 +90,7 @@ class Undo:
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """All parameters that an optimizer updates."""
+    """Return all parameters that an optimizer updates."""
     for group in optimizer.param_groups:
         yield from group["params"]
 
@@ -120,6 +120,6 @@ def _memory_for(tensors: list[torch.Tensor], *, is_required: bool) -> list[torch
 
 
 def _free_bytes(device: torch.device) -> int:
-    """Only what nobody has reserved: a forward pass is going to need its own memory again."""
+    """Return the bytes that nobody has reserved: a forward pass will need its own memory again."""
     free, _ = torch.cuda.mem_get_info(device)
     return free

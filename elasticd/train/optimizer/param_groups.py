@@ -11,9 +11,9 @@ __all__ = ["GroupValues"]
 
 
 class GroupValues:
-    """What they were when this was made: the same dicts, their parameters, their values.
+    """The groups as they were when this was made: the same dicts, their parameters, their values.
 
-    Seldom does one change from one commit to the next, so `is_current` is what is called most.
+    They seldom change from one commit to the next, so `is_current` is called most.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -26,7 +26,7 @@ class GroupValues:
             self._groups.append((group, group.copy(), list(group["params"]), snapshot(others)))
 
     def is_current(self) -> bool:
-        """True if a copy made now would be the same."""
+        """Return whether a copy made now would be the same."""
         groups = self.optimizer.param_groups
         if not self._is_constant or len(groups) != len(self._groups):
             return False
@@ -43,7 +43,7 @@ class GroupValues:
         return True
 
     def put_back(self) -> None:
-        """Make the groups what they were; may be done again."""
+        """Restore the groups as they were; this may be repeated."""
         for group, _, parameters, values in self._groups:
             group.clear()
             group["params"] = parameters.copy()

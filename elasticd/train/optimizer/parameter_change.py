@@ -1,4 +1,4 @@
-"""Did parameters change while no optimizer's step was on its way?
+"""Finds out whether parameters changed although no optimizer was in a step.
 
 An evaluation puts an average in their place and takes it out again, a script clamps them. torch's
 counters grow with each write. So they cannot tell whether what was taken out was put back, and they
@@ -44,7 +44,7 @@ class Touch:
 
     @property
     def is_watched(self) -> bool:
-        """It is known what was committed."""
+        """Return whether it is known what was committed."""
         return self._version_sum is not None
 
     def bind(
@@ -57,11 +57,11 @@ class Touch:
         self.forget()
 
     def forget(self) -> None:
-        """Do not know what was committed."""
+        """Forget what was committed."""
         self._version_sum = None
 
     def look_away(self, *, is_sampled: bool = False) -> None:
-        """Take what is there for what was committed."""
+        """Take the present values for those that were committed."""
         self._version_sum = sum(map(_version, self._parameters))
         self._states = [each.state for each in self._optimizers]
         self._few.take()
@@ -70,9 +70,9 @@ class Touch:
             self._all.take()
 
     def look(self, *, is_close: bool = False) -> bool:
-        """True if something is not what was committed.
+        """Return whether something is not what was committed.
 
-        `is_close`: also where torch's counters do not show it. That waits for the device.
+        `is_close`: check also where torch's counters do not show it. That waits for the device.
         """
         if self._version_sum is None:
             return False
@@ -90,7 +90,7 @@ class Touch:
         return is_close and not self._few.is_current()
 
     def has_moved(self) -> bool:
-        """True if parameters are others now, whatever was written to them meanwhile."""
+        """Return whether parameters are different now, whatever was written to them meanwhile."""
         return self._version_sum is not None and not self._few.is_current()
 
 
@@ -110,7 +110,7 @@ class _Sample:
             self._find()
 
     def is_current(self) -> bool:
-        """True if all is as it was copied."""
+        """Return whether all is as it was copied."""
         return self._now() == self._addresses and all(
             # As bytes, in which NaN is equal to itself.
             torch.equal(view.contiguous().view(torch.uint8), copied.view(torch.uint8))

@@ -13,7 +13,7 @@ __all__ = ["any_rank", "is_sharded", "make_room", "meeting"]
 
 
 def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
-    """True if a parameter of theirs is a DTensor."""
+    """Return whether one of their parameters is a DTensor."""
     return any(
         not local_part(parameter).is_whole
         for optimizer in optimizers
@@ -22,12 +22,13 @@ def is_sharded(optimizers: Iterable[torch.optim.Optimizer]) -> bool:
 
 
 def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[[], object] | None:
-    """What returns when all ranks have come so far, for a state that can lose one of them (HSDP).
+    """Return a function that waits until all ranks have come so far, for a state that can lose one
+    of them (HSDP).
 
     Of a replicated state one rank that has taken a step is enough, of a sharded one it takes a
-    whole replica. Without meeting, a rank that dies as a step's last sums are made leaves some
-    ranks behind that have them, and take the step, and others that do not: a whole of neither.
-    None: there are no replicas that it would be good for, or it is not sharded at all.
+    whole replica. Without this barrier, a rank that dies while a step's last sums are made leaves
+    some ranks behind that have the sums and take the step, and others that do not: neither group is
+    a whole state. None: there are no replicas that it would help, or it is not sharded at all.
     """
     parameters = [each for optimizer in optimizers for each in parameters_of(optimizer)]
     parts = [each for each in parameters if not local_part(each).is_whole]
@@ -39,7 +40,8 @@ def meeting(optimizers: Iterable[torch.optim.Optimizer], size: int) -> Callable[
 def any_rank(
     optimizers: Iterable[torch.optim.Optimizer], size: int
 ) -> Callable[[bool], bool] | None:
-    """What says on all ranks whether one of them has seen something in its part of the gradients.
+    """Return a function that says on all ranks whether one of them found something in its part of
+    the gradients.
 
     Flags are summed up: the greatest of numbers that may be NaN is not NaN, with Gloo as with NCCL.
     None: each rank sees all of each gradient, the same as all others.
@@ -56,7 +58,9 @@ def any_rank(
 
 
 def make_room(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Have those of sharded parameters make their state now, so that it can be filled in place."""
+    """Make optimizers of sharded parameters create their state now, so that it can be filled in
+    place.
+    """
     for optimizer in optimizers:
         if not optimizer.state and is_sharded([optimizer]):
             _step_in_place(optimizer)

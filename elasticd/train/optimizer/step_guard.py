@@ -1,14 +1,15 @@
-"""Knows for how long a rank's parameters are those of its last commit, and leads back to them.
+"""Tracks how long a rank's parameters are those of its last commit, and goes back to them.
 
 A step ends with `commit`, but parameters change before that, in `optimizer.step()`. Two hooks that
-torch calls around every optimizer's step tell when. Before the first of a step everything that
-it will read must be known good: kernels behind an aborted NCCL collective would go on with sums
-that lack a rank. From there to the commit the rank is dirty: its state is of no step at all, and
-nobody may copy it.
+torch calls around every optimizer's step show when. Before the first of a step everything that it
+will read must be known to be good: kernels behind an aborted NCCL collective would go on with sums
+that lack a rank. From there to the commit the rank is dirty: its state belongs to no step, and no
+rank may copy it.
 
 Most scripts cannot be interrupted while dirty: there is nothing collective between the steps of
-their optimizers and the commit. Others, found out by watching, get a copy of what the optimizer
-is about to change (`undo`). Rejected: that copy for everybody, which costs a tenth of a step.
+their optimizers and the commit. Others, which are found by watching, get a copy of what the
+optimizer is about to change (`undo`). Rejected: that copy for every script, which costs a tenth of
+a step.
 """
 
 import sys
@@ -38,15 +39,15 @@ COPY_LIMIT_BYTES = 64 << 20
 """Parameters up to this size are copied as a generation begins: 30 ms with Adam's state."""
 
 PROBATION = 2
-"""Commits until it is known whether a script does something between its steps and its commits; of
-several optimizers those count in which each made a step."""
+"""How many commits it takes to know whether a script does something between its steps and its
+commits; of several optimizers those commits count in which each made a step."""
 
 UNCOMMITTED_STEPS = 20
-"""Steps of one optimizer since the last commit, from which on a person is told. Some scripts make
+"""After this many steps of one optimizer without a commit a person is told. Some scripts make
 several for each commit; one that forgot to commit makes no progress at all."""
 
 HABIT = 2
-"""Steps in a row in which parameters changed before the optimizer's step: it will go on."""
+"""After this many steps in a row with parameters changed beforehand, it is a habit."""
 
 _graph_task = torch._C._current_graph_task_id
 _Optimizer = torch.optim.Optimizer
@@ -99,9 +100,9 @@ class Guard:
 
     @property
     def has_stepped(self) -> bool:
-        """Dirty, but every optimizer that began its step ended it.
+        """Return whether the rank is dirty, but every optimizer that began its step ended it.
 
-        Parameters that something else has put there are those of no step.
+        Parameters that something else has put there belong to no step.
         """
         return bool(self._begun) and not self.is_busy and all(self._begun.values())
 
@@ -136,9 +137,9 @@ class Guard:
     ) -> None:
         """Begin a generation; the state is clean.
 
-        `meet` is called before what only all ranks together may do: to take a step, and to commit
-        it where something came in between. `any_rank` says on all ranks whether one was given True,
-        where no rank sees all gradients.
+        `meet` is called before what only all ranks together may do: take a step, and commit it if
+        something came in between. `any_rank` says on all ranks whether one was given True, where no
+        rank sees all gradients.
         """
         self.disarm()
         self._any_rank = any_rank
@@ -159,12 +160,12 @@ class Guard:
         self._hooks.callback(register_optimizer_step_post_hook(self._after).remove)
 
     def disarm(self) -> None:
-        """End a generation; what is dirty stays so."""
+        """End a generation; a dirty rank stays dirty."""
         self._hooks.close()
         self._watch = None
 
     def begin_pause(self) -> None:
-        """An evaluation may put other parameters here for a while."""
+        """Begin a pause: an evaluation may put other parameters in place for a while."""
         self._look_for_touches(is_close=True)
         if not self.is_dirty:
             if self.touch.is_usual:
@@ -196,11 +197,11 @@ class Guard:
         self.is_busy = True
 
     def cancel_commit(self) -> None:
-        """Be as dirty as before."""
+        """Cancel the commit: the rank is as dirty as before."""
         self.is_busy = False
 
     def end_commit(self) -> None:
-        """Be clean: this is the step to go back to from now on."""
+        """Mark the rank clean: this is the step to go back to from now on."""
         self._commits += 1
         if self._joint_commits < PROBATION:
             self._joint_commits += len(self._begun) == len(self._undo)
@@ -217,7 +218,7 @@ class Guard:
         self.is_busy = False
 
     def undo(self) -> bool:
-        """Go back to the last commit where something was touched since; True: the rank is clean."""
+        """Go back to the last commit if anything has changed; return whether it is clean."""
         if self.is_busy:
             return False
         self._running = None
@@ -238,12 +239,12 @@ class Guard:
         return True
 
     def trust(self) -> None:
-        """Take what is there for what was committed: where the rank is clean, it was put back."""
+        """Take the present values for those committed: on a clean rank they were put back."""
         if not self.is_dirty and self.touch.is_watched:
             self.touch.look_away()
 
     def reset(self) -> None:
-        """Be clean: the state was replaced by one that counts."""
+        """Mark the rank clean: the state was replaced by one that counts."""
         self.is_busy = False
         self._begin_step()
         self.touch.forget()
@@ -320,7 +321,7 @@ class Guard:
         self._settled_at = sequence
 
     def _meet_others(self) -> None:
-        """From here on the step counts for all, or nobody has come so far."""
+        """Wait for the others: from here on the step counts for all, or no rank has come so far."""
         if self._meet is None:
             return
         self._meet()
@@ -330,7 +331,7 @@ class Guard:
     def _with_closure(
         self, lead: _Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Call | None:
-        """Return the call with a closure that is looked after as the step is; None: it has none.
+        """Return the call with a closure that is watched as the step is; None if it has none.
 
         A closure makes gradients, so the collectives come after the step began.
         """
@@ -360,7 +361,7 @@ class Guard:
         self.skipped += 1
 
     def _has_bad(self, lead: _Optimizer) -> bool:
-        """True on all ranks, or on none: else some would take a step that others leave out."""
+        """Return the same on all ranks: otherwise some would take a step that others leave out."""
         is_bad = nonfinite_gradient.has_bad(lead)
         if self._any_rank is None:
             return is_bad

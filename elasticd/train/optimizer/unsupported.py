@@ -1,8 +1,8 @@
-"""What in-process mode cannot recover, and the sentence with which it is refused.
+"""Refuses what in-process mode cannot recover, with a sentence.
 
-Training would go on with most of it, and be wrong after the first failure: a rank would be given
-another rank's part for a whole, other samples than its neighbours, or parameters that nobody saw
-change. So it is refused where it is given, not where it fails. docs/supported.md has the list.
+Training would go on with most of it, and be wrong after the first failure: a rank would get another
+rank's part for a whole, other samples than its neighbours, or parameters that changed unnoticed. So
+it is refused when it is given, not when it fails. docs/supported.md has the list.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -57,7 +57,8 @@ _CLASSES: dict[tuple[str, str], tuple[str, str]] = {
         "make it in train and keep what it computes in the state",
     ),
 }
-"""(package, class): what is wrong with it, and what to do. No package: the name is known enough."""
+"""By (package, class): what is wrong with it, and what to do. Without a package the name is known
+enough."""
 
 _DEVICES = ("cpu", "cuda", "meta")
 
@@ -86,7 +87,8 @@ def check_entry(name: str, value: object) -> None:
 
 
 def is_strange(optimizer: torch.optim.Optimizer, known: Container[int]) -> bool:
-    """True if it trains nothing that could be of the state: only plain tensors, as an attack's.
+    """Return whether an optimizer trains nothing of the state: only plain tensors, as for an
+    adversarial attack.
 
     `known` has the ids of the state's parameters. A model that was forgotten has Parameters.
     """
@@ -97,10 +99,9 @@ def is_strange(optimizer: torch.optim.Optimizer, known: Container[int]) -> bool:
 
 
 def check_step(optimizer: torch.optim.Optimizer, *, is_on_gpu: bool) -> None:
-    """Refuse an optimizer's step of which nobody would know whether it was made.
+    """Refuse an optimizer's step of which it could not be known whether it was made.
 
-    Raises:
-        CallError: says what to do instead.
+    Raises: CallError: says what to do instead.
     """
     if is_on_gpu and torch.cuda.is_current_stream_capturing():
         raise CallError(
@@ -122,7 +123,7 @@ def _refuse(name: str, value: object, part: object, why: str, instead: str) -> N
 
 
 def _is_loader(value: Any) -> bool:
-    """True if it gives batches and says where it stands."""
+    """Return whether it yields batches and knows its position."""
     has_state = hasattr(value, "state_dict") and not isinstance(value, torch.nn.Module)
     is_iterable = hasattr(type(value), "__iter__") or hasattr(type(value), "__next__")
     return has_state and is_iterable and (hasattr(value, "dataset") or hasattr(value, "sampler"))
@@ -148,7 +149,7 @@ def _check_tensors(name: str, value: object, tensors: Iterable[torch.Tensor]) ->
 
 
 def _check_placements(name: str, module: torch.nn.Module) -> None:
-    """Let pass what `fully_shard` makes: one dimension of shards, and one of replicas."""
+    """Accept what `fully_shard` makes: one dimension of shards, and one of replicas."""
     spread = [(path, each) for path, each in module.named_parameters() if is_distributed(each)]
     if not spread:
         return
@@ -181,7 +182,7 @@ def _check_placements(name: str, module: torch.nn.Module) -> None:
 
 
 def _kinds(tensor: Any) -> Iterator[str]:
-    """What happens along each dimension of a mesh that has more than one place."""
+    """Return what happens along each dimension of a mesh that has more than one place."""
     for size, placement in zip(tensor.device_mesh.shape, tensor.placements, strict=True):
         if size > 1:
             yield "replicate" if placement.is_replicate() else type(placement).__name__.lower()

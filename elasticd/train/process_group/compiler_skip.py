@@ -10,10 +10,10 @@ __all__ = ["hide_from_compilers"]
 
 
 def hide_from_compilers(*functions: Any) -> None:
-    """Have torch.compile leave these functions as they are.
+    """Make torch.compile leave these functions as they are.
 
     DistributedDataParallel calls them in the middle of a compiled forward or backward pass, and
-    Dynamo takes a process group for an object of which it may know nothing. Its own decorator would
+    Dynamo treats a process group as an object of which it may know nothing. Its own decorator would
     import all of it with elasticd; a torch that has other names for these refuses such a script.
     """
     with suppress(AttributeError):

@@ -1,13 +1,13 @@
-"""What DistributedDataParallel's own code gets in the place of a wakeable group.
+"""What DistributedDataParallel's own code gets instead of a wakeable group.
 
 torch's reducer begins an all-reduce for each bucket of gradients and waits for its future; before
 each forward pass torch broadcasts the module's buffers, and waits for those. Both is C++. A work
-object of ours (`wakeable.WakeableWork`) would cost each of these collectives a wait in Python,
-which nobody but the caller of `dist.all_reduce` needs: a future can be ended by us wherever it is
-waited for. So torch is handed Gloo's own works here, and all that is left in a step is one short
-call into Python for each collective, which remembers it.
+object of ours (`gloo_work.WakeableWork`) would cost each of these collectives a wait in Python,
+which only the caller of `dist.all_reduce` needs: we can end a future wherever it is waited for. So
+torch gets Gloo's own works here, and a step only makes one short call into Python for each
+collective, which remembers it.
 
-Rejected: to hand torch its own group, and to go on in another thread where the training one sleeps
+Rejected: to give torch its own group, and to go on in another thread while the training one sleeps
 in a lost send. The script's lines after `elasticd.run` stand on the stack of the one that sleeps.
 """
 
@@ -28,7 +28,8 @@ _now_s = time.monotonic
 _work_of: Any = torch._C._distributed_c10d._create_work_from_future  # type: ignore[attr-defined]
 
 _reducers: "weakref.WeakKeyDictionary[Any, _ReducerGroup]" = weakref.WeakKeyDictionary()
-"""C++ finds the methods below only as long as their object lives in Python."""
+"""The groups of reducers: C++ finds the methods below only as long as their object lives in
+Python."""
 _senders: "weakref.WeakKeyDictionary[WakeableGroup, _Sender]" = weakref.WeakKeyDictionary()
 
 
@@ -77,7 +78,7 @@ class _Sender(dist.ProcessGroup):
 
 
 def install() -> None:
-    """Let torch's own code have these, in this process; `wakeable.install` came before."""
+    """Let torch's own code use these groups, in this process; `gloo_group.install` came before."""
     torch_distributed: Any = dist
     make_reducer, send = torch_distributed.Reducer, torch_distributed._broadcast_coalesced
     if getattr(send, "__module__", None) == __name__:

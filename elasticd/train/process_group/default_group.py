@@ -23,10 +23,11 @@ __all__ = [
 ]
 
 COLLECTIVE_TIMEOUT_S = 1800.0
-"""Of collectives and store calls. Long on purpose: to tell a hang from work is the agent's part."""
+"""The timeout of collectives and store calls. It is long on purpose: the agent decides what is a
+hang."""
 
 _LET_GO_S = 0.5
-"""What collectives get to end when the sockets are shut; only lost ones take it."""
+"""How long collectives get to end when the sockets are shut; only lost ones take it."""
 
 
 def backend_of(device: torch.device) -> str:

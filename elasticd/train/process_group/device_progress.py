@@ -1,12 +1,12 @@
-"""How far this rank's GPU has come, for whoever asks which rank the others wait for.
+"""How far this rank's GPU is, to find the rank for which the others wait.
 
 The CPU queues collectives ahead of the device, so when one card stalls all ranks have begun the
-same number of them. But the ranks that wait have done their own part of the step. An event behind
-the last gradient's kernels, and before the wait for what is reduced, tells them apart: where it is
-not done, the rank has not come to the collectives that it has begun since the last step.
+same number of them. But the waiting ranks have done their own part of the step. An event after the
+last gradient's kernels, and before the wait for what is reduced, distinguishes them: if it is not
+done, the rank has not reached the collectives that it has begun since the last step.
 
-That helps where no collective interrupts the backward pass: with DistributedDataParallel. With
-FSDP2 all ranks wait within the pass, and none is named.
+That helps if no collective interrupts the backward pass: with DistributedDataParallel. With FSDP2
+all ranks wait within the pass, and none is named.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,10 @@ __all__ = ["Arrival"]
 
 
 class Arrival:
-    """Of one generation. `count` may be called by any thread, the rest belongs to the training."""
+    """The progress of one generation.
+
+    Any thread may call `count`; the training thread calls the rest.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -30,7 +33,7 @@ class Arrival:
         self._hook: Any = None
 
     def watch(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Look at the first parameter of the model: its gradient is the last one made."""
+        """Watch the first parameter of the model: its gradient is the last one made."""
         every = (tensor for each in optimizers for tensor in parameters_of(each))
         first = next((tensor for tensor in every if tensor.requires_grad and tensor.is_cuda), None)
         if first is not None and self._hook is None:
@@ -38,11 +41,11 @@ class Arrival:
             self._hook = watched.register_post_accumulate_grad_hook(self._made)
 
     def settled(self, begun: int) -> None:
-        """All collectives that were begun so far are done on the device."""
+        """Take note that all collectives begun so far are done on the device."""
         self._settled = begun
 
     def count(self, begun: int) -> int:
-        """Of the collectives that were begun, return how many the device has come to."""
+        """Return how many of the begun collectives the device has reached."""
         event = self._event
         try:
             is_here = event is None or event.query()

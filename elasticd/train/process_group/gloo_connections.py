@@ -1,7 +1,7 @@
-"""Whether any connection of a group has ended, at the price of one system call.
+"""Shows whether any connection of a group has ended, for the price of one system call.
 
-Asked before each optimizer step: a script that swallows the error of a broken backward pass would
-otherwise step with half-reduced gradients, and the commit would look like any other.
+It is asked before each optimizer step: a script that swallows the error of a broken backward pass
+would otherwise step with half-reduced gradients, and the commit would look like any other.
 """
 
 import select
@@ -13,7 +13,7 @@ __all__ = ["Ends"]
 
 
 class Ends:
-    """Keeps duplicates of the sockets: Gloo closes its own when they fail, and we would miss it.
+    """Keep duplicates of the sockets: Gloo closes its own when they fail, and we would miss it.
 
     So `close` is what really ends a connection; `Group` shuts them down before.
     """
@@ -26,7 +26,7 @@ class Ends:
             self._poll.register(one, select.EPOLLRDHUP)
 
     def has_any(self) -> bool:
-        """True if the other side of one ended it, or it failed; from then on for ever."""
+        """Return whether the other side of one ended it, or it failed; from then on for ever."""
         if not self._has_lost_one and not self._poll.closed:
             self._has_lost_one = bool(self._poll.poll(0, 1))
         return self._has_lost_one

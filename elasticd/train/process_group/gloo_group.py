@@ -1,13 +1,14 @@
-"""Process groups of Gloo of which every wait can be ended, also for what Gloo itself has lost.
+"""Process groups of Gloo in which every wait can be ended, even for operations that Gloo itself has
+lost.
 
-The intuition: when a write fails because the peer is gone, Gloo keeps the operation to try again
+When a write fails because the peer is gone, Gloo keeps the operation to try again
 (`Pair::sendAsyncMode`), and when it then finds the connection closed it tells those who wait for a
-receive or for the peer, but not those whose bytes wait to be written (`Pair::signalException`).
-Its thread waits for that send until the timeout of the collective, whatever is done to sockets.
-That thread cannot be woken. But the training thread need not wait for it: here it waits for Gloo
-in slices, and what waits inside of torch (DistributedDataParallel) is given a result that it
-cannot use. What Gloo still refers to is kept until the process ends: it sleeps and costs no CPU.
-What is lost, and when that is known, is in `gloo_lost.py`.
+receive or for the peer, but not those whose bytes wait to be written (`Pair::signalException`). Its
+thread waits for that send until the timeout of the collective, whatever is done to sockets. That
+thread cannot be woken. But the training thread need not wait for it: here it waits for Gloo in
+slices, and what waits inside of torch (DistributedDataParallel) is given a result that it cannot
+use. What Gloo still refers to is kept until the process ends: it sleeps and costs no CPU. What is
+lost, and when that is known, is in `gloo_lost.py`.
 
 A planned change or a failure thus costs no process. Rejected: a copy of each result by a thread of
 ours (60 us for each bucket, here it is 15); a duplicate of each socket, so that writes do not fail
@@ -42,8 +43,8 @@ __all__ = [
 ]
 
 FOREVER = timedelta(days=3650)
-"""The timeout of groups whose futures may be ended: torch ends the process if a collective comes
-to an end of its own after that."""
+"""The timeout of groups whose futures may be ended: torch ends the process if a collective ends by
+itself after that."""
 
 _POLL_S = 0.001
 
@@ -61,17 +62,17 @@ _COLLECTIVES = (
 """By the names that torch has had for them since 2.6."""
 
 _OFTEN = ("allreduce", "broadcast")
-"""In each step, by DDP: they go to the backend past torch's dispatcher, which takes 10 us."""
+"""In each step, by DDP: these go to the backend past torch's dispatcher, which takes 10 us."""
 
 _OTHERS = ("send", "recv", "recv_anysource")
-"""What the second group does as well, but is not watched."""
+"""Methods that the second group does too, without being watched."""
 
 _REFUSED = ("split_group", "merge_remote_group")
-"""What they make are groups of torch's own class."""
+"""Methods that are refused, because they make groups of torch's own class."""
 
 _busy: dict["WakeableGroup", None] = {}
-"""Groups with collectives under way: nobody else may refer to one, and to let go of it would wait
-for them."""
+"""Groups with collectives in flight: nobody else may refer to one, and dropping it would wait for
+them."""
 _kept: list[int] = []
 _is_installed = False
 
@@ -118,7 +119,7 @@ class WakeableGroup(dist.ProcessGroup):
         self.had_no_timeout = self.may_end_futures
 
     def register_backends(self, other: Any) -> None:
-        """Have another object of torch's name the backends that this one has."""
+        """Make another object of torch's show the backends that this one has."""
         for name, args in self._registered:
             getattr(other, name)(*args)
 
@@ -130,7 +131,7 @@ class WakeableGroup(dist.ProcessGroup):
         return self._store
 
     def under_way(self) -> "list[Work]":
-        """What has not come to an end, in the order in which Gloo's threads take it up."""
+        """Return what has not ended, in the order in which Gloo's threads take it up."""
         with lock:
             self._forget_done()
             if not self._open:
@@ -141,12 +142,12 @@ class WakeableGroup(dist.ProcessGroup):
 
     @property
     def threads(self) -> int:
-        """How many collectives Gloo does at a time; the others wait for their turn."""
+        """Return how many collectives Gloo does at a time; the others wait for their turn."""
         return int(self._backend.options._threads)
 
     @property
     def may_end_futures(self) -> bool:
-        """No collective ends of its own once it is lost."""
+        """Return whether futures may be ended: no collective ends by itself once it is lost."""
         return bool(self._backend.options._timeout == FOREVER)
 
     def keep(self) -> None:
@@ -214,15 +215,15 @@ class WakeableGroup(dist.ProcessGroup):
 
 
 def busy_groups() -> list[WakeableGroup]:
-    """Those that may have collectives under way."""
+    """Return the groups that may have collectives in flight."""
     with lock:
         return list(_busy)
 
 
 def still_busy(only: Any = None, limit_s: float = math.inf) -> list[WakeableGroup]:
-    """Wait until nothing is under way; return the groups in which something is at the limit.
+    """Wait until nothing is in flight; return the groups that still have something at the limit.
 
-    Those that are kept do not count. All are asked: that lets go of those that are idle.
+    Those that are kept do not count. All are asked, which drops the idle ones.
     """
     until_s = time.monotonic() + limit_s
     while True:

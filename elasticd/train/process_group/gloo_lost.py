@@ -1,4 +1,4 @@
-"""Which collectives Gloo has lost, found by looking again and again at what is under way.
+"""Finds collectives that Gloo has lost, by looking again and again at what is in flight.
 
 Once all connections of an aborted group are closed, every collective ends by itself within
 microseconds, but for those that Gloo has lost (`gloo_group.py`). To take one for lost that is not
@@ -18,8 +18,8 @@ from elasticd.train.tcp_store import open_sockets
 __all__ = ["Losses", "let_go"]
 
 LOST_S, LOOKS = 0.5, 8
-"""Since the first look at it with all connections closed; before a rank counts as stuck it has more
-than a second left. The looks are counted as well: a machine may stand still."""
+"""How long and how often to look with all connections closed; before a rank counts as stuck it has
+more than a second left. The looks are counted as well, since a machine may stand still."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Seen:
 
 
 class Losses:
-    """Of one aborted generation, for the thread that guards it."""
+    """The lost collectives of one aborted generation, for the thread that guards it."""
 
     def __init__(self, links: Collection[int]) -> None:
         """Take the inodes of its connections; those that come later are knocks of our own."""
@@ -62,7 +62,9 @@ class Losses:
 
 
 def let_go(limit_s: float) -> None:
-    """Before groups are dropped: keep those whose collectives do not end within the limit."""
+    """Keep groups whose collectives do not end within the limit; called before groups
+    are dropped.
+    """
     for group in gloo_group.still_busy(limit_s=limit_s):
         group.keep()
         for work in group.under_way():

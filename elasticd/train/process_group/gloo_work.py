@@ -20,14 +20,14 @@ from elasticd.train.process_group.compiler_skip import hide_from_compilers
 __all__ = ["LOST", "SLICE", "PassedWork", "WakeableWork", "Work", "lock"]
 
 SLICE = timedelta(seconds=0.2)
-"""How long is waited for Gloo before looking again whether the collective was given up."""
+"""How long to wait for Gloo before checking again whether the collective was given up."""
 
 _POLL_S = 0.001
 
 LOST = "Gloo does not come back from this collective; its group was aborted."
 
 lock = threading.Lock()
-"""Of what is under way, in all groups."""
+"""The lock of what is in flight, in all groups."""
 
 
 class PassedWork:
@@ -41,11 +41,11 @@ class PassedWork:
         self.is_completed = inner.is_completed
 
     def has_result(self) -> bool:
-        """True also while Gloo's thread runs what the script has attached to the future."""
+        """True even while Gloo's thread runs what the script has attached to the future."""
         return bool(self._inner.is_completed() or self._inner.get_future().done())
 
     def give_up(self, *, may_end_future: bool) -> None:
-        """Let whoever waits for it raise."""
+        """Make whoever waits for it raise."""
         if not self.is_given_up:
             self.is_given_up = True
             if may_end_future:
@@ -97,11 +97,11 @@ class WakeableWork(dist.Work):
         return self._future
 
     def has_result(self) -> bool:
-        """True also while Gloo's thread runs what the script has attached to the future."""
+        """True even while Gloo's thread runs what the script has attached to the future."""
         return bool(self._inner.is_completed() or self._inner.get_future().done())
 
     def give_up(self, *, may_end_future: bool) -> None:
-        """Let whoever waits for it raise."""
+        """Make whoever waits for it raise."""
         if self.is_given_up:
             return
         self.is_given_up = True
@@ -136,7 +136,9 @@ Work = PassedWork | WakeableWork
 
 
 def _end_beside(future: Any) -> None:
-    """End a future in a thread: whoever sets its result runs what the script has attached to it."""
+    """End a future in a thread of its own, since the thread that sets a result runs what the script
+    has attached to it.
+    """
 
     def end() -> None:
         # torch offers no way to set an error. No bucket has this shape, so its reader raises.

@@ -1,12 +1,12 @@
-"""NCCL as it must be used by processes that outlive their groups: its environment and its abort.
+"""NCCL for processes that outlive their groups: its environment and its abort.
 
-The intuition: the kernels of a collective whose peer is gone spin on the device for ever, and
-nothing but an abort ends them. It is the only way out of a group, planned or not:
-`destroy_process_group` flushes what is under way, so it waits for peers that may have left in the
-other way. All communicators are aborted within one ncclGroupStart and End, since one after the
-other they wait for each other as soon as two of them have kernels under way (pytorch#119797). The
-abort may itself not return (NVIDIA/nccl#1777), so it has a thread of its own and a limit, past
-which the process ends: nobody can form another group in it, and its slot gets a new one.
+The kernels of a collective whose peer is gone spin on the device for ever, and nothing but an abort
+ends them. It is the only way out of a group, planned or not: `destroy_process_group` flushes what
+is under way, so it waits for peers that may have left in the other way. All communicators are
+aborted within one ncclGroupStart and End, since one after the other they wait for each other as
+soon as two of them have kernels under way (pytorch#119797). The abort may itself not return
+(NVIDIA/nccl#1777), so it has a thread of its own and a limit, past which the process ends: nobody
+can form another group in it, and its slot gets a new one.
 
 RCCL has the same names. Nothing here was ever run on a GPU: order and arguments are tested with
 doubles (docs/gpu.md).
@@ -27,7 +27,7 @@ from elasticd.train.process_group import default_group
 __all__ = ["ABORT_LIMIT_S", "DEFAULTS", "ENVIRONMENT", "Abort", "Communicators", "prepare"]
 
 ABORT_LIMIT_S = 10.0
-"""A process in which an abort takes longer is of no more use."""
+"""How long an abort may take; a process in which it takes longer is of no more use."""
 
 ENVIRONMENT = {
     # The watchdog would end the process, or abort on its own, when NCCL fails or hangs.
@@ -59,7 +59,7 @@ def prepare(env: MutableMapping[str, str]) -> None:
 class Communicators:
     """NCCL's side of one generation's group.
 
-    `connect` and `leave` belong to the training thread, the rest to any.
+    The training thread calls `connect` and `leave`; any thread may call the rest.
     """
 
     def __init__(self, device: torch.device, *, connect_limit_s: float) -> None:
@@ -72,7 +72,7 @@ class Communicators:
 
     @contextmanager
     def connecting(self) -> Iterator[None]:
-        """Let `check` know that the training thread is in calls that make communicators."""
+        """Tell `check` that the training thread is in calls that make communicators."""
         self._is_connecting = True
         try:
             yield
@@ -90,19 +90,23 @@ class Communicators:
             raise TimeoutError("NCCL did not connect")
 
     def begin_abort(self) -> None:
-        """Return at once; before there is a group, there is nothing to abort."""
+        """Begin the abort and return at once; before there is a group, there is nothing
+        to abort.
+        """
         with self._lock:
             if self._abort is None and default_group.is_made():
                 self._abort = Abort(self._device)
                 self._abort.begin()
 
     def check(self, over_s: float) -> None:
-        """End the process if its group has been over for so long and the thread still connects."""
+        """End the process if its group has been over for too long and the thread still connects."""
         if self._is_connecting and over_s > ABORT_LIMIT_S:
             stuck_rank.end_process("NCCL was not formed in time, and no abort reaches it")
 
     def leave(self, meet: Callable[[], object] | None) -> None:
-        """Abort, as planned after all ranks `meet`; no group of this process is left then."""
+        """Abort, as planned, after all ranks have called `meet`; after this no group of the process
+        is left.
+        """
         if meet is not None:
             meet()
         self.begin_abort()
@@ -111,7 +115,9 @@ class Communicators:
 
 
 class Abort:
-    """One abort of all groups of this process, in a thread of its own; it ends or the process."""
+    """One abort of all groups of this process, in a thread of its own; either it ends, or the
+    process does.
+    """
 
     def __init__(self, device: torch.device, limit_s: float = ABORT_LIMIT_S) -> None:
         self._device, self._limit_s = device, limit_s

@@ -1,6 +1,6 @@
-"""Which state all ranks go on from: rank 0 decides, from what lives, is held and is stored.
+"""Decides which state all ranks go on from: rank 0 chooses among what lives, is held and is stored.
 
-The newest counts. Where two are equally new, what costs less: the ranks' own memory, then that of
+The newest counts. Of two equally new ones the cheaper counts: the ranks' own memory, then that of
 the nodes, then storage.
 """
 
@@ -16,7 +16,7 @@ from elasticd.train.restore.keeper_port import Asking
 __all__ = ["SETTLE_S", "choose"]
 
 SETTLE_S = 15.0
-"""How long a snapshot that is not whole in memory is given to become durable."""
+"""How long a snapshot that is not complete in memory may take to become durable."""
 
 Holder = tuple[int, ms.Held]
 
@@ -61,7 +61,7 @@ def choose(
 def _find(
     client: Asking, question: ms.Find, every: Sequence[Holder], alive: Snapshot | None
 ) -> ms.Found:
-    """Ask what is stored; a storage that is away is no harm where a whole state is elsewhere."""
+    """Ask what is stored; a storage that is away does no harm if a whole state is elsewhere."""
     try:
         return client.ask(question, ms.Found)
     except Unavailable as exc:

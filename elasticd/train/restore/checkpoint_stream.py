@@ -16,7 +16,7 @@ from elasticd.train.restore.keeper_port import Keeping
 __all__ = ["Brought", "inflow", "mapped"]
 
 THREADS = 4
-"""They compare checksums; a node has as many ranks that do so as it has devices."""
+"""How many threads compare checksums; a node has as many ranks that do so as it has devices."""
 
 
 class Brought(NamedTuple):
@@ -26,9 +26,9 @@ class Brought(NamedTuple):
     pieces: Sequence[Piece]
     starts: Sequence[int]
     keep: object = None
-    """Holds the memory."""
+    """It holds the memory."""
     check: Callable[[], None] = lambda: None
-    """Raises Damaged if the bytes are not those that were saved; to be asked before they count."""
+    """It raises Damaged if the bytes are not those that were saved; call it before they count."""
 
 
 def mapped(client: Keeping, held: ms.Held) -> tuple[ms.Mapped, Brought]:
@@ -60,7 +60,8 @@ def mapped(client: Keeping, held: ms.Held) -> tuple[ms.Mapped, Brought]:
 def inflow(
     client: Keeping, number: int, manifest: Manifest, pieces: Sequence[int]
 ) -> Iterator[Brought]:
-    """Begin to read, and return what yields the batches: each good until the next is asked for.
+    """Begin to read, and return an iterator over the batches; each is valid until the next is asked
+    for.
 
     Raises:
         ElasticdError: as the keeper says; here if it is about the first batch, else in the middle.

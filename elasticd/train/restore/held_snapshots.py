@@ -1,4 +1,4 @@
-"""Which snapshots are in the memory of the nodes, and are they whole? Pure."""
+"""Which snapshots are in the memory of the nodes, and whether they are complete. Pure."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ __all__ = ["age_of", "holders_of"]
 def holders_of(
     snapshot: Snapshot, every: Iterable[tuple[int, ms.Held]]
 ) -> list[tuple[int, ms.Held]] | None:
-    """One rank for each share that can bring it; None: a share is missing."""
+    """Return one rank for each share that can provide it; None if a share is missing."""
     found: dict[int, tuple[int, ms.Held]] = {}
     shares = 0
     for rank, held in every:
@@ -22,7 +22,7 @@ def holders_of(
 
 
 def age_of(snapshot: Snapshot | None) -> tuple[int, int, int]:
-    """Sort by this, oldest first; None, which is none, is older than any."""
+    """Return a sort key, oldest first; None, which is no snapshot, is older than any."""
     if snapshot is None:
         return (-1, -1, -1)
     return snapshot.run, snapshot.generation, snapshot.step

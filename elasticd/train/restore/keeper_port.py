@@ -1,4 +1,4 @@
-"""What is used of a keeper's client by those who ask it about states."""
+"""What is used of a keeper's client by code that asks about states."""
 
 from typing import Protocol, TypeVar
 
@@ -10,13 +10,13 @@ A = TypeVar("A")
 
 
 class Asking(Protocol):
-    """Answers questions."""
+    """It answers questions."""
 
     def ask(self, question: object, kind: type[A], *, timeout_s: float | None = None) -> A: ...
 
 
 class Keeping(Asking, Protocol):
-    """Also hands over memory."""
+    """It also hands over memory."""
 
     def ask_memory(
         self, question: object, kind: type[A], *, timeout_s: float | None = None

@@ -1,4 +1,4 @@
-"""Does a checkpoint fit a state? By name, type and shape of each tensor."""
+"""Whether a checkpoint fits a state: by name, type and shape of each tensor."""
 
 from collections.abc import Sequence
 
@@ -20,14 +20,13 @@ class CannotRestore(CallError):
 
     ends_job = True
     is_plain = True
-    """No line of the script is to blame: the sentence is shown without a traceback."""
+    """True if no line of the script is at fault: the sentence is shown without a traceback."""
 
 
 def matched(own: Tree, tensors: Sequence[Tensor], snapshot: Snapshot) -> list[torch.Tensor | None]:
-    """Return for each tensor of a checkpoint the one of the same name here; None: there is none.
+    """Return for each tensor of a checkpoint the one of the same name here; None if there is none.
 
-    Raises:
-        CannotRestore: one differs, or the checkpoint lacks one; names the first ten.
+    Raises: CannotRestore: one differs, or the checkpoint lacks one; names the first ten.
     """
     here = {
         each.name: (each, tensor) for each, tensor in zip(described(own), own.tensors, strict=True)

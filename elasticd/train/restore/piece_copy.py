@@ -1,6 +1,6 @@
-"""Brings bytes to their places in the tensors of a state.
+"""Copies bytes to their places in the tensors of a state.
 
-By copies from mapped memory. Rejected: to read from the memory's file straight into the tensors,
+It copies from mapped memory. Rejected: to read from the memory's file straight into the tensors,
 which saves page faults; the kernel's copy, page by page, is slower than what they cost.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["Landing"]
 
 
 class Landing:
-    """Where the tensors of a checkpoint go; a DTensor takes what belongs to this rank."""
+    """The destinations of a checkpoint's tensors; a DTensor takes what belongs to this rank."""
 
     def __init__(self, tensors: Sequence[Tensor], places: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors

@@ -50,7 +50,7 @@ __all__ = ["Alive", "Restored", "restore"]
 NAMES_LIMIT = 10
 ATTEMPTS_LIMIT = 100
 TRIES = 3
-"""To bring to its place what is in memory."""
+"""How often a snapshot in memory is tried."""
 
 
 class Restorable(Protocol):
@@ -70,7 +70,7 @@ class Alive(NamedTuple):
     remnant: Remnant | None
     """What this rank has of it."""
     run: int
-    """Of the checkpoints; 0: not known."""
+    """The run of the checkpoints; 0 if not known."""
 
 
 class _Source(NamedTuple):
@@ -157,7 +157,7 @@ class _Restore:
         )
 
     def _has_failed(self, what: str, why: str, chosen: dict[str, Any]) -> bool:
-        """Tell all whether this rank has met an error; True if any has."""
+        """Report to all whether this rank has met an error; return whether any has."""
         failures = self._talk.exchange(what, why)
         if not any(failures):
             return False
@@ -176,7 +176,7 @@ class _Restore:
     # --- what all ranks restore -----------------------------------------------------------------
 
     def _choose(self, below: int) -> dict[str, Any]:
-        """Rank 0 decides, from what is in the memory of all nodes and what is stored."""
+        """Decide on rank 0, from what is in the memory of all nodes and what is stored."""
         held = () if self._is_memory_bad else self._client.ask(ms.List(), ms.Listed).held
         good = tuple(each for each in held if each not in self._bad)
         listed = self._talk.exchange("held", json.dumps(to_plain(good)))
@@ -260,7 +260,7 @@ class _Restore:
         return Manifest.from_json(bytes(memory.view))
 
     def _share(self, source: _Source | None) -> _Source:
-        """Tell those ranks that do not have it what the whole is."""
+        """Send what the whole is to those ranks that do not have it."""
         if self._group.size == 1:
             assert source is not None
             return source
@@ -282,10 +282,9 @@ class _Restore:
     # --- into the state -------------------------------------------------------------------------
 
     def _places(self, source: _Source) -> list[torch.Tensor]:
-        """Where each tensor goes: into the state's own where that is possible.
+        """Return where each tensor goes: into the state's own where that is possible.
 
-        Raises:
-            CannotRestore: the model is another one.
+        Raises: CannotRestore: the model is another one.
         """
         self._state._make_room()
         own = self._state._tree()
@@ -302,10 +301,10 @@ class _Restore:
         places: Sequence[torch.Tensor],
         provided: list[Brought] | Stored,
     ) -> str:
-        """Bring everything to its place; return why that did not work, if this rank knows.
+        """Copy everything to its place; return why that failed, if this rank knows.
 
-        What all ranks hold reaches all of them from the one that has it or reads it; of what is
-        sharded each rank gets its own part only.
+        What all ranks hold reaches all of them from the rank that has it or reads it; of sharded
+        tensors each rank gets only its own part.
         """
         landing = Landing(source.tensors, places)
         self._state._is_broken = True
@@ -331,8 +330,11 @@ class _Restore:
         boxes: Sequence[Sequence[Box]],
         is_spread: Sequence[bool],
     ) -> Iterator[Load]:
-        """All that this rank lands. What every rank takes part in comes first: who fails in what
-        is its own has left nobody waiting."""
+        """Yield all that this rank copies.
+
+        What every rank takes part in comes first: a rank that fails in its own part then leaves
+        nobody waiting.
+        """
         group = self._group
         if isinstance(provided, Stored):
             alike, own = provided.divided(group, landing.here, is_spread)
@@ -357,7 +359,7 @@ class _Restore:
             ) from exc
 
     def _run_of(self, place: str, source: _Source) -> int:
-        """The run that goes on; 0: to be found out."""
+        """Return the run that goes on; 0 if it must be found out."""
         if place == "ranks":
             return self._alive.run if self._alive is not None else 0
         return source.snapshot.run if place == "memory" else 0
@@ -365,7 +367,7 @@ class _Restore:
     def _open(self, step: int, run: int = 0) -> int:
         """Begin to write: from here on no other job and no older generation may.
 
-        With a run that is known this is written down as soon as the storage answers.
+        With a known run this is written down as soon as the storage answers.
         """
         if self._group.rank == 0:
             try:
@@ -382,7 +384,9 @@ class _Restore:
 
 
 def _is_place(tensor: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
-    """True if it can be written to: no two of its elements are one, as in an expanded tensor."""
+    """Return whether it can be written to: no two of its elements are one, as in an expanded
+    tensor.
+    """
     if tensor is None:
         return False
     here = local_part(tensor).tensor

@@ -7,7 +7,7 @@ from elasticd.checkpoint.format.layout import Snapshot
 __all__ = ["Restored"]
 
 PLACES = {"ranks": "the memory of the other ranks", "memory": "memory", "storage": "storage"}
-"""In words."""
+"""The places in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Restored:
 
     run: int
     snapshot: Snapshot | None
-    """None: there was nothing, the training begins."""
+    """The snapshot; None if there was nothing, and the training begins."""
     epoch: int = 0
     nbytes: int = 0
     place: str = ""
@@ -26,7 +26,7 @@ class Restored:
 
     @property
     def sentence(self) -> str:
-        """What a person should know; empty if there was nothing."""
+        """Return what a person should know; empty if there was nothing."""
         said = " ".join(self.notes)
         if self.snapshot is not None:
             size = self.nbytes / (1 << 20)

@@ -1,8 +1,8 @@
-"""What each rank reads of a checkpoint in storage, when all restore it together.
+"""Which part of a stored checkpoint each rank reads, when all restore it together.
 
-Of tensors that every rank holds whole each reads an equal share, for all of them; of those that are
-sharded each reads what it has an element of, and nobody sends it anything. Two ranks that share a
-piece both read it: over a network that costs less than to send it on.
+Of tensors that every rank holds whole, each reads an equal share for all of them. Of sharded
+tensors each reads the pieces of which it has an element, and nobody sends it anything. Two ranks
+that share a piece both read it: over a network that costs less than to send it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class Stored(NamedTuple):
     def divided(
         self, group: Meeting, here: Sequence[Local], is_spread: Sequence[bool]
     ) -> tuple[list[int], list[int]]:
-        """What this rank reads for all, and what for itself: numbers of pieces."""
+        """Return what this rank reads for all, and what for itself, as numbers of pieces."""
         pieces = self.manifest.pieces
         alike = [index for index, piece in enumerate(pieces) if not is_spread[piece.tensor]]
         only = replace(self.manifest, pieces=tuple(pieces[index] for index in alike))
@@ -41,7 +41,7 @@ class Stored(NamedTuple):
         return alike[first : first + count], own
 
     def read(self, client: Keeping, pieces: Sequence[int]) -> Iterator[Load]:
-        """Have the keeper read and verify these, batch after batch."""
+        """Make the keeper read and verify these, batch after batch."""
         if pieces:
             for brought in inflow(client, self.number, self.manifest, pieces):
                 yield brought[:3]

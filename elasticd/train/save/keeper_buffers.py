@@ -26,12 +26,12 @@ from elasticd.train.save.share_plan import Part, Parts
 __all__ = ["REPLY_LIMIT_S", "Ahead", "Buffers", "Planned", "plan"]
 
 REPLY_LIMIT_S = 5.0
-"""A keeper that is silent for so long on a step's way is given up, and asked again later."""
+"""A keeper that is silent for this long during a step is given up, and asked again later."""
 SLOWEST_BYTES_PER_S = 50e6
-"""Fresh memory comes at least so fast, also in a virtual machine whose host has to find it."""
+"""Fresh memory comes at least this fast, even in a virtual machine whose host has to find it."""
 
 _numbers = count(1)
-"""Of plans: also those of a generation that is over must not be taken for others."""
+"""The numbers of plans: those of a generation that is over must not be taken for others."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,20 +43,18 @@ class Buffers:
     tensors: tuple[Tensor, ...]
     places: dict[int, list[torch.Tensor]] = field(default_factory=dict)
     pairs: dict[int, tuple[list[Pair], list[Pair]]] = field(default_factory=dict)
-    """What is copied now and later, while the state's tensors stay where they are."""
+    """What is copied now and later, as long as the state's tensors stay where they are."""
     pinned: dict[int, Pinned] = field(default_factory=dict)
-    """Where this rank has a GPU."""
+    """The registrations, if this rank has a GPU."""
 
     def is_pinned(self, buffer: int) -> bool:
-        """True if a GPU can write to the whole buffer by itself."""
+        """Return whether a GPU can write to the whole buffer by itself."""
         return buffer in self.pinned and self.pinned[buffer].is_pinned
 
     def claim(self, client: Client) -> int:
-        """Return the number of the buffer to write to; negative: there is none.
+        """Return the number of the buffer to write to; negative if there is none.
 
-        Raises:
-            EnvironmentProblem: there is no memory for it.
-            Unavailable: the keeper is gone.
+        Raises: EnvironmentProblem: there is no memory for it. Unavailable: the keeper is gone.
         """
         limit_s = REPLY_LIMIT_S
         if len(self.places) < BUFFERS:
@@ -79,10 +77,9 @@ class Planned:
 
 
 def plan(client: Client, parts: Parts, shares: int) -> Planned:
-    """Tell the keeper; what this rank told it before is over.
+    """Send the plan to the keeper; it replaces this rank's earlier ones.
 
-    Raises:
-        Unavailable: the keeper is gone.
+    Raises: Unavailable: the keeper is gone.
     """
     every = tuple(Buffers(next(_numbers), part, parts.tensors) for part in parts.parts)
     plans = tuple(
@@ -102,9 +99,9 @@ def plan(client: Client, parts: Parts, shares: int) -> Planned:
 
 
 class Ahead:
-    """Plans for a state and takes all memory for it, in a thread.
+    """Plan for a state and take all memory for it, in a thread.
 
-    What goes wrong is no harm: it is tried again when a snapshot is taken, and said then.
+    A failure does no harm: it is tried again when a snapshot is taken, and reported then.
     """
 
     def __init__(self, client: Client, split: Callable[[], Parts], shares: int) -> None:
@@ -120,13 +117,13 @@ class Ahead:
         return self._thread.is_alive()
 
     def cancel(self) -> None:
-        """From here on the keeper is told nothing: another plan may be made."""
+        """Send nothing more to the keeper, because another plan may be made."""
         self._is_cancelled = True
         with self._turn:  # A word that is on its way comes before what the caller says next.
             pass
 
     def result(self) -> Planned | None:
-        """Wait until it is done; None: nothing was planned."""
+        """Wait until it is done; None if nothing was planned."""
         self._thread.join()
         return self._planned
 

@@ -1,11 +1,14 @@
-"""How a worker reaches its node's keeper: with patience where that is waited for, else briefly."""
+"""How a worker reaches its node's keeper: patiently where that is waited for, briefly during a
+step.
+"""
 
 from elasticd.keeper.client import CONNECT_LIMIT_S, Client
 
 __all__ = ["Keeper"]
 
 BRIEF_LIMIT_S = 0.2
-"""On a step's way: one that has died is started again by its agent, and tried again later."""
+"""The limit during a step: a keeper that has died is started again by its agent, and tried again
+later."""
 
 
 class Keeper:
@@ -17,7 +20,10 @@ class Keeper:
         """The next connection may take as long as a keeper takes to start; at first it may."""
 
     def connect(self) -> Client:
-        """Raises Unavailable if nobody listens there."""
+        """Connect to it.
+
+        Raises: Unavailable: nobody listens there.
+        """
         limit_s = CONNECT_LIMIT_S if self.is_awaited else BRIEF_LIMIT_S
         self.is_awaited = False
         return Client(self._name, limit_s=limit_s)

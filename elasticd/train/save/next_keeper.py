@@ -1,10 +1,11 @@
-"""Tells this node's keeper where the next node's is, if it is to hold a share there a second time.
+"""Tells this node's keeper the address of the next node's, if that is to hold a second copy of a
+share.
 
-The first rank of each node asks its keeper where it lets others in, and writes that down in the
-generation's store, which only the ranks read; the ranks of the node before tell theirs. Nobody
-waits for it: what is not there yet is looked for at the next commit, and after each snapshot again,
-since a keeper that was started anew has another door. Rejected: etcd, which everybody can read who
-sees the job; the token opens the memory of a node.
+The first rank of each node asks its keeper where other keepers reach it, and writes that into the
+generation's store, which only the ranks read. The ranks of the node before pass it to their keeper.
+Nobody waits for it: an address that is missing is looked for at the next commit, and again after
+each snapshot, since a restarted keeper has another one. Rejected: etcd, which everybody can read
+who sees the job; the token opens the memory of a node.
 """
 
 import json
@@ -22,7 +23,7 @@ from elasticd.train.save.share_plan import next_node
 __all__ = ["Mirroring"]
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 5.0
-"""Between two looks for a door that is not there yet."""
+"""The pause between two looks for an address that is not there yet."""
 
 
 class Board(Protocol):
@@ -68,7 +69,7 @@ class Mirroring:
                 self._hear(client, snapshots)
 
     def _is_time(self) -> bool:
-        """A node that has nothing to say is asked less and less often."""
+        """Return whether to look now; a node without news is asked less and less often."""
         now_s = time.monotonic()
         if now_s < self._look_s:
             return False

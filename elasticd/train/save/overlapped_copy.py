@@ -1,4 +1,4 @@
-"""Copies a share of the state into shared memory: at once, or while the next step runs.
+"""Copies a share of the state into shared memory, at once or while the next step runs.
 
 Parameters and what optimizers keep for them do not change before the next optimizer's step. So a
 thread may copy them during the forward and backward pass, and the next step waits for the rest; the
@@ -22,16 +22,17 @@ __all__ = ["Choice", "Overlap", "copy_now"]
 _version = attrgetter("_version")
 
 CHUNK_BYTES = 32 << 20
-"""Copied by one call: another thread that wants the interpreter waits no longer than that."""
+"""The bytes of one copy call: another thread that wants the interpreter waits no longer than
+that."""
 
 WORTH_S = 0.003
-"""Below this a copy is done at once: to hide it is not worth a thread."""
+"""Below this duration a copy is done at once: hiding it is not worth a thread."""
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def copy_now(pairs: Sequence[Pair]) -> None:
-    """Copy (from, to), all of them."""
+    """Copy each (from, to) pair."""
     if pairs:
         with torch.no_grad():
             torch._foreach_copy_([to for _, to in pairs], [source for source, _ in pairs])
@@ -80,7 +81,7 @@ class Overlap:
         self._hook = register_optimizer_step_pre_hook(self._hold)
 
     def finish(self) -> None:
-        """Return when everything is copied."""
+        """Wait until everything is copied."""
         self._thread.join()
         self._hook.remove()
 
@@ -120,7 +121,7 @@ class Overlap:
         self._done(self._is_good is True)
 
     def _look(self) -> None:
-        """Find out whether it is good, once: before any optimizer may write."""
+        """Find out once whether the copy is good, before any optimizer may write."""
         with self._turn:
             if self._is_good is None:
                 self._is_good = self._sum() == self._versions
@@ -142,7 +143,7 @@ def _on_host(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 class Choice:
-    """Which form is used; tries both where that is left open, and says what it found."""
+    """Choose the form of the copy; if that is left open, try both, and report the result."""
 
     def __init__(self, mode: str, say: Callable[[str], None]) -> None:
         """`mode` is auto, blocking or overlapped; `say` gets one sentence, once."""
@@ -179,7 +180,9 @@ class Choice:
             self._mode = "overlapped" if self.is_overlapped else "blocking"
 
     def broke(self) -> None:
-        """Somebody wrote to parameters while they were copied: never again beside a step."""
+        """Take note that somebody wrote to parameters while they were copied: never copy beside a
+        step again.
+        """
         if self._mode != "blocking":
             self._mode = "blocking"
             self._say(

@@ -1,8 +1,8 @@
-"""Do all ranks save the same tensors?
+"""Checks that all ranks save the same tensors.
 
-A checkpoint is put together from what ranks bring, by the number of a tensor. Where one rank has
-another order or other shapes (its own part of an optimizer's state, say), it would be put together
-from parts of different tensors, with checksums that are right.
+A checkpoint is assembled from what ranks bring, by the number of a tensor. If one rank has another
+order or other shapes (its own part of an optimizer's state, say), the checkpoint would mix parts of
+different tensors, with checksums that are right.
 """
 
 import json
@@ -32,7 +32,7 @@ class SavedTensors:
         self.digest = blake2b(text.encode(), digest_size=16).hexdigest()
 
     def publish(self, board: Board) -> None:
-        """Let other ranks see what rank 0 saves; once for each digest."""
+        """Write what rank 0 saves for other ranks to see; once for each digest."""
         board.set(_key(self.digest), json.dumps(self._lines))
 
     def check(self, board: Board, digest: str, *, rank: int) -> None:

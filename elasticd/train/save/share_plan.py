@@ -1,9 +1,9 @@
 """Which shares of the state this rank copies, and where the bytes go.
 
-Its own, an n-th of the whole, and a second copy of a rank's on the node before. All replicas have
-the same values, so the second copy needs no network: each rank takes both from its own memory, and
-the loss of a node loses none. What is sharded only one rank has: of that the keeper of the next
-node gets a copy from this node's (`is_alone`).
+They are its own, an n-th of the whole, and a second copy of a rank's on the node before. All
+replicas have the same values, so the second copy needs no network: each rank takes both from its
+own memory, and the loss of a node loses none. What is sharded only one rank has: of that the keeper
+of the next node gets a copy from this node's (`is_alone`).
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ from elasticd.train.save.overlapped_copy import Pair
 __all__ = ["Address", "Part", "Parts", "addresses", "has_spare", "next_node", "spare_of"]
 
 Address = tuple[int, tuple[int, ...]]
-"""Where a tensor's elements stand: the first byte, and the strides."""
+"""Where a tensor's elements stand: the first byte, and the strides in elements."""
 
 
 def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
-    """Return the rank whose share this one holds a second time; None: there is one node only.
+    """Return the rank whose share this one holds a second time; None if there is only one node.
 
     `nodes` has the number of each rank's node. Each share has exactly one such holder, on the node
-    after its own; where that has fewer ranks, some shares have none.
+    after its own; if that has fewer ranks, some shares have none.
     """
     others = sorted(set(nodes))
     if len(others) < 2:
@@ -42,13 +42,13 @@ def spare_of(rank: int, nodes: Sequence[int]) -> int | None:
 
 
 def next_node(node: int, nodes: Sequence[int]) -> int | None:
-    """Return the node that holds this one's shares a second time; None: there is no other."""
+    """Return the node that holds this one's shares a second time; None if there is no other."""
     others = sorted(set(nodes))
     return others[(others.index(node) + 1) % len(others)] if len(others) > 1 else None
 
 
 def has_spare(rank: int, nodes: Sequence[int]) -> bool:
-    """True if some rank is to hold this one's share too (`spare_of`)."""
+    """Return whether some rank is to hold this one's share too (`spare_of`)."""
     after = next_node(nodes[rank], nodes)
     turn = sum(node == nodes[rank] for node in nodes[:rank])
     return after is not None and turn < sum(node == after for node in nodes)
@@ -67,11 +67,11 @@ class Part:
     holder: int
     layout: Layout
     now: tuple[int, ...]
-    """Indices of the pieces that may change at any moment."""
+    """The indices of the pieces that may change at any moment."""
     later: tuple[int, ...]
-    """Those that only an optimizer's step changes."""
+    """The indices of those that only an optimizer's step changes."""
     is_alone: bool = False
-    """No rank of another node copies these bytes."""
+    """True if no rank of another node copies these bytes."""
 
     def pairs(
         self, which: Iterable[int], here: Sequence[Local], places: Sequence[torch.Tensor]
@@ -95,7 +95,7 @@ class Parts:
     """How each tensor is spread over ranks."""
     parts: tuple[Part, ...]
     is_mirrored: bool = False
-    """There are several nodes, and a share of some rank is alone."""
+    """True if there are several nodes, and a share of some rank is alone."""
 
     @classmethod
     def of(
@@ -134,7 +134,9 @@ class Parts:
         return cls(tensors, tuple(map(_spread, tree.tensors)), tuple(parts), is_mirrored)
 
     def fits(self, tree: Tree) -> bool:
-        """True if the state has still this structure: cheap, and asked before each snapshot."""
+        """Return whether the state still has this structure; it is cheap, and asked before each
+        snapshot.
+        """
         if len(tree.tensors) != len(self.tensors):
             return False
         rows = zip(tree.tensors, self.tensors, self.spreads, strict=True)
@@ -147,7 +149,7 @@ class Parts:
 
 
 def _spread(tensor: torch.Tensor) -> object:
-    """None of an ordinary tensor."""
+    """Return how a tensor is spread; None for an ordinary one."""
     if memory_of(tensor) is tensor:
         return None
     return tensor.placements, tensor.device_mesh  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""When a snapshot is due: decided by rank 0 at steps that all ranks know, so that all take it.
+"""When a snapshot is due. Rank 0 decides at steps that all ranks know, so that all take it.
 
 The clock is rank 0's. At a step where all ranks look, it writes down in the generation's store
 whether a snapshot is taken now, and at which step they look next. Between two such steps it costs a
@@ -18,7 +18,7 @@ from elasticd.train.tcp_store.key_wait import await_keys
 __all__ = ["Schedule", "next_look"]
 
 AHEAD = 0.5
-"""How much of the time that is left passes before the next look: steps do not all take as long."""
+"""Which part of the remaining time passes before the next look: steps do not all take as long."""
 LOOK_LIMIT = 100_000
 
 
@@ -29,7 +29,7 @@ class Board(broadcast.Board, Protocol):
 
 
 def next_look(every: Every, step: int, left_s: float, step_s: float) -> int:
-    """Return the step to look at next; `left_s` until a snapshot is due. Pure."""
+    """Return the step to look at next; `left_s` is the time until a snapshot is due. Pure."""
     if every.steps:
         return step + every.steps - step % every.steps
     if step_s <= 0:
@@ -53,7 +53,7 @@ class Schedule:
         is_free: Callable[[], bool],
         is_stale: Callable[[], bool],
     ) -> None:
-        """`is_free`, asked on rank 0 alone: there is room for another snapshot."""
+        """`is_free`, which only rank 0 asks: whether there is room for another snapshot."""
         self._board, self._every, self._rank, self._size = board, every, rank, size
         self._is_free, self._is_stale = is_free, is_stale
         self.saved_at_s = saved_at_s
@@ -61,7 +61,7 @@ class Schedule:
         self._looked_s, self._looked_step = time.monotonic(), step
 
     def is_look(self, step: int) -> bool:
-        """True if `is_due` asks rank 0, which takes a while."""
+        """Return whether `is_due` asks rank 0, which takes a while."""
         return step >= self._look_at
 
     def is_due(self, step: int) -> bool:

@@ -1,8 +1,8 @@
 """Takes snapshots of the state at commits, and hands them to the keeper.
 
-A step pays for a copy of this rank's share, or not even that (`copying`); everything that waits for
-a network is done by another process. Nothing that goes wrong here stops the training: without
-memory or without a keeper it goes on and says so.
+A step pays for a copy of this rank's share, or not even that (`overlapped_copy`); another process
+does everything that waits for a network. No failure here stops the training: without memory or
+without a keeper it goes on and says so.
 """
 
 import sys
@@ -32,7 +32,7 @@ FINAL_LIMIT_S = 600.0
 """How long the end of a run waits until its last state is durable."""
 RETRY_S = 10.0
 AHEAD_BYTES = 32 << 20
-"""Memory for a smaller state is there at once; it is taken with the first snapshot."""
+"""Memory for a smaller state is allocated quickly, so it is taken with the first snapshot."""
 
 
 class Savable(Protocol):
@@ -85,7 +85,7 @@ class Saving:
 
     @property
     def client(self) -> Client:
-        """The connection; raises Unavailable where there is none."""
+        """The connection; raises Unavailable if there is none."""
         if self._client is None:
             self._client = self._connect()
             self._forget_plans()
@@ -141,7 +141,7 @@ class Saving:
         self._forget_plans()
 
     def end(self) -> None:
-        """The generation is over; nothing reads the state's memory when this returns."""
+        """End the generation; nothing reads the state's memory when this returns."""
         self._schedule = None
         self._finish_copy()
         self._forget_pairs()
@@ -165,7 +165,7 @@ class Saving:
             self.spent.save_s += time.monotonic() - began_s
 
     def mirror(self) -> None:
-        """Have the next node hold what only this one has; called on all ranks, waits for none."""
+        """Make the next node hold what only this one has. All ranks call it; none waits."""
         one, client, planned = self.mirroring, self._client, self._planned
         if one and client and planned and planned.parts.is_mirrored:
             self._try(lambda: one.look(client, planned, self._snapshots))
@@ -187,7 +187,7 @@ class Saving:
             self.wait(FINAL_LIMIT_S, is_wanted)
 
     def wait(self, timeout_s: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until the newest snapshot is durable; says why where it is not."""
+        """Wait until the newest snapshot is durable; return why if it is not."""
         if self.saved_step < 0:
             return False
         snapshot = Snapshot(run=self.run, generation=self._generation, step=self.saved_step)
@@ -206,7 +206,7 @@ class Saving:
     # --- a snapshot -------------------------------------------------------------------------------
 
     def is_free(self) -> bool:
-        """Ask the keeper, on rank 0: one snapshot at a time is on its way to storage."""
+        """Ask the keeper, on rank 0: only one snapshot at a time is uploaded."""
         if self._ahead is not None and self._ahead.is_running:
             return False
         asked = self._try(lambda: self.client.ask(ms.Ask(), ms.Standing, timeout_s=REPLY_LIMIT_S))
@@ -217,7 +217,7 @@ class Saving:
         return not asked.is_busy
 
     def take(self, step: int, *, is_last: bool = False) -> bool:
-        """Begin a snapshot, copied at once if `is_last`; False: there is none of this rank."""
+        """Begin a snapshot, copied at once if `is_last`; return False if this rank takes none."""
         self._finish_copy()
         taken = self._try(lambda: self._take_now(step, is_last=is_last))
         return taken is True
@@ -261,7 +261,7 @@ class Saving:
     def _pairs(
         self, tree: Tree, claimed: Sequence[tuple[Buffers, int]]
     ) -> tuple[list[Pair], list[Pair]]:
-        """What is copied now and what later; made anew only where a tensor has moved."""
+        """Return what is copied now and what later; computed anew only if a tensor has moved."""
         found = addresses(tree)
         if found != self._addresses:
             self._forget_pairs()
@@ -289,7 +289,7 @@ class Saving:
         skeleton: str,
         is_good: bool,
     ) -> None:
-        """Hand the buffers over; in the copying thread where there is one."""
+        """Hand the buffers over, in the copying thread if there is one."""
         fail_point("save.copied")
         if not is_good:
             self._choice.broke()
@@ -310,7 +310,7 @@ class Saving:
         fail_point("save.told")
 
     def _plan(self, client: Client, tree: Tree) -> Planned:
-        """Plan anew where the structure is another one: the first step makes optimizers' states."""
+        """Plan anew if the structure has changed: the first step makes optimizers' states."""
         self._is_ahead = True
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
@@ -374,7 +374,7 @@ class Saving:
             self._step_s = step_s if self._step_s is None else 0.8 * self._step_s + 0.2 * step_s
 
     def _try(self, ask: Callable[[], Any]) -> Any:
-        """Return the answer; None if that did not work, which is said once and no harm."""
+        """Return the answer; None if it failed, which is reported once and does no harm."""
         if self._client is None and time.monotonic() < self._retry_s:
             return None
         try:

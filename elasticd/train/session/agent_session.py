@@ -1,9 +1,9 @@
 """A worker's session with its agent: which world is wanted, and what became of it.
 
-The hearing thread takes in what the agent says. A change that is due at once aborts the group, so
-that the training thread falls out of whatever it waits in; a planned one waits for its step. The
-training thread itself reads one attribute a step. Whatever it was doing, it leaves `train` by an
-exception at a leave point, and `next_world` says where to go.
+A thread reads what the agent sends. A change that is due at once aborts the group, so that the
+training thread falls out of whatever it waits in; a planned one waits for its step. The training
+thread itself reads one attribute a step. Whatever it was doing, it leaves `train` by an exception
+at a leave point, and `next_world` says where to go.
 
 Rejected: asking the agent at each commit. It would cost a round trip a step, and a training thread
 that is blocked in a collective asks nobody.

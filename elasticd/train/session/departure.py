@@ -1,10 +1,10 @@
-"""After which step the ranks of a group leave it for a planned change: the same step for all.
+"""The ranks of a group agree after which step they leave it for a planned change: the same for all.
 
-Each rank hears of the change when its agent does, somewhere in the middle of a step. It says in the
-generation's store which step is the first that it can leave after, and goes on. The last rank that
-says so writes down the latest of all, and there everybody leaves. Until that is known no rank
-passes the step that it named, so none is ever ahead of the answer, and nothing that was begun is
-thrown away. Without a change nothing of this costs a step anything.
+Each rank hears of the change when its agent does, somewhere in the middle of a step. It writes into
+the generation's store the first step after which it can leave, and goes on. The last rank that does
+so writes the latest of all, and there all ranks leave. Until that is known no rank passes the step
+that it named, so none is ever ahead of the answer, and nothing that was begun is thrown away.
+Without a change nothing of this costs a step anything.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""The worker's pulse: a thread that says five times a second where the training stands.
+"""The worker's heartbeat: a thread that reports five times a second where the training stands.
 
-That the beats come at all says that the process lives and that its threads get the GIL; what
-stands in them says whether it gets on. The thread reads plain attributes and takes no lock that
+The heartbeats themselves show that the process lives and that its threads get the GIL; their
+content shows whether it makes progress. The thread reads plain attributes and takes no lock that
 the training thread could hold, so a training thread that hangs does not silence it.
 """
 

@@ -1,4 +1,4 @@
-"""Gets the training thread out of `train` when it comes to no leave point by itself.
+"""Gets the training thread out of `train` when it reaches no leave point by itself.
 
 It may be in a long computation, in a sleep, or in a library. A signal is sent to that very thread:
 Python runs the handler there, between two instructions, and a sleep or a wait for a lock ends for
@@ -6,8 +6,8 @@ it. So whether to raise is decided by the thread that it would be raised in, at 
 nothing can change between the look and the act.
 
 Rejected: PyThreadState_SetAsyncExc. The thread that calls it cannot know what the other is in by
-the time the exception lands (in an optimizer's step, in our own code after `train`), and a sleep
-is not woken by it.
+the time the exception lands (in an optimizer's step, in our own code after `train`), and a sleep is
+not woken by it.
 """
 
 import signal

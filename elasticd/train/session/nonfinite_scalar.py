@@ -1,6 +1,7 @@
-"""Says once that a number which the script gave to `commit` is not finite: a loss that is NaN.
+"""Reports once that a number which the script gave to `commit` is not finite, such as a loss that
+is NaN.
 
-It runs on the heartbeat's thread and looks at what each beat carries anyway, so a step costs
+It runs on the heartbeat's thread and looks at what each heartbeat carries anyway, so a step costs
 nothing for it; a number that is not finite for a single quick step may be missed.
 """
 

@@ -1,6 +1,7 @@
-"""A script that calls `elasticd.run` under plain `python`: a world of one, and nobody to ask.
+"""A session for a script that calls `elasticd.run` under plain `python`: a world of one, without an
+agent.
 
-It has a process group all the same, so that DistributedDataParallel works unchanged.
+It has a process group too, so that DistributedDataParallel works unchanged.
 """
 
 import os
@@ -59,7 +60,7 @@ class Solo:
         pass
 
     def next_world(self) -> Enter | None:
-        """The one world; a second is never wanted."""
+        """Return the one world; a second is never wanted."""
         if self.generation:
             return None
         self.generation = 1

@@ -1,1 +1,1 @@
-"""What the ranks that live still have of a sharded state, and how each gets its own part again."""
+"""What the living ranks still have of a sharded state, and how each gets its own part again."""

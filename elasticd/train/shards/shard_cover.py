@@ -1,9 +1,11 @@
-"""Do the ranks that live still have a whole state together, and who brings which part? Pure.
+"""Whether the living ranks still have a whole state together, and which rank brings which part.
 
-Of a state that is sharded each rank holds a box of each tensor. Where the mesh has replicas the
-boxes of a lost rank are held by others too, so the state may be whole though no rank has it. What
-counts as one state is what was committed by one generation at one position, of tensors that were
-spread in one way: parts of two steps make no state, whatever they cover.
+Pure.
+
+Of a sharded state each rank holds a box of each tensor. If the mesh has replicas, other ranks hold
+the boxes of a lost rank too, so the state may be whole though no rank has it. One state is what one
+generation committed at one position, of tensors that were spread in one way: parts of two steps
+make no state, whatever they cover.
 """
 
 import json
@@ -19,11 +21,12 @@ __all__ = ["Inventory", "Label", "Survivors", "shown", "survivors"]
 
 
 class Label(NamedTuple):
-    """Which state a rank has a part of. Sorted by it, the newest is the last."""
+    """Which state a rank has a part of. Labels sort by age, the newest last."""
 
     run: int
     generation: int
-    """In which it was committed, or in which the snapshot was taken that it came from."""
+    """The generation in which it was committed, or in which the snapshot was taken that it came
+    from."""
     step: int
     epoch: int
     layout: int
@@ -39,11 +42,11 @@ class Inventory:
     """What one rank has of a state."""
 
     tensors: tuple[Tensor, ...]
-    """All of them, whether it has elements of them or not."""
+    """All tensors, whether the rank has elements of them or not."""
     boxes: tuple[Box | None, ...]
-    """Which box of each is there; None: nothing."""
+    """The box of each that is there; None for nothing."""
     is_own: tuple[bool, ...]
-    """The rank has all of the tensor, and another one may have other values in it."""
+    """True if the rank has all of the tensor, and another one may have other values in it."""
 
     def to_json(self) -> str:
         return json.dumps(
@@ -67,7 +70,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """A state that is whole, and who brings what of it."""
+    """A whole state, and which rank brings what of it."""
 
     label: Label
     teller: int
@@ -99,7 +102,7 @@ def shown(labels: Sequence[Mapping[Label, str]]) -> dict[str, int]:
 def survivors(
     labels: Sequence[Mapping[Label, str]], inventories: Mapping[str, Inventory]
 ) -> Survivors | None:
-    """Return the newest state that is whole; None: there is none. `labels` as in `shown`."""
+    """Return the newest state that is whole; None if there is none. `labels` as in `shown`."""
     for label in sorted({label for each in labels for label in each}, reverse=True):
         having = {rank: inventories[own[label]] for rank, own in enumerate(labels) if label in own}
         found = _whole(label, having)
@@ -127,7 +130,7 @@ def _whole(label: Label, having: Mapping[int, Inventory]) -> Survivors | None:
 
 
 def _holders(index: int, having: Mapping[int, Inventory]) -> dict[Box, list[int]]:
-    """The ranks that have each box of a tensor which has any elements."""
+    """Return the ranks that have each box of a tensor which has any elements."""
     found: dict[Box, list[int]] = {}
     for rank, inventory in having.items():
         box = inventory.boxes[index]

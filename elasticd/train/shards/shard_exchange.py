@@ -23,12 +23,12 @@ from elasticd.train.shards.share_broadcast import Load, Meeting, broadcast_text,
 __all__ = ["Box", "all_boxes", "compact", "packed", "redistribute", "spread_of", "turns_of"]
 
 TURN_BYTES = 32 << 20
-"""Of what one rank sends in one collective: a group that is aborted gets out of it soon."""
+"""The bytes that one rank sends in one collective: an aborted group is left soon."""
 LEAST_BYTES = 64 << 10
-"""Of what goes to one rank in a turn, however many ranks there are."""
+"""The least bytes for one rank in a turn, however many ranks there are."""
 ALIGNED_BYTES = 16
 COPIED_SHARE = 0.9
-"""Bytes that travel for nothing cost more than a copy, if there are more than a tenth of them."""
+"""If more than this part of the bytes would travel for nothing, a copy is cheaper."""
 
 
 class Box(NamedTuple):
@@ -58,7 +58,10 @@ def all_boxes(group: Meeting, tensors: Sequence[Tensor], here: Sequence[Local]) 
 
 
 def spread_of(tensors: Sequence[Tensor], boxes: Sequence[Sequence[Box]]) -> list[bool]:
-    """Say of each tensor whether a rank holds less than all of it; the same on all ranks. Pure."""
+    """Return for each tensor whether a rank holds less than all of it; the same on all ranks.
+
+    Pure.
+    """
     return [
         any(held[index].shape != tensor.shape for held in boxes)
         for index, tensor in enumerate(tensors)
@@ -66,7 +69,7 @@ def spread_of(tensors: Sequence[Tensor], boxes: Sequence[Sequence[Box]]) -> list
 
 
 def packed(load: Load, tensors: Sequence[Tensor], is_spread: Sequence[bool]) -> tuple[Load, Load]:
-    """Part a load into what all ranks hold and what is sharded, which is never copied."""
+    """Split a load into what all ranks hold and what is sharded, which is never copied."""
     memory, pieces, starts = load
     rows = list(zip(pieces, starts, strict=True))
     alike = [row for row in rows if not is_spread[row[0].tensor]]
@@ -78,7 +81,7 @@ def packed(load: Load, tensors: Sequence[Tensor], is_spread: Sequence[bool]) -> 
 
 
 def compact(load: Load, tensors: Sequence[Tensor]) -> Load:
-    """Leave out what belongs to no piece; copies only where that is worth it."""
+    """Leave out what belongs to no piece; copy only if that is worth it."""
     memory, pieces, starts = load
     units = [
         Unit(0, piece.tensor, box, _nbytes(box, tensors[piece.tensor]))
@@ -212,7 +215,9 @@ def _exchanged(
 
 
 def _sums(data: bytearray, sizes: Sequence[int]) -> list[int]:
-    """The checksum of what goes to each rank, or comes from it: all lie one behind the other."""
+    """Return the checksum of what goes to each rank, or comes from it: all lie one behind the
+    other.
+    """
     ends = list(accumulate(sizes, initial=0))
     return [number_sum(memoryview(data)[at:end]) for at, end in pairwise(ends)]
 
@@ -231,7 +236,7 @@ def _boxes(tensors: Sequence[Tensor], numbers: Sequence[int]) -> list[Box]:
 
 
 def _common(one: Box, other: Box) -> Box:
-    """The elements of both; with a size of 0 if there are none."""
+    """Return the elements of both; with a size of 0 if there are none."""
     low = tuple(map(max, one.offsets, other.offsets))
     ends = [
         min(a + s, b + t)

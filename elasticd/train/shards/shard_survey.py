@@ -16,10 +16,9 @@ __all__ = ["survey"]
 
 
 def survey(group: Meeting, remnants: Remnants, is_stale: Callable[[], bool]) -> Survivors | None:
-    """Return the newest state that is whole, the same on all ranks; None: there is none.
+    """Return the newest state that is whole, the same on all ranks; None if there is none.
 
-    Raises:
-        Interrupted: the generation ended meanwhile.
+    Raises: Interrupted: the generation ended meanwhile.
     """
     talk = Talk(group, "elasticd/survey", is_stale)
     own = remnants.named()

@@ -1,8 +1,8 @@
-"""Passes what single ranks have on to all: one load of each rank in turn, until none has more.
+"""Sends what single ranks have to all: one load of each rank in turn, until none has more.
 
-In turns, so that while one rank's bytes travel the others' keepers read on. Whoever has a load
-tells its checksum after it, and takes it while the next bytes travel, as all others do: TCP's own
-misses one damaged packet in 65,536.
+It goes in turns, so that while one rank's bytes travel the others' keepers read on. A rank sends
+the checksum after its load, and computes it while the next bytes travel, as all others do: TCP's
+own checksum misses one damaged packet in 65,536.
 """
 
 import json
@@ -22,16 +22,18 @@ from elasticd.errors import ElasticdError, Unavailable
 __all__ = ["Load", "Meeting", "NotPassed", "broadcast_text", "check_all", "pass_on"]
 
 CHUNK_BYTES = 32 << 20
-"""Of one broadcast: a group that is aborted gets out of it soon."""
+"""The bytes of one broadcast: an aborted group is left soon."""
 END, FAILED = 0, -1
-"""In place of the length of the words of a rank's next load."""
+"""Special values in place of the length of a rank's next load."""
 
 Load = tuple[memoryview, Sequence[Piece], Sequence[int]]
 """Bytes, the pieces in them, and where each of these begins."""
 
 
 class NotPassed(Unavailable):
-    """Another rank could not bring what it has, or did not get what it was sent; it says why."""
+    """Another rank could not bring what it has, or did not get what it was sent; the message says
+    why.
+    """
 
 
 class _Garbled(Damaged):

@@ -30,7 +30,9 @@ _has_cuda = cuda.is_used
 
 
 def mix(first: int, *more: int) -> int:
-    """Turn small numbers into 64 bits in which neighbours have nothing in common (splitmix64)."""
+    """Return 64 bits, from small numbers, in which neighbours have nothing in common
+    (splitmix64).
+    """
     words = (first, *more)
     state = len(words)
     for word in words:

@@ -1,7 +1,7 @@
-"""Which rank has the newest clean state, and who lacks it.
+"""Which rank has the newest clean state, and which ranks lack it.
 
 `choose` is pure: reports in, decision out. The exchange costs each rank one write and one read of
-the generation's store, and rank 0 one read of all reports: nothing here is a collective, because a
+the generation's store, and rank 0 one read of all reports. Nothing here is a collective, because a
 rank whose model differs would break one. In the ordinary recovery all ranks are clean at one
 position; then the decision names no targets, and nothing is hashed or copied.
 """
@@ -81,19 +81,20 @@ class Report:
     position: Position
     is_clean: bool
     is_new: bool
-    """A process that never had the job's state, or has parts of it at most, which it cannot give
-    to another rank; its other fields do not count."""
+    """True for a process that never had the job's state, or has at most parts of it, which it
+    cannot give to another rank; its other fields do not count."""
     has_stepped: bool
     structure_hash: str
     node: int = 0
-    """Number of the rank's node in this world."""
+    """The number of the rank's node in this world."""
     run: int = 0
-    """Of the checkpoints (`layout.Snapshot.run`); 0: not known to this process."""
+    """The run of the checkpoints (`Snapshot.run`); 0 if this process does not know it."""
     can_restore: bool = False
-    """There are checkpoints to go back to."""
+    """True if there are checkpoints to go back to."""
     lineage: int = 0
-    """The newest generation that was formed with it. Who was away has perhaps applied a step that
-    the others did not, and they another one in its place: at one position, theirs counts."""
+    """The newest generation that was formed with it. A rank that was away has perhaps applied a
+    step that the others did not, and they another one in its place: at one position, theirs
+    counts."""
 
     @classmethod
     def of(
@@ -125,19 +126,19 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Where all ranks will stand, who gives and who takes."""
+    """Where all ranks will stand, which gives and which take the state."""
 
     position: Position
     sources: tuple[int, ...]
     targets: tuple[int, ...]
     is_fresh: bool = False
-    """Nobody has a state: it is to be restored, or the training begins."""
+    """True if no rank has a state: it is to be restored, or the training begins."""
     nodes: tuple[int, ...] = ()
     """Of each rank, the number of its node."""
     run: int = 0
     """Of the checkpoints; 0: nobody knows it yet."""
     note: str = ""
-    """A sentence for people; empty when nothing is remarkable."""
+    """A sentence for people; empty if nothing is remarkable."""
 
 
 def choose(reports: Sequence[Report]) -> Decision:

@@ -1,11 +1,10 @@
 """Compares the replicas, and names what differs and the rank that has drifted off.
 
-All that elasticd does rests on it that each rank has the same: a rank that is lost gets another
-one's state, and a checkpoint is put together from all. No class name and no tensor tells that a
-script sums up no gradients, or trains another expert on each rank. So the ranks compare, soon after
-a generation has begun and ever more seldom; with `--compare-every` as often as was asked for, and
-then bit for bit. Otherwise a difference that rounding may have made is only said: two kinds of
-processor make it.
+All that elasticd does relies on equal replicas: a rank that is lost gets another one's state, and a
+checkpoint is put together from all. No class name and no tensor tells that a script sums up no
+gradients, or trains another expert on each rank. So the ranks compare, soon after a generation has
+begun and ever more seldom; with `--compare-every` as often as was asked for, and then bit for bit.
+Otherwise a difference that rounding may have made is only said: two kinds of processor make it.
 
 What is compared is what optimizers own, and nothing else: the statistics of BatchNorm, say, may
 differ between ranks. Nobody waits: a rank leaves a digest in the generation's store as it commits,
@@ -32,7 +31,8 @@ from elasticd.tensors.fingerprint import Measure, comparable, digest, is_near, m
 __all__ = ["ReplicaDiffers", "Replicas", "ScriptDiverges", "Verdict", "judge", "odd_ones_out"]
 
 SELDOM = 1024
-"""Commits between two comparisons in the long run. Before, they are made after 1, 2, 4, 8 ..."""
+"""The commits between two comparisons in the long run. Before, they are made after 1, 2, 4, 8
+..."""
 
 _OPEN_LIMIT = 8
 """Comparisons without a verdict; of ranks that do not wait for each other one may be far ahead."""
@@ -191,7 +191,7 @@ class Replicas:
 
 
 def judge(posted: Sequence[_Posted], *, is_exact: bool) -> Verdict:
-    """Say who differs from whom. `is_exact`: by one bit."""
+    """Return which rank differs from whom. `is_exact`: by one bit."""
     odd: set[int] = set()
     is_split = False
     for group in dict.fromkeys(key for each in posted for key in each.digests):
@@ -235,7 +235,7 @@ def _measured_verdict(posted: Sequence[_Posted]) -> Verdict:
 
 
 def odd_ones_out(fingerprints: Iterable[str]) -> list[int]:
-    """Return the ranks that do not have the most frequent one; in a tie that of rank 0 wins."""
+    """Return the ranks that do not have the most frequent digest; in a tie that of rank 0 wins."""
     prints = list(fingerprints)
     counts = Counter(prints)
     most = max(prints, key=lambda one: (counts[one], one == prints[0]))

@@ -1,12 +1,13 @@
 """Copies the newest state to the ranks that lack it: only what differs, over several connections.
 
-Sources serve, targets fetch. A target first compares the beginning of each tensor: where that
-differs so does, in practice, the rest (an optimizer's step changes all of a tensor), and it is
-fetched without another hash; where it is equal (a frozen layer, a first formation from one seed)
-the other pieces are compared too. Bytes go straight into the memory of the tensors that fit.
-Rejected: a broadcast over the process group, which costs every rank of the world the time of the
-slowest, and cannot be resumed from another source. What lies on a GPU is read and written a piece
-at a time: no rank holds more of it on the host than its connections have under way.
+Ranks with the state (sources) serve, ranks that lack it (targets) fetch. A target first compares
+the beginning of each tensor: where that differs so does, in practice, the rest (an optimizer's step
+changes all of a tensor), and it is fetched without another hash; where it is equal (a frozen layer,
+a first formation from one seed) the other pieces are compared too. Bytes go straight into the
+memory of the tensors that fit. Rejected: a broadcast over the process group, which costs every rank
+of the world the time of the slowest, and cannot be resumed from another source. What lies on a GPU
+is read and written a piece at a time: no rank holds more of it on the host than its connections
+have under way.
 """
 
 import json
@@ -48,7 +49,7 @@ from elasticd.train.sync.transfer_protocol import (
 __all__ = ["Healed", "LoadFailed", "heal"]
 
 STREAMS = 3
-"""Connections of one target, shared out over the sources."""
+"""The connections of one target, divided among the sources."""
 
 _CONNECT_LIMIT_S = 10.0
 
@@ -98,7 +99,7 @@ class _Slot:
     tensor: torch.Tensor
     data: TensorBytes
     has_content: bool
-    """There was something before that may be equal."""
+    """True if something was there before that may be equal."""
 
 
 def heal(group: Meeting, decision: Decision, state: Healable) -> Healed:
@@ -180,7 +181,9 @@ def _connect(group: Meeting, rank: int, open_lines: ExitStack) -> socket.socket:
 
 
 def _slots(manifest: Manifest, own: Tree) -> list[_Slot]:
-    """Find a place for each tensor: the one of the same path, type and shape, else a new one."""
+    """Return a place for each tensor: the one of the same path, type and shape, otherwise a new
+    one.
+    """
     skeleton = Tree(manifest.skeleton, tuple(torch.empty(0) for _ in manifest.tensors))
     places = dict(zip(paths(own), own.tensors, strict=True))
     slots = []
@@ -196,7 +199,7 @@ def _slots(manifest: Manifest, own: Tree) -> list[_Slot]:
 
 
 def _has_room(tensor: torch.Tensor) -> bool:
-    """False if several elements share one place, as in an expanded tensor."""
+    """Return False if several elements share one place, as in an expanded tensor."""
     return all(step or size == 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
@@ -229,7 +232,9 @@ def _compare(
 def _differing(
     line: socket.socket, index: int, data: TensorBytes, first: int, count: int
 ) -> list[int]:
-    """Numbers of the pieces whose digests differ; both sides compute at the same time."""
+    """Return the numbers of the pieces whose digests differ; both sides compute at the
+    same time.
+    """
     if count <= 0:
         return []
     Ask(DIGESTS, index, first, count).send(line)
@@ -265,7 +270,7 @@ def _copy(line: socket.socket, slots: Sequence[_Slot], ranges: deque[tuple[int, 
 
 @contextmanager
 def _explained(rank: int) -> Iterator[None]:
-    """Turn what a broken connection raises into a word about the source."""
+    """Turn what a broken connection raises into a sentence about the source."""
     try:
         yield
     except (OSError, EOFError) as exc:
@@ -305,7 +310,7 @@ def _in_parallel(
 
 
 def _told_modes(group: Meeting, rank: int) -> Any:
-    """Return the modes of a source's modules; None if its version does not tell them."""
+    """Return the modes of a source's modules; None if its version does not send them."""
     key = _modes_key(rank)
     return json.loads(group.store.get(key)) if group.store.check([key]) else None
 

@@ -24,7 +24,8 @@ __all__ = ["Source"]
 
 _HELLO_LIMIT_S = 5.0
 SILENCE_LIMIT_S = 60.0
-"""Between two questions: a target that computes digests is silent for a while."""
+"""The longest silence between two questions: a target that computes digests is silent for a
+while."""
 
 _CONNECTION_LIMIT = 1024
 
@@ -119,7 +120,7 @@ class Source:
             raise ValueError("a question out of range")
 
     def _digest(self, index: int, data: TensorBytes, piece: int) -> bytes:
-        """Many targets ask for the same ones."""
+        """Return a digest, with a cache: many targets ask for the same ones."""
         key = (index, piece)
         if key not in self._digests:
             start = piece * PIECE_BYTES

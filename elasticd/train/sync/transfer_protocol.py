@@ -1,9 +1,9 @@
-"""What a source and a target of a heal say to each other over a plain TCP connection.
+"""The messages between a source and a target of a state transfer, over a plain TCP connection.
 
-The target says hello, with the token that only readers of the generation's store know, and then
+The target sends a hello, with the token that only readers of the generation's store know, and then
 asks; the source answers each question with exactly the bytes asked for, and those of a tensor with
-their sum behind them: TCP's own are 16 bits. No
-pickle, nothing nested but one JSON text, sizes checked on both sides.
+their sum behind them: TCP's own are 16 bits. No pickle, nothing nested but one JSON text, sizes
+checked on both sides.
 """
 
 import hmac
@@ -33,7 +33,8 @@ __all__ = [
 ]
 
 ASK_LIMIT_BYTES = 4 << 20
-"""Most bytes of one answer: small enough to share out among streams, large beside a round trip."""
+"""The most bytes of one answer: small enough to divide among connections, large beside a round
+trip."""
 
 TEXT_LIMIT_BYTES = 256 << 20
 
@@ -67,7 +68,7 @@ class Manifest:
 
     skeleton: str
     tensors: tuple[tuple[torch.dtype, tuple[int, ...], str], ...]
-    """Of each its type, its shape and the type of its device."""
+    """For each tensor its type, its shape and the type of its device."""
 
     def to_json(self) -> bytes:
         plain = [[str(dtype), shape, kind] for dtype, shape, kind in self.tensors]
@@ -75,10 +76,9 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes) -> "Manifest":
-        """Read what a source said.
+        """Read a source's manifest.
 
-        Raises:
-            Fenced: it is no manifest.
+        Raises: Fenced: it is no manifest.
         """
         try:
             skeleton, plain = json.loads(text)
@@ -96,14 +96,16 @@ def say_hello(line: socket.socket, token: str, generation: int, rank: int) -> No
 
 
 def verify_hello(line: socket.socket, token: str, generation: int) -> int | None:
-    """The rank of whoever greets with this token in this generation, else None."""
+    """Return the rank that greets with this token in this generation; None if the greeting is
+    wrong.
+    """
     magic, theirs, number, rank = _HELLO.unpack(read_exactly(line, _HELLO.size))
     is_ours = hmac.compare_digest(theirs, token.encode())
     return int(rank) if magic == _MAGIC and is_ours and number == generation else None
 
 
 def read_ask(line: socket.socket) -> Ask | None:
-    """The next question; None when the target hung up."""
+    """Return the next question; None when the target hung up."""
     try:
         return Ask(*_ASK.unpack(read_exactly(line, _ASK.size)))
     except EOFError:
@@ -151,5 +153,7 @@ def read_summed(line: socket.socket, place: memoryview) -> None:
 
 
 def sum_of(data: memoryview) -> bytes:
-    """XXH3-64, which keeps up with memory; against accidents, not attackers."""
+    """Return the XXH3-64, which is as fast as memory; it protects from accidents, not from
+    attackers.
+    """
     return xxhash.xxh3_64_digest(data)

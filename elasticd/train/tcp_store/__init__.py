@@ -1,1 +1,1 @@
-"""What the ranks of one generation tell each other through its TCPStore."""
+"""The exchanges between the ranks of one generation through its TCPStore."""

@@ -1,4 +1,4 @@
-"""One rank decides for all, in a store, and nothing of it stays behind."""
+"""Broadcasts a decision of one rank to all through a store, and leaves no key behind."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -24,9 +24,9 @@ def told_by_first(
     decide: Callable[[], str],
     wait: Callable[[], None] = lambda: None,
 ) -> str:
-    """Return the word that rank 0 decides on, on all ranks; each calls it once for a key.
+    """Return on all ranks the word that rank 0 decides on; each calls it once for a key.
 
-    Who is the last to know it takes it away: the store is rank 0's memory, and a run that decides
+    The last rank to read the word deletes it: the store is rank 0's memory, and a run that decides
     once a minute would leave thousands of keys there. Ranks may be many steps apart. Where a rank
     dies before it has read, the keys of this one call stay. `wait` returns when the word is there.
     """

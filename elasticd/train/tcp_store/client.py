@@ -1,4 +1,4 @@
-"""Connects to a generation's store without ever being stuck in it.
+"""Connects to a generation's store in a way that can always be interrupted.
 
 The constructor of TCPStore tries until its timeout, and reads without one: a store host that is
 stopped takes the connection and never answers. So a plain connection is tried first, which finds a
@@ -22,7 +22,7 @@ __all__ = ["StoreLost", "connect"]
 
 _SLICE_S = 0.3
 _LOOK_S = 0.02
-"""How often a connection that is under way asks whether it is still wanted."""
+"""How often a connection attempt asks whether it is still wanted."""
 
 _REFUSED_PAUSE_S = 0.05
 
@@ -41,11 +41,10 @@ def connect(
 ) -> Any:
     """Return a client.
 
-    Before it is made, `found` is told our own address on the way to the store and the store's, so
-    that another thread can shut the socket of a client that is stuck.
+    Before it is made, `found` is called with our own address on the way to the store and the
+    store's, so that another thread can shut the socket of a client that is stuck.
 
-    Raises:
-        StoreLost: the deadline passed, or it is over.
+    Raises: StoreLost: the deadline passed, or the attempt is not wanted any more.
     """
     why = "the time was over"
     while not is_over() and (left_s := deadline_s - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""The end barrier: nobody goes home before every rank of the world has finished.
+"""The end barrier: no rank leaves before every rank of the world has finished.
 
 A rank that has finished still serves as a source for one that was lost, so it waits, and is called
 into another generation if that happens. Two keys do it, whatever the size of the world: a counter,
@@ -30,12 +30,12 @@ class Counting(Protocol):
 
 
 def wait_for_all(store: Counting, size: int, is_stale: Callable[[], bool]) -> bool:
-    """Wait until all ranks have called this; False if the generation ended first.
+    """Wait until all ranks have called this; return False if the generation ended first.
 
-    All ranks are answered alike: who leaves writes so where the last one to come would write that
-    all have finished, and what was written first holds. Else some would go home, and others wait
-    in the next world for them. Raises what the store raises when it cannot be reached or was
-    aborted.
+    All ranks get the same answer: a rank that leaves writes so under the key where the last one to
+    arrive would write that all have finished, and the first write counts. Otherwise some ranks
+    would end, and others would wait for them in the next world. Raises what the store raises when
+    it cannot be reached or was aborted.
     """
     if store.add(_COUNT, 1) == size and _decided(store, _ALL_FINISHED):
         return True
@@ -48,5 +48,5 @@ def wait_for_all(store: Counting, size: int, is_stale: Callable[[], bool]) -> bo
 
 
 def _decided(store: Counting, word: str) -> bool:
-    """Write this unless the other word stands; True if this one stands then."""
+    """Write this unless the other word stands; return whether this one stands then."""
     return store.compare_set(_END, "", word) == word.encode()

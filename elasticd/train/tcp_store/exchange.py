@@ -1,7 +1,7 @@
-"""What ranks tell each other over a generation's store while a state is brought back.
+"""The exchange of words between ranks over a generation's store while a state is restored.
 
-No collective: a rank that is lost meanwhile ends the generation, and whoever waits here for its
-word finds that out between two looks.
+It is no collective: a rank that is lost meanwhile ends the generation, and the ranks that wait here
+for its word notice that between two looks.
 """
 
 import json
@@ -28,16 +28,16 @@ class Meeting(Protocol):
 
 
 class Talk:
-    """One conversation; its words have keys that begin with `topic`."""
+    """One exchange; the keys of its words begin with `topic`."""
 
     def __init__(self, group: Meeting, topic: str, is_stale: Callable[[], bool]) -> None:
         self._group, self._topic, self._is_stale = group, topic, is_stale
 
     def exchange(self, what: str, word: str) -> list[str]:
-        """Say a word, as each rank does; return those of all.
+        """Write a word, as each rank does; return those of all.
 
-        Raises:
-            Interrupted: the generation ended meanwhile. So do the others that wait.
+        Raises: Interrupted: the generation ended meanwhile. It is raised on the other waiting ranks
+        too.
         """
         size, store = self._group.size, self._group.store
         if size == 1:
@@ -53,7 +53,7 @@ class Talk:
         self._group.store.set(self._key(what), text)
 
     def hear(self, what: str) -> str:
-        """Wait until somebody has said it."""
+        """Wait until some rank has written this word."""
         key = self._key(what)
         self._wait([key])
         text: bytes = self._group.store.get(key)

@@ -1,7 +1,7 @@
 """Waits for keys of a generation's store as long as the generation lasts.
 
-By asking again and again: a wait of the store's own cannot be told that a planned change is due,
-and writes two lines to the worker's log whenever a piece of it is over.
+It asks again and again: a wait of the store's own cannot be interrupted by a planned change, and
+writes two lines to the worker's log whenever a piece of it is over.
 """
 
 import time

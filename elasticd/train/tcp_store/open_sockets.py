@@ -55,19 +55,19 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One epoll instance of Gloo's, that is one group."""
+    """One epoll instance of Gloo's, which is one group."""
 
     listener: Link
     links: tuple[Link, ...]
 
 
 def inodes() -> frozenset[int]:
-    """The sockets that this process has now."""
+    """Return the inodes of the sockets that this process has now."""
     return frozenset(inode for _, inode, kind in _descriptors() if kind == "socket")
 
 
 def gloo_loops(known: Collection[int]) -> list[Loop]:
-    """All groups of Gloo's in this process but those whose listener's inode is known."""
+    """Return all groups of Gloo's in this process, except those whose listener's inode is known."""
     descriptors = {number: (inode, kind) for number, inode, kind in _descriptors()}
     loops = []
     for number, (_, kind) in descriptors.items():
@@ -88,7 +88,7 @@ def gloo_loops(known: Collection[int]) -> list[Loop]:
 
 
 def store_links(address: Address, known: Collection[int]) -> list[Link]:
-    """Sockets that are connected to a store, but those whose inode is known."""
+    """Return sockets that are connected to a store, except those whose inode is known."""
     found = []
     for number, inode, kind in _descriptors():
         if kind == "socket" and inode not in known:
@@ -99,7 +99,9 @@ def store_links(address: Address, known: Collection[int]) -> list[Link]:
 
 
 def duplicate_of(link: Link) -> socket.socket | None:
-    """A descriptor of ours for the same connection, for the caller to close; None: it is gone."""
+    """Return a descriptor of ours for the same connection, which the caller closes; None if it is
+    gone.
+    """
     try:
         return _duplicate(link.number, link.inode)
     except OSError:
@@ -107,7 +109,9 @@ def duplicate_of(link: Link) -> socket.socket | None:
 
 
 def shut(link: Link) -> None:
-    """Let whoever waits on this socket read its end; does nothing if it is gone or is another."""
+    """Make the thread that waits on this socket read its end; do nothing if it is gone or is
+    another.
+    """
     with suppress(OSError), _duplicate(link.number, link.inode) as one:
         if _state(one) != _LISTEN:
             one.shutdown(socket.SHUT_RDWR)
@@ -120,7 +124,9 @@ def limit_silence(link: Link, silence_s: int) -> None:
 
 
 def is_gone(link: Link) -> bool:
-    """True if the other side ended this connection, or if it was closed here for an error."""
+    """Return whether the other side ended this connection, or it was closed here because of an
+    error.
+    """
     try:
         with _duplicate(link.number, link.inode) as one:
             poll = select.poll()
@@ -131,7 +137,7 @@ def is_gone(link: Link) -> bool:
 
 
 def knock(listener: Link, count: int) -> None:
-    """Take the place of peers that never connected to this listener of Gloo's, and hang up.
+    """Connect to this listener of Gloo's in place of peers that never did, and hang up.
 
     A rank of Gloo's that waits to be connected to has no socket that could be shut. A connection
     begins with the number of the pair that it belongs to, from 0 on; a pair whose connection ends
@@ -146,12 +152,12 @@ def knock(listener: Link, count: int) -> None:
 
 
 def plain_host(host: str) -> str:
-    """An IPv4 address that hides in an IPv6 one, as IPv4."""
+    """Return an IPv4 address that is written as an IPv6 one as IPv4."""
     return host.removeprefix(_MAPPED)
 
 
 def _descriptors() -> Iterator[tuple[int, int, str]]:
-    """Number, inode and kind of this process's sockets, pipes and epoll instances."""
+    """Return number, inode and kind of this process's sockets, pipes and epoll instances."""
     for name in os.listdir(_DIRECTORY):
         try:
             target = os.readlink(f"{_DIRECTORY}/{name}")
@@ -173,10 +179,9 @@ def _epoll_members(number: int) -> list[int]:
 
 
 def _duplicate(number: int, inode: int) -> socket.socket:
-    """A descriptor of our own for that socket.
+    """Return a descriptor of our own for that socket.
 
-    Raises:
-        OSError: the number is closed, or means something else by now.
+    Raises: OSError: the number is closed, or means something else by now.
     """
     own = os.dup(number)
     try:

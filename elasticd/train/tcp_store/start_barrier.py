@@ -1,6 +1,7 @@
-"""Waits until every rank of a generation is at its store, so that whoever is not can be named.
+"""The start barrier: waits until every rank of a generation is at its store, so that missing ranks
+can be named.
 
-With its name each rank says on what it trains: a group whose ranks have other backends would never
+Each rank also writes on what it trains: a group whose ranks have different backends would never
 form, and none of them could say why.
 """
 
@@ -20,23 +21,22 @@ __all__ = ["Gathered", "gather", "odd_ones"]
 _NAMES = {"cpu": "CPU", "cuda": "GPU"}
 
 _GPU = 1 << 32
-"""What a rank with a GPU adds to the count of all besides: one word of the store's counts both."""
+"""What a rank with a GPU adds to the count: one number of the store counts both kinds."""
 
 
 class Gathered(NamedTuple):
-    """What came of it; both empty: all are here and alike."""
+    """The result; both are empty if all ranks are here and alike."""
 
     missing: tuple[int, ...] = ()
-    """Ranks that did not come by the deadline."""
+    """The ranks that did not come by the deadline."""
     odd: tuple[int, ...] = ()
-    """Ranks that train on another kind of device than most."""
+    """The ranks that train on another kind of device than most."""
 
     def check(self, generation: int, rank: int, kind: str, *, is_late: bool) -> None:
-        """Say it unless all ranks are here and alike; this one has `rank` and `kind`.
+        """Raise unless all ranks are here and alike; this one has `rank` and `kind`.
 
-        Raises:
-            GroupBroken: some other ranks did not come in time, or are unlike the rest and end.
-            EnvironmentProblem: this rank is unlike the rest.
+        Raises: GroupBroken: some other ranks did not come in time, or are unlike the rest and end.
+        EnvironmentProblem: this rank is unlike the rest.
         """
         if self.missing:
             raise GroupBroken(
@@ -81,7 +81,7 @@ def gather(store: Any, *, rank: int, size: int, deadline_s: float, kind: str = "
 
 
 def odd_ones(kinds: Sequence[str]) -> tuple[int, ...]:
-    """Say which ranks are not like most; of two equal halves, those without a GPU."""
+    """Return which ranks are not like most; of two equal halves, those without a GPU."""
     counts = Counter(kinds)
     common = max(counts, key=lambda kind: (counts[kind], kind != "cpu"))
     return tuple(rank for rank, kind in enumerate(kinds) if kind != common)

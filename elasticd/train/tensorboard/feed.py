@@ -1,8 +1,8 @@
-"""Each commit's numbers on their way to the writer of event files.
+"""Passes each commit's numbers to the writer of event files.
 
-What is a number, or on the CPU, is read in the commit, and that is all: the thread of the
-heartbeats hands it on. What is on a device is gathered there and fetched five times a second, in
-one copy that nobody waits for; steps keep their order meanwhile.
+A number, or a tensor on the CPU, is read in the commit; the heartbeat's thread passes it on. What
+is on a device is gathered there and fetched five times a second, in one copy that nobody waits for;
+steps keep their order meanwhile.
 """
 
 import sys
@@ -24,9 +24,9 @@ __all__ = ["EventFeed"]
 
 FETCH_EVERY_S = 0.2
 WAITING_LIMIT = 4096
-"""Steps whose numbers are not here yet. A device that is so far behind stands still."""
+"""How many steps may wait for their numbers; a device that is further behind stands still."""
 END_S = 1.0
-"""How long the numbers of the last steps are waited for when a generation is left."""
+"""How long to wait for the numbers of the last steps when a generation is left."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +84,7 @@ class _Fetch:
 
 
 class EventFeed:
-    """`commit` of the training thread, `poll` of another."""
+    """The training thread calls `commit`, another thread `poll`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class EventFeed:
         self._is_writer = self._has_failed = False
 
     def begin(self, generation: int, rank: int, step: int) -> None:
-        """Be this rank of a generation, of which so many steps count."""
+        """Begin as this rank of a generation, of which so many steps count."""
         self._is_writer = rank == 0
         self._sender.begin(generation, step, is_writer=self._is_writer)
 
@@ -116,7 +116,7 @@ class EventFeed:
         given: Mapping[str, float | torch.Tensor],
         histograms: Mapping[str, torch.Tensor],
     ) -> None:
-        """Take the numbers of a step; waits for no device, and fails no training."""
+        """Take the numbers of a step; it waits for no device, and never fails the training."""
         try:
             if given:
                 self._take_numbers(step, given)
@@ -130,7 +130,7 @@ class EventFeed:
             self._fail(exc)  # No memory on the device for what is only looked at, for one.
 
     def poll(self) -> None:
-        """Send what has arrived, and say what the writer has to say."""
+        """Send what has arrived, and return what the writer has to say."""
         try:
             self._send_arrived()
             for sentence in self._sender.poll():
@@ -181,12 +181,12 @@ class EventFeed:
             self._wait(_Step(step, at_s, names, None, parts, is_histogram=True))
 
     def _wait(self, step: _Step) -> None:
-        """Have a step wait for what is on a device."""
+        """Let a step wait for what is on a device."""
         self._waiting.append(step)
         self._is_on_device = True
 
     def _shorten(self) -> None:
-        """Make room where nobody polls, or a device stands still."""
+        """Make room if nobody polls, or a device stands still."""
         self._send_arrived()
         with self._lock:
             if len(self._waiting) >= WAITING_LIMIT and self._fetch is None:
@@ -208,7 +208,7 @@ class EventFeed:
         send(step.step, step.at_unix_s, step.names, values)
 
     def _begin_fetch(self) -> None:
-        """Have all that is on a device copied; the training thread."""
+        """Begin to copy all that is on a device; the training thread calls this."""
         with self._lock:
             if self._fetch is None and self._is_on_device:
                 self._is_on_device = False
@@ -217,7 +217,7 @@ class EventFeed:
         self._send_arrived()
 
     def _send_arrived(self) -> None:
-        """Hand on the steps whose numbers are here, in the order of the commits."""
+        """Pass on the steps whose numbers are here, in the order of the commits."""
         with self._lock:
             fetch = self._fetch
             if fetch is not None and fetch.is_here():
@@ -232,7 +232,7 @@ def _is_here(value: torch.Tensor) -> bool:
 
 
 def _read(value: float | torch.Tensor) -> float | torch.Tensor:
-    """Read a number that is here; of one on a device return a copy."""
+    """Read a number that is here; for one on a device return a copy."""
     if not isinstance(value, torch.Tensor):
         return value
     if _is_here(value):

@@ -15,14 +15,13 @@ from elasticd.tensorboard.histogram import BINS, SUMS
 __all__ = ["check_histograms", "counted"]
 
 PART_ELEMENTS = 1 << 24
-"""So many at a time: the way there takes some forty bytes of memory for each."""
+"""How many elements are counted at a time: this takes some forty bytes of memory for each."""
 
 
 def check_histograms(hist: object) -> None:
     """Refuse what has no histogram.
 
-    Raises:
-        CallError: says what to give instead.
+    Raises: CallError: says what to give instead.
     """
     if not isinstance(hist, Mapping):
         raise CallError(
