@@ -15,7 +15,7 @@ import torch
 from elasticd.checkpoint.commit.fetch import extents, fetch
 from elasticd.checkpoint.format.manifest import BLOCK_BYTES, DTYPE_BYTES, Manifest, Piece
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.dcp.catalog import dtype_of
+from elasticd.tensors.tensor_spec import dtype_of
 
 __all__ = ["BATCH_BYTES", "PieceBox", "boxes"]
 
@@ -55,7 +55,7 @@ def boxes(
 
 
 def _dtype(manifest: Manifest, box: PieceBox) -> torch.dtype:
-    return dtype_of(manifest.header.tensors[manifest.pieces[box.piece].tensor].dtype)
+    return dtype_of(manifest.header.tensors[manifest.pieces[box.piece].tensor])
 
 
 def _width(manifest: Manifest, piece: Piece) -> int:

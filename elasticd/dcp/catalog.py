@@ -25,9 +25,10 @@ from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import Manifest, Tensor
 from elasticd.errors import Fenced, NotSupported
 from elasticd.tensors import tree
+from elasticd.tensors.tensor_spec import dtype_of
 from elasticd.tensors.tree import Tree
 
-__all__ = ["ROOT", "Box", "Catalog", "catalog", "dtype_of"]
+__all__ = ["ROOT", "Box", "Catalog", "catalog"]
 
 ROOT = "state"
 """The first component of a manifest's names; DCP's names have none."""
@@ -89,20 +90,6 @@ def catalog(manifest: Manifest) -> Catalog:
     )
 
 
-def dtype_of(name: str) -> torch.dtype:
-    """Return torch's dtype for a manifest's.
-
-    Raises: NotSupported: this torch has no such dtype.
-    """
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise NotSupported(
-            f"The checkpoint has tensors of {name}, which torch {torch.__version__} does not know: "
-            "load it with a newer torch."
-        )
-    return found
-
-
 def _taken_apart(
     skeleton: str, stand_ins: Sequence[torch.Tensor]
 ) -> tuple[dict[str, Any], dict[str, Path]]:
@@ -131,7 +118,7 @@ def _boxes(manifest: Manifest) -> list[dict[int, Box]]:
 
 def _described(tensor: Tensor, boxes: Iterable[Box]) -> TensorStorageMetadata:
     return TensorStorageMetadata(
-        properties=TensorProperties(dtype=dtype_of(tensor.dtype)),
+        properties=TensorProperties(dtype=dtype_of(tensor)),
         size=torch.Size(tensor.shape),
         chunks=[
             ChunkStorageMetadata(offsets=torch.Size(offsets), sizes=torch.Size(shape))

@@ -17,8 +17,8 @@ from elasticd.checkpoint.format.layout import part_name
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Part, Piece, Tensor
 from elasticd.checkpoint.format.share_layout import Slab, laid_out
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.dcp.catalog import dtype_of
 from elasticd.errors import CallError
+from elasticd.tensors.tensor_spec import dtype_of
 
 __all__ = ["Source", "described", "write_parts"]
 
@@ -106,7 +106,7 @@ def _checked(source: Source) -> torch.Tensor:
             f"{name} is a tensor without ordinary memory ({tensor.layout}, {tensor.device}), which "
             "a checkpoint cannot hold; save a dense tensor."
         )
-    if tensor.dtype != dtype_of(source.tensor.dtype) or tuple(tensor.shape) != source.shape:
+    if tensor.dtype != dtype_of(source.tensor) or tuple(tensor.shape) != source.shape:
         raise CallError(
             f"{name} is planned as {source.tensor.dtype} {list(source.shape)}, and what the "
             f"planner gives to be written is {tensor.dtype} {list(tensor.shape)}."

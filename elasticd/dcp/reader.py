@@ -34,9 +34,10 @@ from elasticd.checkpoint.format.manifest import Manifest
 from elasticd.checkpoint.storage.bucket import Bucket
 from elasticd.checkpoint.storage.location import checked_url, open_bucket
 from elasticd.dcp.box_read import PieceBox, boxes
-from elasticd.dcp.catalog import Catalog, catalog, dtype_of
+from elasticd.dcp.catalog import Catalog, catalog
 from elasticd.dcp.state_dict_match import check_planner
 from elasticd.errors import CallError, InvariantBroken, NotFound
+from elasticd.tensors.tensor_spec import dtype_of
 
 __all__ = ["Reader"]
 
@@ -314,7 +315,7 @@ class Reader(StorageReader):
     def _whole(self, index: int, pool: ThreadPoolExecutor) -> torch.Tensor:
         manifest = self._the_found().manifest
         tensor = manifest.header.tensors[index]
-        made = torch.empty(tensor.shape, dtype=dtype_of(tensor.dtype))
+        made = torch.empty(tensor.shape, dtype=dtype_of(tensor))
         of_it = [at for at, piece in enumerate(manifest.pieces) if piece.tensor == index]
         wanted = [PieceBox(at, (0,) * len(tensor.shape), manifest.pieces[at].shape) for at in of_it]
         for at, values in boxes(self._bucket, manifest, wanted, pool):

@@ -18,7 +18,8 @@ from elasticd.checkpoint.format.entry import Entry
 from elasticd.checkpoint.format.json_read import Damaged
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Header, Manifest, Piece, Tensor
 from elasticd.checkpoint.storage.bucket import Bucket
-from elasticd.errors import EnvironmentProblem, Fenced, NotSupported
+from elasticd.errors import EnvironmentProblem, Fenced
+from elasticd.tensors.tensor_spec import dtype_named
 from elasticd.tensors.tree import Tree, unflatten
 
 __all__ = ["load", "load_tensors"]
@@ -49,22 +50,12 @@ def load_tensors(bucket: Bucket, manifest: Manifest) -> tuple[torch.Tensor, ...]
     Raises:
         Damaged, NotSupported: as `load`.
     """
-    dtypes = {name: _dtype(name) for name in {each.dtype for each in manifest.header.tensors}}
+    dtypes = {name: dtype_named(name) for name in {each.dtype for each in manifest.header.tensors}}
     tensors = [_empty(each, dtypes[each.dtype], manifest) for each in manifest.header.tensors]
     with ThreadPoolExecutor(THREADS) as pool:
         for batch in _batches(manifest):
             _fill(bucket, manifest, batch, tensors, pool)
     return tuple(tensors)
-
-
-def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise NotSupported(
-            f"The checkpoint holds tensors of the type {name}, which torch {torch.__version__} "
-            "does not have: use a newer torch."
-        )
-    return found
 
 
 def _empty(tensor: Tensor, dtype: torch.dtype, manifest: Manifest) -> torch.Tensor:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from elasticd.checkpoint.format.manifest import DTYPE_BYTES, Piece, Tensor
-from elasticd.errors import CallError
+from elasticd.errors import CallError, NotSupported
 from elasticd.tensors.fingerprint import owned_tensors
 from elasticd.tensors.local_shard import local_part
 from elasticd.tensors.tree import Tree, paths
 
-__all__ = ["alike", "described", "dtype_of", "views"]
+__all__ = ["alike", "described", "dtype_named", "dtype_of", "views"]
 
 
 def described(tree: Tree) -> tuple[Tensor, ...]:
@@ -45,8 +45,22 @@ def alike(tree: Tree, optimizers: Iterable[torch.optim.Optimizer]) -> list[bool]
 
 
 def dtype_of(tensor: Tensor) -> torch.dtype:
-    found = getattr(torch, tensor.dtype)
-    assert isinstance(found, torch.dtype)
+    """Return torch's dtype of a tensor that a manifest describes; raises as `dtype_named`."""
+    return dtype_named(tensor.dtype)
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Return torch's dtype of this name.
+
+    Raises:
+        NotSupported: this torch has no such dtype.
+    """
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise NotSupported(
+            f"The checkpoint has tensors of {name}, which torch {torch.__version__} does not know: "
+            "load it with a newer torch."
+        )
     return found
 
 

@@ -9,7 +9,7 @@ named by its path. The price: only plain values and tensors pass.
 import json
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from elasticd.errors import CallError, Fenced
 from elasticd.tensors.local_shard import is_distributed
 
-__all__ = ["Tree", "check_tensor", "first_difference", "flatten", "paths", "structure", "unflatten"]
+__all__ = ["Tree", "check_tensor", "first_difference", "flatten", "paths", "unflatten"]
 
 DEPTH_LIMIT = 100
 """Deeper state contains a loop: an object that holds itself."""
@@ -94,15 +94,6 @@ def unflatten(tree: Tree) -> Any:
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError,
             struct.error) as exc:  # fmt: skip
         raise Fenced(f"A state's skeleton cannot be read: {exc}.") from exc
-
-
-def structure(tree: Tree) -> tuple[str, ...]:
-    """Return the tree in lines: a tensor's path, dtype and shape; another leaf's path and type.
-
-    Values are left out: ranks of one job may differ in them, but not in these lines.
-    """
-    name, node = json.loads(tree.skeleton)
-    return tuple(_lines(name, node, tree.tensors))
 
 
 def paths(tree: Tree) -> tuple[str, ...]:
@@ -228,21 +219,3 @@ def _find_paths(path: str, node: Any, found: dict[int, str]) -> None:
     elif tag in _DICTS:
         for key, item in body:
             _find_paths(f"{path}.{key}", item, found)
-
-
-def _lines(path: str, node: Any, tensors: Sequence[torch.Tensor]) -> Iterator[str]:
-    if not isinstance(node, dict):
-        yield f"{path} {type(node).__name__}"
-        return
-    tag, body = _tagged(node)
-    if tag == "x":
-        tensor = tensors[body]
-        yield f"{path} {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-    elif tag in ("l", "t"):
-        for index, item in enumerate(body):
-            yield from _lines(f"{path}[{index}]", item, tensors)
-    elif tag in _DICTS:
-        for key, item in body:
-            yield from _lines(f"{path}.{key}", item, tensors)
-    else:
-        yield f"{path} {'float' if tag == 'f' else 'size' if tag == 's' else tag}"
