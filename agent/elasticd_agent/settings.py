@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from elasticd.records.ids import JobName, NodeId
-from elasticd.store.api import StoreSettings
+from elasticd.store.api import NODE_LEASE_TTL_S, StoreSettings
 
 __all__ = ["AgentSettings", "ForwardedRanks"]
 
@@ -42,7 +42,7 @@ class AgentSettings:
     serves all."""
     keep_ended_s: float = 7 * 86400.0
     """How long records of jobs that are over are kept, in seconds; 0 for ever."""
-    lease_ttl_s: float = 5.0
+    lease_ttl_s: float = NODE_LEASE_TTL_S
     """How long the loss of this node may go unnoticed, in seconds; etcd grants no less than 2 s."""
     http_port: int = 0
     """The port of logs, metrics and service discovery; 0 for a free one."""

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 import click
 
 from elasticd.errors import CallError
+from elasticd.store.api import LEAST_LEASE_TTL_S
 
 __all__ = [
     "at_least",
+    "checked_lease_ttl_s",
     "duration",
     "duration_option",
     "is_signal",
@@ -82,6 +84,18 @@ def seconds(flag: str, text: str | None, default: float, *, least_s: float = 0.0
     if not least_s <= value < float("inf"):
         raise CallError(f"{flag} {text} is not a duration in seconds, {least_s:g} or more.")
     return value
+
+
+def checked_lease_ttl_s(ttl_s: float) -> float:
+    """Return the value of `--lease-ttl`.
+
+    Raises: CallError: etcd grants no lease that is so short.
+    """
+    if ttl_s < LEAST_LEASE_TTL_S:
+        raise CallError(
+            f"--lease-ttl {ttl_s:g} is below {LEAST_LEASE_TTL_S:g} seconds, the least etcd grants."
+        )
+    return ttl_s
 
 
 def size(flag: str, text: str | None, *, least: int) -> int:

@@ -16,9 +16,11 @@ __all__ = [
     "Delete",
     "KeyRange",
     "KeyValue",
+    "LEAST_LEASE_TTL_S",
     "Lease",
     "LeaseId",
     "ModifiedAt",
+    "NODE_LEASE_TTL_S",
     "Op",
     "Put",
     "Snapshot",
@@ -31,6 +33,11 @@ __all__ = [
     "WatchSink",
     "always",
 ]
+
+LEAST_LEASE_TTL_S = 2.0
+"""The least time for which etcd grants a lease, with its default election timeout."""
+NODE_LEASE_TTL_S = 5.0
+"""Within this time the loss of a node is noticed, unless `--lease-ttl` says otherwise."""
 
 LeaseId = NewType("LeaseId", int)
 

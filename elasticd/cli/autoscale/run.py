@@ -19,11 +19,12 @@ from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, settings_
 from elasticd.cli.parse_value import duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.errors import CallError
+from elasticd.store.api import LEAST_LEASE_TTL_S
 from elasticd.telemetry import log
 
 __all__ = ["run"]
 
-LEAST_PERIOD_S, LEAST_LEASE_TTL_S = 0.1, 2.0
+LEAST_PERIOD_S = 0.1
 LEAST_ANSWER_S = 5.0
 """How long Prometheus has for one evaluation if the period is shorter than that."""
 

@@ -15,11 +15,12 @@ import click
 from elasticd.cli.etcd_flags import Values, cluster_of, etcd_options, settings_from
 from elasticd.cli.label_flags import labels_of
 from elasticd.cli.machine import gpu_count, own_address
-from elasticd.cli.parse_value import not_empty
+from elasticd.cli.parse_value import checked_lease_ttl_s, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.control.local_run.run_folder import make_private
 from elasticd.errors import CallError, ElasticdError
 from elasticd.records.ids import JobName, NodeId, checked_name
+from elasticd.store.api import NODE_LEASE_TTL_S
 from elasticd.telemetry import log
 from elasticd_agent.pod.downward_api import node_name
 from elasticd_agent.pod.leave import default_keeper_wait_s
@@ -28,8 +29,6 @@ from elasticd_agent.settings import AgentSettings, ForwardedRanks
 
 __all__ = ["agent", "agent_settings", "default_node_id", "end_with"]
 
-LEAST_LEASE_TTL_S = 2.0
-"""The least lease TTL that etcd grants, with its default election timeout."""
 DAY_S = 86400.0
 LOG_LINES_KEPT = 2_000
 """How many lines of the agent's own log stay in memory for `elasticd bundle`: half a megabyte."""
@@ -60,7 +59,10 @@ PR_SET_PDEATHSIG = 1
 )
 @click.option("--job", metavar="NAME", type=not_empty, help="Serve this job only and end with it.")
 @click.option(
-    "--lease-ttl", metavar="S", type=not_empty, help="Loss of this node is noticed within.  [5]"
+    "--lease-ttl",
+    metavar="S",
+    type=not_empty,
+    help=f"Loss of this node is noticed within.  [{NODE_LEASE_TTL_S:g}]",
 )
 @click.option(
     "--keep-ended",
@@ -142,9 +144,7 @@ def agent_settings(values: Values, environ: Mapping[str, str]) -> AgentSettings:
     job = _text(values, environ, "job")
     run_folder = Path(_text(values, environ, "log_dir") or "elasticd-runs").absolute()
     event_log = _text(values, environ, "event_log")
-    lease_ttl_s = _number(values, environ, "lease_ttl", 5.0)
-    if lease_ttl_s < LEAST_LEASE_TTL_S:
-        raise CallError(f"--lease-ttl {lease_ttl_s:g} is below 2 seconds, the least etcd grants.")
+    lease_ttl_s = checked_lease_ttl_s(_number(values, environ, "lease_ttl", NODE_LEASE_TTL_S))
     keep_ended_days = _number(values, environ, "keep_ended", 7.0)
     if keep_ended_days < 0.0:
         raise CallError(f"--keep-ended {keep_ended_days:g} is below 0: give days, or 0 for ever.")

@@ -13,11 +13,11 @@ from elasticd.cli.etcd_flags import etcd_options, keys_of, open_store, settings_
 from elasticd.cli.parse_value import duration, not_empty
 from elasticd.cli.secrecy import hide_from_user
 from elasticd.errors import CallError
+from elasticd.store.api import LEAST_LEASE_TTL_S
 from elasticd.telemetry import log
 
 __all__ = ["operator"]
 
-LEAST_LEASE_TTL_S = 2.0
 DEFAULT_KUBECONFIG = "~/.kube/config"
 
 _log = log.get_logger()

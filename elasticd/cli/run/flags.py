@@ -13,6 +13,7 @@ import click
 
 from elasticd.cli import parse_value
 from elasticd.cli.etcd_flags import etcd_parameters
+from elasticd.store.api import NODE_LEASE_TTL_S
 
 __all__ = ["CONTEXT", "FLAGS", "Flag", "layered", "parameters", "parse_known"]
 
@@ -111,7 +112,7 @@ FLAGS: tuple[Flag, ...] = (
         help="Restarts for errors of the script, for the whole job; torchrun's default is 0.  [3]",
     ),
     _own("max-node-losses", "Restarts for lost nodes and killed workers; -1: any.  [100]", "N"),
-    _own("lease-ttl", "A node's loss is noticed within this time.  [5]", "S"),
+    _own("lease-ttl", f"A node's loss is noticed within this time.  [{NODE_LEASE_TTL_S:g}]", "S"),
     _own("isolation-limit", "Workers of a node without etcd are stopped after this.  [60]", "S"),
     _own(
         "formation-timeout", "Until a node that does not start its workers is left out.  [60]", "S"

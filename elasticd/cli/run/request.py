@@ -25,7 +25,7 @@ from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.job import EntryKind, JobSpec, Limits, preload_of
 from elasticd.records.tensorboard import TensorBoardSpec
-from elasticd.store.api import StoreSettings
+from elasticd.store.api import NODE_LEASE_TTL_S, StoreSettings
 
 __all__ = ["Mode", "RunRequest", "parse", "read_request"]
 
@@ -54,7 +54,7 @@ class RunRequest:
     slots: int = 1
     node_id: str = ""
     local_address: str = ""
-    lease_ttl_s: float = 5.0
+    lease_ttl_s: float = NODE_LEASE_TTL_S
     run_folder: str = ""
     """The run folder; empty if it was not given."""
     cwd: str = ""
@@ -170,9 +170,9 @@ def read_request(
             f"--nproc-per-node {workers} is more than --slots {slots}: give a slot to each."
         )
     conf = rdzv_conf(values["rdzv_conf"])
-    lease_ttl_s = parse_value.seconds("--lease-ttl", values["lease_ttl"], 5.0)
-    if lease_ttl_s < 2.0:
-        raise CallError(f"--lease-ttl {lease_ttl_s:g} is below 2 seconds, the least etcd grants.")
+    lease_ttl_s = parse_value.checked_lease_ttl_s(
+        parse_value.seconds("--lease-ttl", values["lease_ttl"], NODE_LEASE_TTL_S)
+    )
     return RunRequest(
         mode=mode,
         job=JobName(checked_name("--job", job)) if job else None,
