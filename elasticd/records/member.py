@@ -57,7 +57,7 @@ class Drain:
     why: str = ""
     by: str = ""
     """The owner that takes it back when its cause is gone: for an operator on Kubernetes
-    `kubernetes/<cluster>/`. Empty for a person, who does so by `elasticd undrain`."""
+    `kubernetes/<cluster>/`. Empty for a person, who does so by `elasticd drain --undo`."""
     unknown: Mapping[str, object] = field(default_factory=dict)
 
 

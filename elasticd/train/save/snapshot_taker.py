@@ -187,7 +187,7 @@ class Saving:
             self.wait(FINAL_LIMIT_S, is_wanted)
 
     def wait(self, timeout_s: float, is_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until the newest snapshot is durable; return why if it is not."""
+        """Wait until the newest snapshot is durable; return False if it is not, and say why."""
         if self.saved_step < 0:
             return False
         snapshot = Snapshot(run=self.run, generation=self._generation, step=self.saved_step)

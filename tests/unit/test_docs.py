@@ -1,0 +1,123 @@
+"""What the documentation names is there: functions, files, commands with their options, targets."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from elasticd.cli.main import elasticd
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "chaos" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WALK = re.compile(r"^\d+\. `([a-z0-9_/]+\.py)`: (.*)$", re.MULTILINE)
+CALL = re.compile(r"(?:^|[\s`$])(?<!-n )elasticd ((?:[a-z]+ )*[a-z]+)([^\n`#|]*)", re.MULTILINE)
+OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)")
+SCRIPT = re.compile(r"[\w/.]+\.py\b.*")
+"""What follows a script belongs to the script."""
+
+
+def file_of(path: str) -> Path:
+    top = ROOT / "agent" / "elasticd_agent" if path.startswith("agent/") else ROOT / "elasticd"
+    return top / path.removeprefix("agent/")
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the functions and classes of a file, methods with their class."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            inner = (each for each in node.body if isinstance(each, ast.FunctionDef))
+            found |= {f"{node.name}.{each.name}" for each in inner}
+    return found
+
+
+def walks() -> list[tuple[str, str]]:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    return [
+        (path, name)
+        for path, rest in WALK.findall(text)
+        for name in re.findall(r"`([A-Za-z_.]+)`", rest)
+        if name != "train"
+    ]
+
+
+@pytest.mark.parametrize(("path", "name"), walks())
+def test_function_of_a_walk_exists(path: str, name: str) -> None:
+    assert name in names_in(file_of(path))
+
+
+def test_architecture_has_five_walks() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    starts = re.findall(r"^1\. `[a-z0-9_/]+\.py`: ", text, re.MULTILINE)
+    assert len(starts) == 5
+
+
+def glossary_files() -> list[str]:
+    table = (ROOT / "docs" / "glossary.md").read_text().partition("\n## Machines")[0]
+    return re.findall(r"`([a-z0-9_/]+\.py)`", table)
+
+
+@pytest.mark.parametrize("path", glossary_files())
+def test_file_of_the_glossary_exists(path: str) -> None:
+    assert file_of(path).exists()
+
+
+def test_no_word_of_the_glossary_has_two_entries() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text().partition("\n## Machines")[2]
+    words = re.findall(r"^\| \*\*([^*]+)\*\* \|", text, re.MULTILINE)
+    assert len(words) > 80
+    assert {word for word in words if words.count(word) > 1} == set()
+
+
+@cache
+def commands() -> dict[str, set[str]]:
+    """Return all commands by their names, each with its options."""
+    found: dict[str, set[str]] = {}
+
+    def add(command: click.Command, name: str) -> None:
+        context = click.Context(command, info_name=name)
+        found[name] = {opt for each in command.get_params(context) for opt in each.opts}
+        if isinstance(command, click.Group):
+            for inner in command.list_commands(context):
+                below = command.get_command(context, inner)
+                assert below is not None
+                add(below, f"{name} {inner}".strip())
+
+    add(elasticd, "")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_of_each_command_on_a_page_exist(page: Path) -> None:
+    wrong = []
+    for words, rest in CALL.findall(page.read_text()):
+        name = ""
+        for word in words.split():
+            if f"{name} {word}".strip() not in commands():
+                break
+            name = f"{name} {word}".strip()
+        line = SCRIPT.sub("", words + rest) if name == "run" else words + rest
+        given = set(OPTION.findall(line))
+        wrong += [f"elasticd {name} {option}" for option in given - commands()[name] if name]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_code_blocks_exist(page: Path) -> None:
+    """A line of a shell block that begins with `elasticd` calls a command that there is."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    called = re.findall(r"^elasticd ([a-z]+)", "\n".join(blocks), re.MULTILINE)
+    assert set(called) - set(commands()) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_targets_of_make_on_a_page_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    blocks = re.findall(r"```sh\n.*?```|`make [a-z-]+[^`]*`", page.read_text(), re.DOTALL)
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", "\n".join(blocks), re.MULTILINE))
+    assert named - targets == set()
