@@ -49,19 +49,14 @@ WAIT_S = 1.0
 NEWS_S = 0.1
 """How long the news of a peer's end may be behind the end of its connection."""
 EXPLANATION_S = 2.0
-"""The same where a planned change is under way: a peer that left by it had this rank's word, and
-what all agreed on is on its way. To take its end for a failure would cost the step."""
+"""The same during a planned change, after which the peer may have left: the agreed step follows."""
 
 DIRTY_PATIENCE_S = 2.0
-"""How long after a change is due a rank between its optimizer's step and its commit may still use
-the group: to leave before the commit costs the step."""
+"""How long a rank may finish its commit after a change is due: leaving before costs the step."""
 
 
 class AgentSession:
-    """One for the whole run. The training thread calls it, but for what begins with an underscore.
-
-    `Pulse`: the attributes are read by the beating thread as they are.
-    """
+    """The session of a whole run. Only the training thread calls methods without an underscore."""
 
     def __init__(self, wire: Wire) -> None:
         self.generation = 0
