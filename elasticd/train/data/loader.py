@@ -36,6 +36,8 @@ __all__ = ["Loader"]
 class _Deliveries(Protocol):
     """What a loader needs of the state's `Watch`."""
 
+    spent: Spent
+
     def delivered(self) -> None:
         """Take note that a batch goes to the script, or raise Interrupted."""
 
@@ -233,7 +235,7 @@ class Loader:
             )
         _require_length(now=_length(self._dataset), then=self._length)
         self._rank, self._size, self._least, self._watch = rank, size, least, watch
-        self._spent = getattr(watch, "spent", self._spent)
+        self._spent = watch.spent
         self._go_back()
 
     def _commit(self) -> tuple[Span, ...]:

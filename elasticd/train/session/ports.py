@@ -5,7 +5,6 @@ from typing import Protocol
 
 from elasticd.channel.worker import Enter, Finished, Formed, FromWorker, ToWorker
 from elasticd.records.ids import NodeId
-from elasticd.train.introspection.time_spent import Spent
 from elasticd.train.session.final_save import Parting
 from elasticd.train.session.watch import EpochProgress, Watch
 
@@ -47,8 +46,6 @@ class Session(Watch, Protocol):
     def parting(self) -> Parting | None:
         """The end of the job, where that is what this generation is left for."""
 
-    spent: Spent
-    """What loaders and copies take of the steps; they add to it themselves."""
     has_returned: bool
     """`train` returned, and the other ranks are waited for."""
 

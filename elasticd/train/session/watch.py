@@ -6,6 +6,8 @@ client of the keeper.
 
 from typing import NamedTuple, Protocol
 
+from elasticd.train.introspection.time_spent import Spent
+
 __all__ = ["EpochProgress", "Watch"]
 
 
@@ -13,6 +15,8 @@ class Watch(Protocol):
     """What a state, its optimizers and its loaders tell, and where they may be interrupted."""
 
     generation: int
+    spent: Spent
+    """What loaders and copies take of the steps; they add to it themselves."""
 
     def check(self, step: int) -> None:
         """Raise Interrupted if a newer world is wanted of a rank that applied so many steps."""

@@ -10,6 +10,7 @@ from elasticd.errors import CallError
 from elasticd.train.data.loader import Loader
 from elasticd.train.interrupt import Interrupted
 from elasticd.train.state.state import State
+from tests.unit.train.data.loader_case import Watch
 from tests.unit.train.state.state_case import entered
 
 SAMPLES = 10
@@ -162,7 +163,7 @@ def test_weight_is_that_of_the_batch_that_is_trained_on() -> None:
     """The tail is half a batch; the newest batch is not the one in hand."""
     training = Training(read_ahead=True)
     training.data._batch_size = 4
-    training.data._place(0, 3, None)  # type: ignore[arg-type]
+    training.data._place(0, 3, Watch())
     seen = []
     batches = iter(training.data)
     following = next(batches, None)

@@ -436,12 +436,12 @@ def test_the_time_in_a_loader_is_measured_for_whoever_watches(
     times = iter([10.0, 12.5, 20.0, 20.25, 30.0])
     monkeypatch.setattr(loader_module, "monotonic", lambda: next(times))
     watch = Watch()
-    watch.spent = Spent()  # type: ignore[attr-defined]
+    watch.spent = Spent()
     loader = loader_of(Numbers(20), 10)
     loader._place(0, 1, watch)
     batches = iter(loader)
     next(batches), next(batches)
-    assert watch.spent.data_s == 2.75  # type: ignore[attr-defined]
+    assert watch.spent.data_s == 2.75
     assert next(batches, None) is None, "the end of an epoch reads no clock"
 
 
