@@ -26,7 +26,6 @@ from elasticd.channel.worker import (
     Leave,
     Left,
     Stacks,
-    Stepped,
 )
 from elasticd.records.ids import Generation, NodeId
 from elasticd.train.group_broken import GroupBroken
@@ -36,6 +35,7 @@ from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.introspection.time_spent import Spent
 from elasticd.train.session.departure import Departure
 from elasticd.train.session.final_save import Parting
+from elasticd.train.session.first_commit import FirstCommit
 from elasticd.train.session.heartbeat import Beater
 from elasticd.train.session.interrupt_signal import PATIENCE_S, Alarm
 from elasticd.train.session.ports import Breakable, Observed, Wire
@@ -72,16 +72,14 @@ class AgentSession:
         self._wanted_after: Leave | None = None
         """What is due in the world that is yet to be entered, as soon as it has formed."""
         self._parting: Parting | None = None
-        self._heard_at_s = self._formed_at_s = 0.0
-        self._entered, self._abort_s = 0, 0.0
+        self._entered, self._heard_at_s, self._abort_s = 0, 0.0, 0.0
         self._is_gone = self._is_closing = self._is_training = self._has_raised = False
         self._group: Breakable | None = None
         self._is_formed = self._is_urgent = False
         """Urgent: the group is over, whatever later worlds are planned."""
         self._departure: Departure | None = None
         self._observed: Observed | None = None
-        self._first: Stepped | None = None
-        """What the first commit of this generation is told with; its step is the one before."""
+        self._first: FirstCommit | None = None
         self._alarm: Alarm | None = None
         self._beater = Beater(self, partial(wire.send, is_news=True), self._ring)
         self._hearing = Thread(target=self._hear, name="elasticd-hearing", daemon=True)
@@ -104,10 +102,9 @@ class AgentSession:
         step_wait.committed(self.committed_at_s)
         self._batches_applied = self.batches
         first = self._first
-        if first is not None and self.step > first.step:
+        if first is not None and self.step > first.after:
             self._first = None
-            phases_s = {**first.phases_s, "step": self.committed_at_s - self._formed_at_s}
-            self._wire.send(dataclasses.replace(first, step=self.step, phases_s=phases_s))
+            self._wire.send(first.stepped(self.step, self.committed_at_s))
         if self.on_commit is not None:
             self.on_commit(self.step)
 
@@ -216,19 +213,10 @@ class AgentSession:
 
     def formed(self, formed: Formed, note: str = "") -> None:
         """Tell that `train` is called next, and count what it does again."""
-        begun = self.step + self.is_in_step
+        formed = dataclasses.replace(formed, phases_s={"abort": self._abort_s, **formed.phases_s})
+        self._first = FirstCommit(formed, begun=self.step + self.is_in_step, note=note)
         self._batches_applied = self.batches
         self.step = formed.step
-        formed = dataclasses.replace(formed, phases_s={"abort": self._abort_s, **formed.phases_s})
-        self._first = Stepped(
-            generation=formed.generation,
-            step=formed.step,
-            phases_s=formed.phases_s,
-            lost_steps=max(0, begun - formed.step),
-            place=formed.place,
-            note=note,
-        )
-        self._formed_at_s = time.monotonic()
         with self._changed:
             self._is_formed = True
             self._plan_departure()
@@ -236,9 +224,8 @@ class AgentSession:
 
     def broken(self, why: str, unreachable: tuple[NodeId, ...] = ()) -> None:
         """Tell that the group does not work and that nobody has said why."""
-        self._wire.send(
-            Broken(generation=Generation(self._entered), why=why, unreachable=unreachable)
-        )
+        generation = Generation(self._entered)
+        self._wire.send(Broken(generation=generation, why=why, unreachable=unreachable))
 
     def finished(self, finished: Finished) -> None:
         self._is_closing = True
@@ -377,8 +364,7 @@ class AgentSession:
     def _lose(self) -> None:
         """Leave everything: without the agent nobody would say when this world is over."""
         with self._changed:
-            self._is_gone = True
-            self._wanted, self._parting = Leave(), None
+            self._is_gone, self._wanted, self._parting = True, Leave(), None
             group = self._group
             self._changed.notify_all()
         if group is not None and not self._is_closing:
