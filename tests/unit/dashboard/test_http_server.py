@@ -5,11 +5,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from elasticd.dashboard import http_server as module
 from elasticd.dashboard.action import Action, Scale, Stop, Undrain
 from elasticd.dashboard.collector import Collector
 from elasticd.dashboard.http_server import DashboardServer
@@ -18,6 +20,7 @@ from elasticd.records.account.late import LateNode
 from elasticd.records.ids import NodeId
 from elasticd.records.reason import Phase, Reason
 from elasticd.store.memory import MemoryStore
+from tests.fixtures.cluster import until
 from tests.unit.dashboard.records_case import (
     BEGAN_S,
     JOB,
@@ -30,6 +33,8 @@ from tests.unit.dashboard.records_case import (
 
 TOKEN = "a-token-of-some-length"
 PATIENCE_S = 30.0
+PAGES = 200
+Page = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
 
 
 @contextmanager
@@ -124,6 +129,55 @@ def test_events_tell_what_changes_while_it_is_looked_at() -> None:
         assert [change["generation"] for change in told["changes"]] == [4]
         assert told["generations"] == [1, 2, 3, 4]
         connection.close()
+
+
+def test_two_hundred_pages_are_told_though_half_of_them_hang_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is told what changes; those that have gone leave their places to others."""
+    monkeypatch.setattr(module, "QUIET_S", 0.1)
+    store = filled()
+    with served(store) as server:
+        pages = [_page(server) for _ in range(PAGES)]
+        firsts = [_next(lines) for _, lines in pages]
+        assert all(len(first["changes"]) == 3 for first in firsts)
+        for connection, lines in pages[::2]:
+            lines.close()
+            connection.close()
+        change_world(store, 4, Reason.NODE_LOST, ("node-0",), 120.0)
+        assert {_next_change(lines) for _, lines in pages[1::2]} == {4}
+        # With those that have gone they would be more than there is room for.
+        others: list[Page] = []
+        until(lambda: _are_open(server, others, PAGES // 2), lambda: len(others))
+        assert all(len(_next(lines)["changes"]) == 4 for _, lines in others)
+        for connection, _ in (*pages[1::2], *others):
+            connection.close()
+
+
+def _are_open(server: DashboardServer, pages: list[Page], count: int) -> bool:
+    """Open pages up to so many, as long as there is room."""
+    while len(pages) < count:
+        connection, lines = _page(server)
+        if lines.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            connection.close()
+            return False
+        pages.append((connection, lines))
+    return True
+
+
+def _page(server: DashboardServer) -> Page:
+    port = int(server.url.rstrip("/").rpartition(":")[2])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", f"/api/events?job={JOB}")
+    return connection, connection.getresponse()
+
+
+def _next_change(lines: http.client.HTTPResponse) -> int:
+    told: dict[str, Any] = {}
+    while "changes" not in told:
+        told = _next(lines)
+    (change,) = told["changes"]
+    return int(change["generation"])
 
 
 def _next(lines: http.client.HTTPResponse) -> Any:
