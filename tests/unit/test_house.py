@@ -5,8 +5,11 @@ What imports what is import-linter's (`make check`), with the floors in pyprojec
 
 import ast
 import re
+import statistics
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,59 @@ LONGER = {
     "elasticd/train/process_group/group.py": 403,
 }
 """Files that have outgrown the rule, with the lines at which they may stand: none may grow."""
+
+MEDIAN_LINES = 150
+
+MOST_LINES_OF_A_FUNCTION = 60
+LONGER_FUNCTIONS = {
+    "agent/elasticd_agent/job/runner.py:__init__": 69,
+    "agent/elasticd_agent/pool/__main__.py:main": 63,
+    "agent/elasticd_agent/workers/attached_workers.py:hear": 66,
+    "elasticd/autoscale/simulator/replay.py:replay": 68,
+    "elasticd/cli/autoscale/run.py:run": 64,
+    "elasticd/cli/daemons/operator.py:operator": 67,
+    "elasticd/cli/run/request.py:read_request": 103,
+    "elasticd/keeper/service.py:_do": 65,
+    "elasticd/rendezvous/next_world/change.py:find_change": 67,
+    "elasticd/rendezvous/next_world/plan.py:plan_world": 61,
+    "elasticd/rendezvous/next_world/propose.py:propose": 64,
+    "elasticd/train/run.py:_form": 69,
+}
+"""Functions that are longer, with the lines at which they may stand: none may grow."""
+
+MOST_METHODS_OF_A_PORT = 6
+WIDER_PORTS = {
+    "chaos/site.py:Site": 8,
+    "elasticd/checkpoint/storage/bucket.py:Bucket": 7,
+    "elasticd/store/api.py:Store": 8,
+    "elasticd/train/session/ports.py:Session": 13,
+}
+"""Ports with more methods, with how many they may have: none may grow."""
+
+READS_ENVIRONMENT = re.compile(
+    r"elasticd/cli/|agent/elasticd_agent/pool/|chaos/|.*/__main__\.py$|elasticd/train/run\.py$"
+)
+"""The command line, what starts processes or is one, and what a script calls."""
+READS_ENVIRONMENT_TOO = {
+    "agent/elasticd_agent/http_server/bundle.py",
+    "agent/elasticd_agent/liveness/stack_dump.py",
+    "agent/elasticd_agent/side_processes/keeper_process.py",
+    "agent/elasticd_agent/side_processes/writer_process.py",
+    "agent/elasticd_agent/workers/pool_client.py",
+    "agent/elasticd_agent/workers/workers.py",
+    "elasticd/checkpoint/commit/fail_point.py",
+    "elasticd/checkpoint/storage/location.py",
+    "elasticd/script/progress.py",
+    "elasticd/store/etcd/channel.py",
+    "elasticd/store/private_etcd/embedded.py",
+    "elasticd/train/device/device.py",
+    "elasticd/train/process_group/nccl.py",
+    "elasticd/train/save_and_load.py",
+}
+"""Others that do: no file may be added."""
+
+NEVER_WRITTEN = {"PREEMPTED", "BELOW_MIN", "ISOLATED", "OTHER"}
+"""Words that are only read: three are reserved, the last is what a newer version wrote."""
 
 MOST_FILES = 13
 FULLER = {"agent/elasticd_agent/pool": 20, "chaos": 25, "elasticd/cli/autoscale": 14}
@@ -94,3 +150,102 @@ def test_contract_about_torch_names_every_package_but_those_that_need_it() -> No
         if not path.stem.startswith("__")
     }
     assert modules - MAY_IMPORT_TORCH == named
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text())
+
+
+def nodes_of(kind: type) -> Iterator[tuple[str, ast.AST]]:
+    for name in NAMES:
+        yield from ((name, node) for node in ast.walk(tree_of(name)) if isinstance(node, kind))
+
+
+def test_files_are_short_as_a_rule() -> None:
+    lengths = [len((ROOT / name).read_text().splitlines()) for name in NAMES]
+    assert statistics.median(lengths) <= MEDIAN_LINES
+
+
+def test_functions_are_no_longer_than_the_rule() -> None:
+    longer = {
+        f"{name}:{node.name}": lines
+        for name, node in nodes_of(ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES_OF_A_FUNCTION
+    }
+    assert {key: n for key, n in longer.items() if n > LONGER_FUNCTIONS.get(key, 0)} == {}
+    assert LONGER_FUNCTIONS.keys() - longer.keys() == set(), "these are within the rule by now"
+
+
+def test_ports_have_no_more_methods_than_the_rule() -> None:
+    wider = {}
+    for name, node in nodes_of(ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases):
+            methods = sum(isinstance(each, ast.FunctionDef) for each in node.body)
+            if methods > MOST_METHODS_OF_A_PORT:
+                wider[f"{name}:{node.name}"] = methods
+    assert {key: n for key, n in wider.items() if n > WIDER_PORTS.get(key, 0)} == {}
+    assert WIDER_PORTS.keys() - wider.keys() == set(), "these are within the rule by now"
+
+
+def test_environment_is_read_where_a_process_begins() -> None:
+    """All else is given its settings, so that a test can give others."""
+    readers = {
+        name
+        for name, node in nodes_of(ast.Attribute)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node) in ("os.environ", "os.getenv")
+        and not READS_ENVIRONMENT.match(name)
+    }
+    assert readers == READS_ENVIRONMENT_TOO
+
+
+@pytest.mark.parametrize("words", ["Reason", "Phase"])
+def test_each_word_of_a_record_is_written_by_somebody(words: str) -> None:
+    records = tree_of("elasticd/records/reason.py")
+    enum = next(n for n in records.body if isinstance(n, ast.ClassDef) and n.name == words)
+    members = {ast.unparse(n.targets[0]) for n in enum.body if isinstance(n, ast.Assign)}
+    writers = re.compile(r"elasticd/(rendezvous|control|kube)/|agent/")
+    tables = ("elasticd/rendezvous/next_world/explain.py", "elasticd/rendezvous/table.py")
+    used = {
+        node.attr
+        for name, node in nodes_of(ast.Attribute)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node.value) == words
+        and writers.match(name)
+        and name not in tables
+    }
+    assert members - used - NEVER_WRITTEN == set()
+
+
+@pytest.mark.parametrize("module", ["event", "effect"])
+def test_each_event_and_effect_is_made_by_somebody(module: str) -> None:
+    classes = {
+        node.name
+        for node in tree_of(f"elasticd/rendezvous/{module}.py").body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    made = {
+        ast.unparse(node.func).rpartition(".")[2]
+        for _, node in nodes_of(ast.Call)
+        if isinstance(node, ast.Call)
+    }
+    assert classes - made == set()
+
+
+def test_each_dependency_is_imported() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {re.split(r"[^\w-]", each)[0] for each in settings["project"]["dependencies"]}
+    modules = {"grpcio": "grpc", "protobuf": "google"}
+    imported = {
+        alias.name.split(".")[0]
+        for _, node in nodes_of(ast.Import)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    } | {
+        (node.module or "").split(".")[0]
+        for _, node in nodes_of(ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert {each for each in packages if modules.get(each, each) not in imported} == set()
