@@ -7,7 +7,7 @@ import torch
 from elasticd.tensors.local_shard import memory_of
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 
-__all__ = ["GradientsNotFinite", "OnNan", "clear", "describe_bad", "has_bad"]
+__all__ = ["GradientsNotFinite", "OnNan", "clear", "has_bad", "not_finite"]
 
 NAMED = 3
 """How many parameters a message names; a bad loss makes all of them bad."""
@@ -50,8 +50,15 @@ def has_bad(optimizer: torch.optim.Optimizer) -> bool:
 
 
 @torch.no_grad()
-def describe_bad(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
-    """Return which parameters have bad gradients; `names` are by the parameters' ids."""
+def not_finite(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> GradientsNotFinite:
+    """Return the error of this step; `names` are by the parameters' ids."""
+    return GradientsNotFinite(
+        "Gradients are infinite or not a number, and the parameters are as they were before "
+        f"this step: {_described(optimizer, names)}."
+    )
+
+
+def _described(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> str:
     bad = []
     total = 0
     for index, parameter in enumerate(parameters_of(optimizer)):

@@ -23,14 +23,12 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from elasticd.errors import CallError
 from elasticd.train.interrupt import uninterruptible
-from elasticd.train.optimizer import nonfinite_gradient
+from elasticd.train.optimizer import nonfinite_gradient, unsupported
 from elasticd.train.optimizer.grad_scaler import drop_scale
-from elasticd.train.optimizer.nonfinite_gradient import GradientsNotFinite, OnNan
+from elasticd.train.optimizer.nonfinite_gradient import OnNan, not_finite
 from elasticd.train.optimizer.optimizer_undo import Undo, parameters_of
 from elasticd.train.optimizer.parameter_change import Touch
-from elasticd.train.optimizer.unsupported import check_step, is_strange
 from elasticd.train.session.watch import Watch
 
 __all__ = ["Guard"]
@@ -180,12 +178,7 @@ class Guard:
             Interrupted: the generation is over.
         """
         assert self._watch is not None
-        if self._begun and not all(self._begun.values()):
-            broken = next(each for each, has_ended in self._begun.items() if not has_ended)
-            raise CallError(
-                f"{type(broken).__name__}.step() ended with an exception, so this step is half "
-                "done and cannot be committed: let the exception leave train."
-            )
+        unsupported.check_ended(self._begun)
         sequence = self._sequence()
         if not self._begun or (sequence is not None and sequence != self._settled_at):
             self._watch.settle()
@@ -228,10 +221,10 @@ class Guard:
         if not self.is_dirty:
             return True
         self._is_followed |= bool(self._begun) and all(self._begun.values())
-        to_undo = self._undo.values() if self._is_copied else [self._undo[o] for o in self._begun]
+        to_undo = [self._undo[each] for each in (self._undo if self._is_copied else self._begun)]
         if (self._is_touched and not self._is_copied) or not all(u.is_valid for u in to_undo):
             return False
-        for undo in to_undo:
+        for undo in reversed(to_undo):  # One step within another was copied later.
             undo.put_back()
         self._begun.clear()
         self._is_touched = False
@@ -259,17 +252,16 @@ class Guard:
         if self._running is not None:
             # Another's step is made of it, or its class calls the step of the class above. (Or an
             # exception ended the one before: then this step is not going to count anyway.)
-            self._depth += lead is self._running
+            if lead is self._running:
+                self._depth += 1
+            elif lead is not None:
+                self._begin_within(lead)
             return None
         if lead is None:
-            if is_strange(optimizer, self._known):
-                return None
-            raise CallError(
-                f"A {type(optimizer).__name__} that elasticd does not know changes parameters: "
-                "give it to State(...), or, for one step only, have it change plain tensors."
-            )
+            unsupported.check_unknown(optimizer, self._known)
+            return None
         if self._is_on_gpu or _graph_task() != -1:
-            check_step(lead, is_on_gpu=self._is_on_gpu)
+            unsupported.check_step(lead, is_on_gpu=self._is_on_gpu)
         self._settle()
         if not self._begun:
             self._meet_others()
@@ -296,7 +288,11 @@ class Guard:
     @uninterruptible
     def _after(self, optimizer: _Optimizer, args: object, kwargs: object) -> None:
         lead = self._leads.get(optimizer)
-        if lead is None or lead is not self._running:
+        if lead is None and self._running is not None:
+            unsupported.check_inner(self._running, optimizer, self._known)
+        if lead is not self._running or lead is None:
+            if lead in self._begun:
+                self._begun[lead] = True
             return
         self._depth -= 1
         if not self._depth:
@@ -310,6 +306,13 @@ class Guard:
                     "committed is done again after a failure. Call state.commit() after "
                     "optimizer.step().\n"
                 )
+
+    def _begin_within(self, lead: _Optimizer) -> None:
+        """Another's step is made of this one's, and what this one keeps is not the other's."""
+        if lead not in self._begun:
+            if not self._is_copied:
+                self._undo[lead].take(is_required=True)
+            self._begun[lead] = False
 
     def _settle(self) -> None:
         """Wait for what this step will read, unless nothing came since the last time."""
@@ -343,7 +346,7 @@ class Guard:
             loss = closure(*values, **names)
             self._settle()
             if self._on_nan is not OnNan.IGNORE and self._has_bad(lead):
-                raise GradientsNotFinite(self._describe(lead))
+                raise not_finite(lead, self._names)
             return loss
 
         return (
@@ -356,7 +359,7 @@ class Guard:
         if getattr(lead, "found_inf", None) is not None or not self._has_bad(lead):
             return
         if self._on_nan is OnNan.STOP:
-            raise GradientsNotFinite(self._describe(lead))
+            raise not_finite(lead, self._names)
         nonfinite_gradient.clear(lead)
         self.skipped += 1
 
@@ -368,12 +371,6 @@ class Guard:
         is_bad = self._any_rank(is_bad)
         self._settled_at = self._sequence()
         return is_bad
-
-    def _describe(self, lead: _Optimizer) -> str:
-        return (
-            "Gradients are infinite or not a number, and the parameters are as they were before "
-            f"this step: {nonfinite_gradient.describe_bad(lead, self._names)}."
-        )
 
     # --- what the step does besides ---------------------------------------------------------------
 

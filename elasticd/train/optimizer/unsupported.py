@@ -5,7 +5,7 @@ rank's part for a whole, other samples than its neighbours, or parameters that c
 it is refused when it is given, not when it fails. docs/supported.md has the list.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from elasticd.errors import CallError
 from elasticd.tensors.local_shard import is_distributed
 from elasticd.train.optimizer.optimizer_undo import parameters_of
 
-__all__ = ["check_entry", "check_step", "is_strange"]
+__all__ = ["check_ended", "check_entry", "check_inner", "check_step", "check_unknown"]
 
 _PART = "of whose state each rank has only a part that State cannot recover"
 _RESTART = (
@@ -86,7 +86,55 @@ def check_entry(name: str, value: object) -> None:
         _check_tensors(name, value, parameters_of(value))
 
 
-def is_strange(optimizer: torch.optim.Optimizer, known: Container[int]) -> bool:
+def check_ended(begun: Mapping[torch.optim.Optimizer, bool]) -> None:
+    """Refuse to commit what some optimizer has left half done; `begun` says which steps ended.
+
+    Raises:
+        CallError: one did not.
+    """
+    for optimizer, has_ended in begun.items():
+        if not has_ended:
+            raise CallError(
+                f"{type(optimizer).__name__}.step() ended with an exception, so this step is half "
+                "done and cannot be committed: let the exception leave train."
+            )
+
+
+def check_unknown(optimizer: torch.optim.Optimizer, known: Container[int]) -> None:
+    """Refuse the step of an optimizer that the state does not hold, but for an attack's.
+
+    Raises:
+        CallError: it trains what could be of the state.
+    """
+    if not _is_strange(optimizer, known):
+        raise CallError(
+            f"A {type(optimizer).__name__} that elasticd does not know changes parameters: "
+            "give it to State(...), or, for one step only, have it change plain tensors."
+        )
+
+
+def check_inner(
+    outer: torch.optim.Optimizer, inner: torch.optim.Optimizer, known: Container[int]
+) -> None:
+    """Refuse a step that is made of the step of an optimizer which the state does not hold.
+
+    What the inner one keeps (its momentum, say) would be lost where the outer one does not save it.
+
+    Raises:
+        CallError: it keeps something, and trains what is of the state.
+    """
+    saved = {id(each) for entry in outer.state.values() for each in _tensors_of(entry)}
+    kept = [each for entry in inner.state.values() for each in _tensors_of(entry)]
+    if all(id(each) in saved for each in kept) or _is_strange(inner, known):
+        return
+    what, part = type(outer).__name__, type(inner).__name__
+    raise CallError(
+        f"The step of {what} is made of that of a {part}, which keeps a state of its own that no "
+        f"entry of State holds: give State(...) that {part}, too, next to the {what}."
+    )
+
+
+def _is_strange(optimizer: torch.optim.Optimizer, known: Container[int]) -> bool:
     """Return whether an optimizer trains nothing of the state: only plain tensors, as for an
     adversarial attack.
 
@@ -96,6 +144,11 @@ def is_strange(optimizer: torch.optim.Optimizer, known: Container[int]) -> bool:
         not isinstance(each, torch.nn.Parameter) and id(each) not in known
         for each in parameters_of(optimizer)
     )
+
+
+def _tensors_of(entry: object) -> list[torch.Tensor]:
+    values = entry.values() if isinstance(entry, dict) else ()
+    return [each for each in values if isinstance(each, torch.Tensor)]
 
 
 def check_step(optimizer: torch.optim.Optimizer, *, is_on_gpu: bool) -> None:

@@ -279,6 +279,7 @@ _MUON = getattr(torch.optim, "Muon", None)
 _USE = "unit/train/state/test_sharded_use.py"
 _UNSUPPORTED = "unit/train/optimizer/test_unsupported.py"
 _LOOPS = "unit/train/data/test_ledger_loops.py"
+_INNER = "unit/train/optimizer/test_inner_optimizer.py"
 _AGAIN = "unit/train/state/test_train_again.py"
 _PART = "`..., of whose state each rank has only a part`"
 _SPLIT = "`..., which splits the computation of one sample`"
@@ -326,6 +327,12 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="an object that wraps an optimizer and saves it",
         check=shown("unit/train/state/test_optimizer_load.py::"
                     "test_survivor_that_goes_back_keeps_its_types_and_counts_as_clean")),
+    Row(area="Optimizers", what="one whose step is made of another one's (SAM, Lookahead), both in "
+        "State", in_process="yes, a copy at each step", check=shown(
+            f"{_INNER}::test_step_within_a_step_is_undone_with_it")),
+    Row(area="Optimizers", what="the same, without the inner one, where that keeps something",
+        in_process="no", restart=OWN, said="`which keeps a state of its own that no entry`",
+        check=shown(f"{_INNER}::test_momentum_that_nobody_saves_is_refused_in_the_first_step")),
     Row(area="Optimizers", what="gradient accumulation", check=works(CASES["accumulation"][0])),
     Row(area="Optimizers", what="of plain tensors within one step (adversarial examples, latents)",
         in_process="yes; not recovered", check=shown(
