@@ -16,7 +16,7 @@ from elasticd.rendezvous import event as ev
 from elasticd.rendezvous import invariant
 from elasticd.rendezvous.conduct.conduct import conduct, retirement
 from elasticd.rendezvous.effect import Effect, FindOldest, HoldPeers, Observe
-from elasticd.rendezvous.facts import etcd_facts
+from elasticd.rendezvous.facts import etcd_facts, result_facts
 from elasticd.rendezvous.facts.worker_facts import with_kept, worker_changed
 from elasticd.rendezvous.next_world.node_condition import has_ended, is_world_missed
 from elasticd.rendezvous.next_world.propose import PROPOSERS, look, may_propose, propose, proposers
@@ -90,11 +90,11 @@ def _take(state: JobState, event: ev.Event, now_s: float) -> tuple[JobState, tup
         case ev.WantsListed():
             state = etcd_facts.wants_listed(state, event, now_s)
         case ev.ResultsListed():
-            state = etcd_facts.results_listed(state, event, now_s)
+            state = result_facts.results_listed(state, event, now_s)
         case ev.ResultSeen(result=result):
-            state = etcd_facts.result_seen(state, result, now_s)
+            state = result_facts.result_seen(state, result, now_s)
         case ev.ResultDeleted(node=node):
-            state = etcd_facts.result_deleted(state, node)
+            state = result_facts.result_deleted(state, node)
         case ev.PeerDied():
             state = etcd_facts.peer_died(state, event, now_s)
         case ev.OldestFound():

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from elasticd.errors import Fenced, Refused, Unavailable
 from elasticd.store.api import (
@@ -31,27 +30,14 @@ from elasticd.store.api import (
     WatchSink,
     always,
 )
+from elasticd.store.memory_lease import Grant, MemoryLease
 from elasticd.store.sink import has_taken
 
-__all__ = ["MemoryLease", "MemoryStore", "MemoryWatch"]
+__all__ = ["MemoryStore", "MemoryWatch"]
 
 
 def _boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Grant:
-    """A lease as etcd sees it."""
-
-    ttl_s: float
-    on_lost: Callable[[], None]
-    may_renew: Callable[[], bool] = always
-    silent_s: float | None = None
-    """Since when its holder does not renew it."""
-    ends_s: float | None = None
-    """When it ends; None if somebody keeps it alive."""
-    keys: set[str] = field(default_factory=set)
 
 
 class MemoryWatch:
@@ -78,33 +64,6 @@ class MemoryWatch:
         self._store.forget(self)
 
 
-class MemoryLease:
-    """The `Lease` of `MemoryStore`."""
-
-    def __init__(self, store: "MemoryStore", lease_id: LeaseId, ttl_s: float) -> None:
-        self._store = store
-        self._id = lease_id
-        self._ttl_s = ttl_s
-
-    @property
-    def id(self) -> LeaseId:
-        return self._id
-
-    @property
-    def ttl_s(self) -> float:
-        return self._ttl_s
-
-    @property
-    def deadline_s(self) -> float:
-        return self._store.lease_deadline_s(self._id)
-
-    def revoke(self) -> None:
-        self._store.end_lease(self._id, is_lost=False)
-
-    def close(self) -> None:
-        self._store.abandon_lease(self._id)
-
-
 class MemoryStore:
     """The `Store` in memory."""
 
@@ -114,7 +73,7 @@ class MemoryStore:
         self._revision = 1  # As an empty etcd.
         self._items: dict[str, KeyValue] = {}
         self._holders: dict[str, LeaseId] = {}
-        self._grants: dict[LeaseId, _Grant] = {}
+        self._grants: dict[LeaseId, Grant] = {}
         self._ended_s: dict[LeaseId, float] = {}
         self._watches: list[MemoryWatch] = []
         self._calls: deque[Callable[[], None]] = deque()
@@ -184,7 +143,7 @@ class MemoryStore:
         with self._lock:
             self._enter()
             lease_id = LeaseId(1 + max([0, *self._grants, *self._ended_s]))
-            self._grants[lease_id] = _Grant(ttl_s=ttl_s, on_lost=on_lost, may_renew=may_renew)
+            self._grants[lease_id] = Grant(ttl_s=ttl_s, on_lost=on_lost, may_renew=may_renew)
         self._hand_out()
         return MemoryLease(self, lease_id, ttl_s)
 

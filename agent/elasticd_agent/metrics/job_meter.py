@@ -18,7 +18,7 @@ from elasticd.records.job import JobSpec
 from elasticd.rendezvous.effect import Effect, WriteIncident
 from elasticd.rendezvous.next_world.propose import proposers
 from elasticd.rendezvous.state import JobState
-from elasticd.telemetry.metrics.catalog import CHANGE_PHASES, CHANGE_REASONS, SCALARS_LIMIT
+from elasticd.telemetry.metrics.label import CHANGE_PHASES, CHANGE_REASONS, SCALARS_LIMIT
 
 __all__ = ["Counts", "JobMeter", "JobReading"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from elasticd.records.ids import Generation, Incarnation, NodeId, life_of
 from elasticd.records.job import JobStatus
-from elasticd.records.member import Member, Result
+from elasticd.records.member import Member
 from elasticd.records.reason import Phase, Reason
 from elasticd.records.world import World, WorldNode
 from elasticd.rendezvous.event import (
@@ -19,11 +19,11 @@ from elasticd.rendezvous.event import (
     MembersListed,
     OldestFound,
     PeerDied,
-    ResultsListed,
     StatusSeen,
     WantsListed,
     WorldSeen,
 )
+from elasticd.rendezvous.facts.result_facts import count_ok_ranks
 from elasticd.rendezvous.next_world.change import change_of_node, has_new_process, is_candidate
 from elasticd.rendezvous.next_world.node_condition import (
     is_found_dead,
@@ -41,9 +41,6 @@ __all__ = [
     "members_listed",
     "oldest_found",
     "peer_died",
-    "result_deleted",
-    "result_seen",
-    "results_listed",
     "status_seen",
     "wants_listed",
     "world_seen",
@@ -214,37 +211,6 @@ def wants_listed(state: JobState, event: WantsListed, now_s: float) -> JobState:
     return look(replace(state, wants=event.wants), Reason.SCALED, now_s=now_s)
 
 
-def results_listed(state: JobState, event: ResultsListed, now_s: float) -> JobState:
-    results = Table((result.node, result) for result in event.results)
-    ok_ranks = sum(_ok_ranks(state.world, result) for result in event.results)
-    state = replace(state, results=results, has_results=True, ok_ranks=ok_ranks)
-    return look(state, Reason.NODE_LOST, now_s=now_s)
-
-
-def result_seen(state: JobState, result: Result, now_s: float) -> JobState:
-    before = state.results.get(result.node)
-    gained = _ok_ranks(state.world, result) - _ok_ranks(state.world, before)
-    state = replace(
-        state,
-        results=state.results.with_item(result.node, result),
-        ok_ranks=state.ok_ranks + gained,
-    )
-    if state.world is None:
-        return state
-    if state.ok_ranks >= state.world.size or (state.is_in_process and gained):
-        return look(state, Reason.ALL_SUCCEEDED, now_s=now_s)
-    return state
-
-
-def result_deleted(state: JobState, node: NodeId) -> JobState:
-    before = state.results.get(node)
-    return replace(
-        state,
-        results=state.results.without(node),
-        ok_ranks=state.ok_ranks - _ok_ranks(state.world, before),
-    )
-
-
 def _look_at(state: JobState, name: NodeId, now_s: float) -> JobState:
     """Note a look if what this one node now reports does not fit the world."""
     world = state.world
@@ -302,7 +268,7 @@ def _recounted(state: JobState, now_s: float, *, asked: tuple[NodeId, ...] | Non
     state = replace(
         state,
         arrived=sum(_arrival(state, seen) for seen in state.members.values()),
-        ok_ranks=sum(_ok_ranks(world, result) for result in state.results.values()),
+        ok_ranks=sum(count_ok_ranks(world, result) for result in state.results.values()),
         gone_s={node: state.gone_s.get(node, now_s) for node in absent},
     )
     return _formed(state, now_s)
@@ -339,14 +305,6 @@ def _arrival(state: JobState, seen: SeenMember | None) -> int:
     member = seen.member
     is_here = state.world.has(member.node, member.incarnation)
     return int(is_here and member.arrived == state.world.generation)
-
-
-def _ok_ranks(world: World | None, result: Result | None) -> int:
-    if world is None or result is None or result.generation != world.generation:
-        return 0
-    if not world.has(result.node, result.incarnation):
-        return 0
-    return sum(exit_.code == 0 for exit_ in result.exits)
 
 
 def _is_prepared(member: Member) -> bool:

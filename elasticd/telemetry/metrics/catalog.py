@@ -6,114 +6,19 @@ belongs to Prometheus, which would rename ours to `exported_job`. The target (`i
 which node a series comes.
 """
 
-from elasticd.goodput.cause import TimeCause
-from elasticd.records.account.incident import PHASES
-from elasticd.records.autoscale.decision import Rule
-from elasticd.records.autoscale.held import Held
-from elasticd.records.reason import Cause, Phase, Reason
 from elasticd.store.request_times import BOUNDS_S
+from elasticd.telemetry.metrics import label
 from elasticd.telemetry.metrics.metric import Exporter, Kind, Label, Metric, Unit
 
 __all__ = [
     "CATALOG",
-    "CHANGE_PHASES",
-    "CHANGE_REASONS",
     "EVALUATION_BOUNDS_S",
-    "SCALARS_LIMIT",
     "by_name",
 ]
 
-SCALARS_LIMIT = 20
-"""How many names of `commit`'s numbers become series: the first ones of a job."""
 EVALUATION_BOUNDS_S = (0.05, 0.25, 1.0, 5.0, 15.0)
 """The first is what a hundred jobs may cost, Prometheus' share not counted; the last but one is
 past the time limit of a source, the last one is the time between two evaluations."""
-_ENDINGS = (
-    Reason.BELOW_MIN,
-    Reason.STOP_REQUESTED,
-    Reason.ALL_SUCCEEDED,
-    Reason.BUDGET_SPENT,
-    Reason.REPEATED_ERROR,
-    Reason.ISOLATED,
-    Reason.ENDS_JOB,
-)
-CHANGE_REASONS = tuple(reason.value for reason in Reason if reason not in _ENDINGS)
-"""Why a world may begin; reasons that only end a job are not among them."""
-CHANGE_PHASES = ("unnoticed", *PHASES)
-"""The phases of an incident, and before them the time in which no step ended and nobody knew."""
-
-_JOB = Label(name="job_name", help="The job's name.")
-_PHASE = Label(
-    name="phase", help="Where the job stands.", values=tuple(phase.value for phase in Phase)
-)
-_REASON = Label(name="reason", help="Why the world was replaced.", values=CHANGE_REASONS)
-_PART = Label(name="phase", help="The part of a change of world.", values=CHANGE_PHASES)
-_CAUSE = Label(
-    name="cause",
-    help="The part of the restart budget.",
-    values=tuple(cause.value for cause in Cause),
-)
-_TIME = Label(
-    name="cause",
-    help="What the time went to.",
-    values=tuple(cause.value for cause in TimeCause),
-)
-_NAME = Label(
-    name="name",
-    help=f"As the script named it in `commit`; the first {SCALARS_LIMIT} names of the job.",
-)
-_VERSION = Label(name="version", help="Of elasticd.")
-_RULE = Label(
-    name="rule", help="Which had the last word.", values=tuple(rule.value for rule in Rule)
-)
-_DIRECTION = Label(name="direction", help="To more nodes, or to fewer.", values=("up", "down"))
-_WHY = Label(name="why", help="Why nothing was changed.", values=tuple(word.value for word in Held))
-_ELASTIC_PHASE = Label(
-    name="phase",
-    help="Where the object's job stands.",
-    values=(
-        "Pending",
-        "Running",
-        "Waiting",
-        "Stopping",
-        "Succeeded",
-        "Failed",
-        "Stopped",
-        "Invalid",
-        "Lost",
-    ),
-)
-_ACTION = Label(
-    name="action",
-    help="What was done.",
-    values=(
-        "add_finalizer",
-        "remove_finalizer",
-        "apply_replicas",
-        "apply_status",
-        "delete_object",
-        "tell_event",
-        "write_job",
-        "write_policy",
-        "remove_policy",
-        "write_want",
-        "stop_job",
-        "drain_node",
-        "undrain_node",
-        "label_node",
-    ),
-)
-_OUTCOME = Label(
-    name="outcome",
-    help="Whether it was done.",
-    values=("done", "outdated", "refused", "unavailable"),
-)
-_ANSWER = Label(
-    name="answer",
-    help="How the API server answered.",
-    values=("success", "refused", "failed", "none"),
-)
-
 _COUNTER, _GAUGE, _S, _BYTES = Kind.COUNTER, Kind.GAUGE, Unit.SECONDS, Unit.BYTES
 
 
@@ -142,21 +47,21 @@ def _of_node(name: str, kind: Kind, help: str, *labels: Label, unit: Unit = Unit
 
 
 def _of_job(name: str, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
-    return _metric(Exporter.RANK_0, f"elasticd_{name}", _GAUGE, help, _JOB, *labels, unit=unit)
+    return _metric(Exporter.RANK_0, f"elasticd_{name}", _GAUGE, help, label.JOB, *labels, unit=unit)
 
 
 def _counted(name: str, help: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
     name = f"elasticd_{name}_total"
-    return _metric(Exporter.SERVING, name, _COUNTER, help, _JOB, *labels, unit=unit)
+    return _metric(Exporter.SERVING, name, _COUNTER, help, label.JOB, *labels, unit=unit)
 
 
 def _of_keeper(name: str, kind: Kind, help: str, *, unit: Unit = Unit.NONE) -> Metric:
     name = f"elasticd_checkpoint_{name}"
-    return _metric(Exporter.KEEPER, name, kind, help, _JOB, unit=unit)
+    return _metric(Exporter.KEEPER, name, kind, help, label.JOB, unit=unit)
 
 
 def _of_writer(name: str, kind: Kind, help: str) -> Metric:
-    return _metric(Exporter.WRITER, f"elasticd_tensorboard_{name}", kind, help, _JOB)
+    return _metric(Exporter.WRITER, f"elasticd_tensorboard_{name}", kind, help, label.JOB)
 
 
 def _of_autoscaler(
@@ -185,7 +90,7 @@ def _of_operator(
 
 CATALOG: tuple[Metric, ...] = (
     # --- a node -------------------------------------------------------------------------------
-    _of_node("elasticd_build_info", _GAUGE, "Always 1; says which version runs.", _VERSION),
+    _of_node("elasticd_build_info", _GAUGE, "Always 1; says which version runs.", label.VERSION),
     _of_node("elasticd_slots", _GAUGE, "Workers that this node can hold at once."),
     _of_node("elasticd_slots_used", _GAUGE, "Slots of this node that jobs hold."),
     _of_node(
@@ -193,7 +98,7 @@ CATALOG: tuple[Metric, ...] = (
         _GAUGE,
         "Slots of this node that the job holds; 0 for a job that is not over and that this node "
         "does not serve, so that the sum over all nodes is 0 where nobody serves it.",
-        _JOB,
+        label.JOB,
     ),
     _of_node("elasticd_node_draining", _GAUGE, "1 while this node is drained, else 0."),
     _of_node(
@@ -226,7 +131,7 @@ CATALOG: tuple[Metric, ...] = (
     _of_node("process_open_fds", _GAUGE, "Descriptors that the agent has open."),
     _of_node("process_start_time_seconds", _GAUGE, "When the agent began (Unix time).", unit=_S),
     # --- a job, as it stands --------------------------------------------------------------------
-    _of_job("job_phase", "1 for the phase that the job is in, 0 for the others.", _PHASE),
+    _of_job("job_phase", "1 for the phase that the job is in, 0 for the others.", label.PHASE),
     _of_job("workers", "Ranks of the world that stands; 0 while the job waits or is over."),
     _of_job("nodes", "Nodes of the world that stands; 0 while the job waits or is over."),
     _of_job("wanted_nodes", "Nodes that the job would have now; 0 once it is over."),
@@ -241,9 +146,9 @@ CATALOG: tuple[Metric, ...] = (
     _of_job(
         "restart_budget",
         "Changes of world that this cause may bring about before the job fails; +Inf: no limit.",
-        _CAUSE,
+        label.CAUSE,
     ),
-    _of_job("restart_budget_used", "How much of that is used since the last refill.", _CAUSE),
+    _of_job("restart_budget_used", "How much of that is used since the last refill.", label.CAUSE),
     _of_job(
         "step",
         "Steps that are applied, as rank 0 last said; absent where nobody tells of steps.",
@@ -252,7 +157,7 @@ CATALOG: tuple[Metric, ...] = (
     _of_job(
         "scalar",
         "What rank 0 last gave to `commit` under this name; NaN and infinities as they are.",
-        _NAME,
+        label.NAME,
     ),
     _of_job(
         "late_ratio",
@@ -267,12 +172,12 @@ CATALOG: tuple[Metric, ...] = (
         "its script tells them.",
     ),
     _counted("step_seconds", "How long those steps took, by rank 0's step time.", unit=_S),
-    _counted("changes", "Worlds that began, the first one included.", _REASON),
+    _counted("changes", "Worlds that began, the first one included.", label.REASON),
     _counted(
         "change_seconds",
         "How long each part of a change of world took on the node of rank 0, the first world's "
         "not included.",
-        _PART,
+        label.PART,
         unit=_S,
     ),
     _counted("lost_steps", "Steps that had to be done again after a change of world."),
@@ -283,8 +188,8 @@ CATALOG: tuple[Metric, ...] = (
         _COUNTER,
         "Slot-seconds by what they went to; of what a failure could still take back, nothing is in "
         "it yet.",
-        _JOB,
-        _TIME,
+        label.JOB,
+        label.TIME,
         unit=_S,
     ),
     _metric(
@@ -292,7 +197,7 @@ CATALOG: tuple[Metric, ...] = (
         "elasticd_step_wait_seconds_total",
         _COUNTER,
         "How long committed steps of the workers here waited for collectives, of each worker.",
-        _JOB,
+        label.JOB,
         unit=_S,
     ),
     # --- a job's keepers ------------------------------------------------------------------------
@@ -350,14 +255,18 @@ CATALOG: tuple[Metric, ...] = (
     # --- the autoscaler -----------------------------------------------------------------------
     _of_autoscaler("leader", _GAUGE, "1 while this process decides, 0 while it stands by."),
     _of_autoscaler(
-        "decisions_total", _COUNTER, "Changes of size that were decided.", _RULE, _DIRECTION
+        "decisions_total",
+        _COUNTER,
+        "Changes of size that were decided.",
+        label.RULE,
+        label.DIRECTION,
     ),
     _of_autoscaler(
         "held_total",
         _COUNTER,
         "Evaluations of a job that left its size as it was for this reason; each evaluation "
         "counts, so the rate is above 0 for as long as it lasts.",
-        _WHY,
+        label.WHY,
     ),
     _of_autoscaler(
         "evaluation_seconds",
@@ -373,12 +282,16 @@ CATALOG: tuple[Metric, ...] = (
         _GAUGE,
         "1 while this process leads and follows the API server's watches, else 0.",
     ),
-    _of_operator("jobs", _GAUGE, "ElasticJobs by the phase in their status.", _ELASTIC_PHASE),
+    _of_operator("jobs", _GAUGE, "ElasticJobs by the phase in their status.", label.ELASTIC_PHASE),
     _of_operator(
-        "actions_total", _COUNTER, "What was done to Kubernetes or etcd.", _ACTION, _OUTCOME
+        "actions_total",
+        _COUNTER,
+        "What was done to Kubernetes or etcd.",
+        label.ACTION,
+        label.OUTCOME,
     ),
     _of_operator(
-        "api_requests_total", _COUNTER, "Requests to the API server, watches too.", _ANSWER
+        "api_requests_total", _COUNTER, "Requests to the API server, watches too.", label.ANSWER
     ),
     _of_operator(
         "reconciliation_seconds",

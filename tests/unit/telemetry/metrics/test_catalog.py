@@ -7,7 +7,8 @@ import pytest
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.autoscale.held import Held
 from elasticd.records.reason import Cause, Phase, Reason
-from elasticd.telemetry.metrics.catalog import CATALOG, CHANGE_REASONS, by_name
+from elasticd.telemetry.metrics.catalog import CATALOG, by_name
+from elasticd.telemetry.metrics.label import CHANGE_REASONS
 from elasticd.telemetry.metrics.metric import Exporter, Kind, Metric, Unit
 
 OPEN = {"job_name", "name", "version"}
