@@ -10,12 +10,14 @@ when it is built), as a pause begins, and at each commit of a script that was se
 Rejected: to copy those of all at each commit of every script, which would cost a tenth of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 import torch
 
+from elasticd.tensors.byte_row import ByteRow, is_in_a_row
 from elasticd.tensors.local_shard import memory_of
 
 __all__ = ["Touch"]
@@ -99,31 +101,51 @@ class _Sample:
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         self._parameters = parameters
+        self._row: ByteRow | None = None
         self._find()
 
     def take(self) -> None:
         """Copy what is there now."""
-        if self._now() == self._addresses:
-            if self._copies:
-                torch._foreach_copy_(self._copies, self._views)
-        else:
+        if self._now() != self._addresses:
             self._find()
+        elif self._row is not None:
+            self._row.copy()
+        elif self._copies:
+            torch._foreach_copy_(self._copies, self._views)
 
     def is_current(self) -> bool:
         """Return whether all is as it was copied."""
-        return self._now() == self._addresses and all(
+        if self._now() != self._addresses:
+            return False
+        if self._row is not None:
+            return self._row.is_current()
+        return all(
             # As bytes, in which NaN is equal to itself.
             torch.equal(view.contiguous().view(torch.uint8), copied.view(torch.uint8))
             for view, copied in zip(self._views, self._copies, strict=True)
         )
 
     def _find(self) -> None:
+        here = [memory_of(each) for each in self._parameters]
+        # Of a DTensor it is asked for each time: another may be put in its place.
+        is_plain = all(a is b for a, b in zip(here, self._parameters, strict=True))
+        parameters = self._parameters
+        self._now: Callable[[], list[int]] = partial(_places, parameters) if is_plain else self._ask
         self._addresses = self._now()
         self._views = [_beginning(each) for each in self._parameters]
-        self._copies = [view.clone() for view in self._views]
+        self._row, self._copies = None, []
+        if all(map(is_in_a_row, self._views)):
+            self._row = ByteRow(self._views)
+            self._row.copy()
+        else:
+            self._copies = [view.clone() for view in self._views]
 
-    def _now(self) -> list[int]:
-        return [_address(memory_of(each)) for each in self._parameters]
+    def _ask(self) -> list[int]:
+        return _places([memory_of(each) for each in self._parameters])
+
+
+def _places(tensors: Sequence[torch.Tensor]) -> list[int]:
+    return list(map(_address, tensors))
 
 
 def _beginning(parameter: torch.Tensor) -> torch.Tensor:

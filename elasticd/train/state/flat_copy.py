@@ -2,7 +2,8 @@
 
 To copy one costs a microsecond, whatever its size, and as much again to find the memory of its
 copy: for the hundred buffers of a deep network that adds up. Those of one dimension, which nearly
-all buffers are (BatchNorm's statistics), are written one behind the other by a single `cat`.
+all buffers are (BatchNorm's statistics), are written one behind the other: on the host their bytes
+by one `join` (`ByteRow`), on a device by a single `cat`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,15 +12,18 @@ from typing import Protocol
 
 import torch
 
+from elasticd.tensors.byte_row import ByteRow, is_in_a_row
+
 __all__ = ["Bundle", "bundled"]
 
 _address = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
 _shape = attrgetter("shape")
+_is_contiguous = torch.Tensor.is_contiguous
 
 
 class Bundle(Protocol):
-    """Some tensors and memory for their values; of one device and one dtype."""
+    """Some tensors and memory for their values."""
 
     def copy(self) -> bool:
         """Copy the values; False: not all are shaped as they were, so nothing is to be used."""
@@ -31,17 +35,47 @@ class Bundle(Protocol):
 def bundled(tensors: Sequence[torch.Tensor]) -> list[Bundle]:
     """Sort tensors into as few bundles as possible, and take the memory."""
     by_kind: dict[object, list[torch.Tensor]] = {}
+    on_host: list[torch.Tensor] = []
     for tensor in tensors:
+        if is_in_a_row(tensor) and tensor.dim() < 2:
+            on_host.append(tensor)
+            continue
         dimensions = tensor.dim() if tensor.layout is torch.strided else 2
         by_kind.setdefault((tensor.device, tensor.dtype, min(dimensions, 2)), []).append(tensor)
-    return [
+    host: list[Bundle] = [_HostRow(on_host)] if on_host else []
+    return host + [
         _Row(each) if each[0].layout is torch.strided and each[0].dim() < 2 else _Heap(each)
         for each in by_kind.values()
     ]
 
 
+class _HostRow:
+    """On the host, of whatever dtypes, of one dimension each or of none."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._addresses = list(map(_address, tensors))
+        self._sizes = list(map(_size, tensors))
+        self._row = ByteRow(tensors)
+
+    def copy(self) -> bool:
+        tensors = self._tensors
+        # `tensor.data = x` and `resize_` leave the same object at another place or of another size.
+        if (
+            list(map(_address, tensors)) != self._addresses
+            or list(map(_size, tensors)) != self._sizes
+            or not all(map(_is_contiguous, tensors))
+        ):
+            return False
+        self._row.copy()
+        return True
+
+    def pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return zip(self._tensors, self._row.copies(), strict=True)
+
+
 class _Row:
-    """Of one dimension each, or of none: their copies lie side by side."""
+    """Of one device and dtype, of one dimension each, or of none: their copies lie side by side."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
