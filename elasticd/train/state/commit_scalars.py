@@ -1,4 +1,7 @@
-"""Numbers given to `commit`: kept as they come, read when somebody asks, never waited for."""
+"""Numbers given to `commit`: those of the host are read, those of a GPU are kept as they come.
+
+The latter are fetched when somebody asks, and never waited for.
+"""
 
 import time
 from collections.abc import Mapping
@@ -57,6 +60,12 @@ class Scalars:
                 given[name] = value
                 continue
             if isinstance(value, torch.Tensor):
+                if type(value) is torch.Tensor and value.is_cpu and value.numel() == 1:
+                    # To read it is shorter than to make another tensor without its graph.
+                    number = value.item()
+                    if type(number) is not complex:
+                        given[name] = float(number)
+                        continue
                 if value.numel() != 1:
                     raise CallError(
                         f"commit({name}=...) got a tensor of shape {list(value.shape)}: give one "

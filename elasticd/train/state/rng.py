@@ -12,6 +12,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -25,7 +26,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio, odd: splitmix64's increment (Steele and others, 2014)."""
 
 _torch_generator = torch.default_generator
-_seed_python = random.seed
+_python: Any = random.seed.__self__  # type: ignore[attr-defined]
+_seed_python = super(random.Random, _python).seed
+"""What `random.seed` calls for a whole number, after it has looked at what it was given."""
 _has_cuda = cuda.is_used
 
 
@@ -56,6 +59,7 @@ def reseed(prefix: int, step: int) -> None:
     seed ^= seed >> 32
     _torch_generator.manual_seed(seed)
     _seed_python(seed)
+    _python.gauss_next = None  # Half a pair that was drawn before; `random.seed` forgets it too.
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed(seed & 0xFFFFFFFF)

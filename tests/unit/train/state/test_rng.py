@@ -26,6 +26,25 @@ def test_all_generators_draw_the_same_after_the_same_words() -> None:
     assert draws() == first
 
 
+def test_half_a_pair_of_gaussians_from_before_is_forgotten() -> None:
+    """Python draws them two at a time; a rank that draws its first one now has none left."""
+    reseed(mix(0, 1), 2)
+    first = random.gauss(0, 1)
+    reseed(mix(0, 1), 2)
+    assert random.gauss(0, 1) == first
+
+
+def test_python_is_seeded_as_random_seed_does() -> None:
+    """A state that a script saved from it is that of the same number."""
+    reseed(mix(0, 1), 2)
+    state = random.getstate()
+    random.seed(
+        ((mix(0, 1) ^ 2) * rng._GOLDEN & rng._MASK)
+        ^ ((mix(0, 1) ^ 2) * rng._GOLDEN & rng._MASK) >> 32
+    )
+    assert random.getstate() == state
+
+
 def test_neighbouring_ranks_and_steps_draw_differently() -> None:
     """In each of the generators."""
     seen = []

@@ -177,15 +177,13 @@ def test_pending_change_leaves_at_the_end_of_a_commit_an_epoch_and_a_pause() -> 
 
 
 def test_scalars_are_numbers_or_tensors_of_one() -> None:
-    """A tensor loses its graph, and is read when somebody asks."""
+    """A tensor of the host is read at once, so that nothing holds its graph."""
     state = State()
     with entered(state):
         loss = torch.tensor([2.0], requires_grad=True)
         state.commit(loss=loss * 2, rate=1)
         assert state._scalars() == {"loss": 4.0, "rate": 1.0}
-        kept = state._given._given["loss"]
-        assert isinstance(kept, torch.Tensor)
-        assert not kept.requires_grad
+        assert type(state._given._given["loss"]) is float
         with pytest.raises(CallError, match=r"shape \[2\]"):
             state.commit(loss=torch.zeros(2))
         with pytest.raises(CallError, match="got a list"):
