@@ -137,7 +137,12 @@ def snapshot(
     if kind is dict or kind is OrderedDict:
         copied = value.copy() if kind is dict else dict(value)  # type: ignore[attr-defined,call-overload]
         for key, item in copied.items():
-            if type(item) not in _SCALARS:
+            inner = type(item)
+            if inner in _SCALARS:
+                continue
+            if inner is list and _SCALARS.issuperset(map(type, item)):
+                copied[key] = item.copy()  # As below; what a scheduler has is mostly such lists.
+            else:
                 copied[key] = snapshot(item, live, keep)
         return copied if kind is dict else _Ordered(copied, getattr(value, "_metadata", None))
     if kind is list:

@@ -36,9 +36,12 @@ class Cursor:
             self._move(self._length, is_left_out=True)
         self.pending = Position(self.pending.epoch + 1, 0)
 
-    def commit(self) -> None:
-        """Make pending the committed position."""
+    def commit(self) -> tuple[Span, ...]:
+        """Make pending the committed position; return each span since the last commit once."""
         self.committed = self.pending
+        spans = tuple(self._spans)
+        self._spans.clear()
+        return spans
 
     def take_spans(self) -> tuple[Span, ...]:
         """Return what was delivered or left out since the last commit, each span once."""

@@ -244,8 +244,7 @@ class Loader:
         """
         if self._ahead.is_looking:
             self._ahead.commit()
-        self._cursor.commit()
-        return self._cursor.take_spans()
+        return self._cursor.commit()
 
     def _end_epoch(self, epoch: int) -> tuple[Span, ...]:
         """Be at the beginning of `epoch` after the `_commit` that must follow.

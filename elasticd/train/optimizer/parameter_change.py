@@ -12,7 +12,7 @@ Rejected: to copy those of all at each commit of every script, which would cost 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, is_not
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ __all__ = ["Touch"]
 BEGINNING = 16
 """Elements of a parameter."""
 
+_state = attrgetter("state")
 _version = attrgetter("_version")
 _address = torch.Tensor.data_ptr
 
@@ -65,7 +66,7 @@ class Touch:
     def look_away(self, *, is_sampled: bool = False) -> None:
         """Take the present values for those that were committed."""
         self._version_sum = sum(map(_version, self._parameters))
-        self._states = [each.state for each in self._optimizers]
+        self._states = list(map(_state, self._optimizers))
         self._few.take()
         self._is_sampled = is_sampled or self.is_usual
         if self._is_sampled:
@@ -80,10 +81,7 @@ class Touch:
             return False
         version_sum = sum(map(_version, self._parameters))
         # Loading into an optimizer makes another dict.
-        has_loaded = any(
-            each.state is not state
-            for each, state in zip(self._optimizers, self._states, strict=True)
-        )
+        has_loaded = any(map(is_not, map(_state, self._optimizers), self._states))
         if has_loaded or version_sum != self._version_sum:
             if has_loaded or not self._is_sampled or not self._all.is_current():
                 self.is_usual = True

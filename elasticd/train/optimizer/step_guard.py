@@ -18,10 +18,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import optimizer as step_hooks
 
 from elasticd.train.interrupt import uninterruptible
 from elasticd.train.optimizer import nonfinite_gradient, unsupported
@@ -81,6 +78,7 @@ class Guard:
         self._depth = 0  # of calls of its step within each other
         self._is_touched = False
         self._is_copied = False  # all of them, when the rank was clean
+        self._holds_copies = False  # one of them has memory for a copy
         self._settled_at: int | None = -1
         self._met_at: int | None = -1
         self._stepped_at: int | None = None
@@ -154,8 +152,8 @@ class Guard:
         if not is_early and sum(each.nbytes for each in self._parameters) <= COPY_LIMIT_BYTES:
             self._copy_all(is_required=False)
         self.touch.look_away(is_sampled=True)
-        self._hooks.callback(register_optimizer_step_pre_hook(self._before).remove)
-        self._hooks.callback(register_optimizer_step_post_hook(self._after).remove)
+        self._hooks.callback(step_hooks.register_optimizer_step_pre_hook(self._before).remove)
+        self._hooks.callback(step_hooks.register_optimizer_step_post_hook(self._after).remove)
 
     def disarm(self) -> None:
         """End a generation; a dirty rank stays dirty."""
@@ -184,7 +182,7 @@ class Guard:
             self._watch.settle()
         if self._stepped_at is not None and sequence is not None:
             self._is_followed |= sequence != self._stepped_at
-        if sequence is None or sequence != self._met_at:
+        if self._meet is not None and (sequence is None or sequence != self._met_at):
             self._meet_others()
         self.is_waiting = not self._begun and any(p.grad is not None for p in self._parameters)
         self.is_busy = True
@@ -204,9 +202,10 @@ class Guard:
         if self._touches >= HABIT:
             self._touches = HABIT
             self._copy_all(is_required=True)
-        elif not self._needs_undo():
+        elif self._holds_copies and not self._needs_undo():
             for undo in self._undo.values():
                 undo.release()
+            self._holds_copies = False
         self.touch.look_away()
         self.is_busy = False
 
@@ -264,21 +263,21 @@ class Guard:
             unsupported.check_step(lead, is_on_gpu=self._is_on_gpu)
         self._settle()
         if not self._begun:
-            self._meet_others()
+            if self._meet is not None:
+                self._meet_others()
             # Some scripts write past torch's counters at each step; they are known by the first.
             is_probe = self._touches > 0 or self._commits & (self._commits - 1) == 0
-            self._look_for_touches(is_close=is_probe)
+            self._is_touched |= self.touch.look(is_close=is_probe)
         else:
             self._met_at = -1  # Sums of a group of the script's own are not counted.
         # The optimizer itself is among the arguments; most steps have no other.
         call = self._with_closure(lead, args, kwargs) if kwargs or len(args) > 1 else None
         if call is None and self._on_nan is not OnNan.IGNORE:
             self._look_at_gradients(lead)
-        if lead not in self._begun:
-            if not self._is_copied and (self._needs_undo() or call is not None):
-                self._undo[lead].take(is_required=True)
-            elif not self._is_copied and self._commits < PROBATION:
-                self._undo[lead].take(is_required=False)
+        if lead not in self._begun and not self._is_copied:
+            is_needed = call is not None or self._needs_undo()
+            if is_needed or self._commits < PROBATION:
+                self._copy(lead, is_required=is_needed)
         if self._stepped_at is None:
             self._stepped_at = self._settled_at
         self._running, self._depth = lead, 1
@@ -311,7 +310,7 @@ class Guard:
         """Another's step is made of this one's, and what this one keeps is not the other's."""
         if lead not in self._begun:
             if not self._is_copied:
-                self._undo[lead].take(is_required=True)
+                self._copy(lead, is_required=True)
             self._begun[lead] = False
 
     def _settle(self) -> None:
@@ -325,8 +324,7 @@ class Guard:
 
     def _meet_others(self) -> None:
         """Wait for the others: from here on the step counts for all, or no rank has come so far."""
-        if self._meet is None:
-            return
+        assert self._meet is not None
         self._meet()
         # Who is lost from now on has been here, so there is nothing more to wait for.
         self._settled_at = self._met_at = self._sequence()
@@ -384,12 +382,17 @@ class Guard:
         self._is_touched = self._is_copied = False
         self._stepped_at = None
         self._settled_at = self._met_at = -1
-        for undo in self._undo.values():
-            undo.drop()
+        if self._holds_copies:
+            for undo in self._undo.values():
+                undo.drop()
+
+    def _copy(self, lead: _Optimizer, *, is_required: bool) -> None:
+        self._holds_copies = True
+        self._undo[lead].take(is_required=is_required)
 
     def _copy_all(self, *, is_required: bool) -> None:
-        for undo in self._undo.values():
-            undo.take(is_required=is_required)
+        for lead in self._undo:
+            self._copy(lead, is_required=is_required)
         self._is_copied = all(undo.is_valid for undo in self._undo.values())
 
     def _look_for_touches(self, *, is_close: bool = False) -> None:

@@ -109,14 +109,16 @@ class AgentSession:
             self.on_commit(self.step)
 
     def settle(self) -> None:
-        if not self._holds():
+        # In nearly every step nothing is wanted, and it is not asked whether that is due.
+        if self._wanted is not None and not self._holds():
             raise Interrupted
-        if self._group is not None:
-            self._group.settle(self._holds)
+        group = self._group
+        if group is not None:
+            group.settle(self._holds)
             step_wait.settled()
-            if not self._holds():
+            if self._wanted is not None and not self._holds():
                 raise Interrupted
-            if self._group.has_ended():
+            if group.has_ended():
                 self._explain()
 
     def pause(self, why: str | None) -> None:

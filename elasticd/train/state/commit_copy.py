@@ -115,8 +115,11 @@ class Keep:
         for name, each in self._objects.items():
             live = self._live() if name in self._wrappers else self._owned
             objects[name] = snapshot(each.state_dict(), live, keep)
-        extras = [snapshot(part.get_extra_state(), (), keep) for part in self._extras]
-        return Kept(snapshot(self._values, self._owned, keep), objects, extras, self._groups())
+        extras = self._extras and [
+            snapshot(part.get_extra_state(), (), keep) for part in self._extras
+        ]
+        values = snapshot(self._values, self._owned, keep) if self._values else {}
+        return Kept(values, objects, extras, self._groups())
 
     def copy(self, kept: Kept) -> None:
         """Make the copies; `kept` is what `collect` returned just now."""
@@ -128,7 +131,8 @@ class Keep:
         try:
             self._small.copy()
             # A sum over all of a large tensor is cheap if it is done ever more seldom.
-            self._large.copy(is_probe=self._commits & (self._commits - 1) == 0)
+            if self._large.has_any:
+                self._large.copy(is_probe=self._commits & (self._commits - 1) == 0)
             if self._copies.is_used:
                 self._copies.commit()
         finally:
@@ -162,9 +166,12 @@ class Keep:
     def _groups(self) -> list[GroupValues]:
         if self._kept is None:
             return [GroupValues(each) for each in self._optimizers]
-        return [
-            each if each.is_current() else GroupValues(each.optimizer) for each in self._kept.groups
-        ]
+        groups = self._kept.groups
+        for index, each in enumerate(groups):
+            if not each.is_current():
+                # Another list: the one before is that of the last commit until this one is made.
+                groups = [*groups[:index], GroupValues(each.optimizer), *groups[index + 1 :]]
+        return groups
 
     def _live(self) -> set[int]:
         """What optimizers own and a wrapper's state shows a second time."""
@@ -213,6 +220,7 @@ class _Large:
     def __init__(self, slots: list[Slot], restless: dict[int, torch.Tensor]) -> None:
         """`restless` is what another one said that stood for the same tensors before."""
         self._slots = slots
+        self.has_any = bool(slots)
         self._restless = restless
         self._tensors: list[torch.Tensor | None] = [None] * len(slots)
         self._versions: list[int] = [-1] * len(slots)
@@ -233,8 +241,6 @@ class _Large:
         return self._restless | now
 
     def copy(self, *, is_probe: bool) -> None:
-        if not self._slots:
-            return
         tensors = [home.get(key) for home, key in self._slots]
         versions = [-1 if tensor is None else _version_of(tensor) for tensor in tensors]
         changed = {

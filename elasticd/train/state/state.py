@@ -118,7 +118,8 @@ class State:
         Raises:
             CallError: called from another thread, or outside of `train`.
         """
-        watch = self._inside("commit()")
+        if (watch := self._watch) is None or threading.get_ident() != self._thread:
+            watch = self._inside("commit()")
         given = self._given.checked(scalars, hist)
         self._take(self._step + 1, self._epoch)
         self._given.set(given, self._step, hist)
@@ -338,7 +339,7 @@ class State:
             raise
         self._keep.copy(kept)
         self._loaders.commit(epoch if epoch > self._epoch else None, is_waiting=is_waiting)
-        self._step, self._epoch = step, epoch
+        self.__dict__.update(_step=step, _epoch=epoch)  # As `__setattr__` would, without a call.
         self._guard.end_commit()
         self._reseed()
 
