@@ -10,7 +10,7 @@ because `tensor.data` passes the counter by, by a checksum at the commits 1, 2, 
 Rejected: a copy of all from the start, which would double the memory of a frozen backbone.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import attrgetter, is_not, methodcaller
 from typing import Any, NamedTuple
 
@@ -107,8 +107,23 @@ class Keep:
             isinstance(each, ScalerState) and each.has_updated() for each in self._objects.values()
         )
 
-    def collect(self) -> Kept:
-        """Ask everything for its state; may raise what the user's code raises, changes nothing."""
+    def groups(self, check: Callable[[], None] | None = None) -> list[GroupValues]:
+        """Return the values of all parameter groups; those of the last copy where nothing changed.
+
+        `check` is called where something did: it has seen what is as it was.
+        """
+        groups = self._kept.groups if self._kept is not None else []
+        if len(groups) == len(self._optimizers) and all(each.is_current() for each in groups):
+            return groups
+        if check is not None:
+            check()
+        return [GroupValues(each) for each in self._optimizers]
+
+    def collect(self, groups: list[GroupValues] | None = None) -> Kept:
+        """Ask everything for its state; may raise what the user's code raises, changes nothing.
+
+        `groups` is what the method of this name returned just now.
+        """
         if self._values:
             check_keys(self._values)
         keep, objects = self._copy_of, {}
@@ -119,7 +134,7 @@ class Keep:
             snapshot(part.get_extra_state(), (), keep) for part in self._extras
         ]
         values = snapshot(self._values, self._owned, keep) if self._values else {}
-        return Kept(values, objects, extras, self._groups())
+        return Kept(values, objects, extras, self.groups() if groups is None else groups)
 
     def copy(self, kept: Kept) -> None:
         """Make the copies; `kept` is what `collect` returned just now."""
@@ -162,16 +177,6 @@ class Keep:
         self._values.update(restored(values))
         self._modes.put_back()
         return is_whole
-
-    def _groups(self) -> list[GroupValues]:
-        if self._kept is None:
-            return [GroupValues(each) for each in self._optimizers]
-        groups = self._kept.groups
-        for index, each in enumerate(groups):
-            if not each.is_current():
-                # Another list: the one before is that of the last commit until this one is made.
-                groups = [*groups[:index], GroupValues(each.optimizer), *groups[index + 1 :]]
-        return groups
 
     def _live(self) -> set[int]:
         """What optimizers own and a wrapper's state shows a second time."""

@@ -4,15 +4,16 @@ A rank that is interrupted in an evaluation would train on without dropout, and 
 of BatchNorm standing still. A process that is new has what the script set before `elasticd.run`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
 
 __all__ = ["Modes", "adopt_modes", "modes_of"]
 
-_is_training = attrgetter("training")
+_TRAINING = "training"
 
 
 class Modes:
@@ -21,10 +22,18 @@ class Modes:
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         self._modules: Sequence[torch.nn.Module] = tuple(modules)
         self._modes: list[bool] = []
+        # Asked for an attribute a module looks through its class and all above it first.
+        owns = [vars(each) for each in self._modules]
+        is_own = all(_TRAINING in each for each in owns)
+        self._look: Callable[[], Iterable[bool]] = (
+            partial(map, itemgetter(_TRAINING), owns)
+            if is_own
+            else partial(map, attrgetter(_TRAINING), self._modules)
+        )
 
     def copy(self) -> None:
         """Note how they are now."""
-        self._modes = list(map(_is_training, self._modules))
+        self._modes = list(self._look())
 
     def put_back(self) -> None:
         """Make them as they were; without `train()`, which a class may have made its own."""

@@ -327,11 +327,11 @@ class State:
         if not self._is_checked:
             self._check()  # What optimizers have made in their first step must be able to travel.
             self._is_checked = True
-        self._groups.check()
+        groups = self._keep.groups(self._groups.check)
         self._guard.begin_commit()
         try:
             is_waiting = self._guard.is_waiting and not self._keep.has_updated_scaler()
-            kept = self._keep.collect()
+            kept = self._keep.collect(groups)
         except BaseException as exc:
             self._guard.cancel_commit()
             if isinstance(exc, CallError):
