@@ -382,9 +382,8 @@ class Guard:
         self._is_touched = self._is_copied = False
         self._stepped_at = None
         self._settled_at = self._met_at = -1
-        if self._holds_copies:
-            for undo in self._undo.values():
-                undo.drop()
+        for undo in self._undo.values() if self._holds_copies else ():
+            undo.drop()
 
     def _copy(self, lead: _Optimizer, *, is_required: bool) -> None:
         self._holds_copies = True
