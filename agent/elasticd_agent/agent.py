@@ -99,7 +99,7 @@ class Agent:
             for workers in self._all_workers():
                 workers.end()
             self._closings.wait(CLOSING_TIMEOUT_S)
-            self._dispatch.lookout.close()
+            self._dispatch.monitor.close()
             self._demands.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -328,7 +328,7 @@ class Agent:
             keys=self._keys,
             guard=self._guard,
             children=self._children,
-            lookout=self._dispatch.lookout,
+            monitor=self._dispatch.monitor,
             accounts=self.accounts,
             meters=self._meters,
         )

@@ -11,7 +11,7 @@ from elasticd.records.keys import Keys
 from elasticd.store.api import Lease, Store
 from elasticd_agent.account.account_book import AccountBook
 from elasticd_agent.job.job_guard import JobGuard
-from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.loop.courier import Courier
 from elasticd_agent.metrics.job_meters import JobMeters
 from elasticd_agent.node.presence import Presence
@@ -39,7 +39,7 @@ class Host:
     guard: Callable[[Callable[[], None]], None]
     """Runs something of this job; a bug of ours in it ends this job here, and nothing else."""
     children: Children
-    lookout: Lookout
+    monitor: WorkerMonitor
     accounts: AccountBook
     run_folder: Path
     """The run folder of this job."""
@@ -57,7 +57,7 @@ def host_of(
     keys: Keys,
     guard: JobGuard,
     children: Children,
-    lookout: Lookout,
+    monitor: WorkerMonitor,
     accounts: AccountBook,
     meters: JobMeters,
 ) -> Host:
@@ -75,7 +75,7 @@ def host_of(
         post=guard.post_for(spec.name),
         guard=partial(guard.run, spec.name),
         children=children,
-        lookout=lookout,
+        monitor=monitor,
         accounts=accounts,
         meters=meters,
         forwarding=presence.forwarding,

@@ -104,7 +104,7 @@ class Runner:
             address=host.address,
             run_folder=host.run_folder,
             children=host.children,
-            lookout=host.lookout,
+            monitor=host.monitor,
             post=host.post,
             forwarding=host.forwarding.of(spec.name),
         )

@@ -11,7 +11,7 @@ from elasticd.channel.worker import FromWorker
 from elasticd.records.ids import JobName, Life
 from elasticd_agent.job.job_guard import JobGuard
 from elasticd_agent.liveness.hang_detector import Verdict
-from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.loop.inbox import Item
 from elasticd_agent.workers.workers import Workers
 
@@ -32,7 +32,7 @@ class WorkerDispatch:
     ) -> None:
         """`workers_of` returns the workers of a job that is served here or may come back."""
         self._post, self._guard, self._workers_of = post, guard, workers_of
-        self.lookout = Lookout(life, self._spoke, self._judged)
+        self.monitor = WorkerMonitor(life, self._spoke, self._judged)
 
     def _spoke(self, pid: int, message: FromWorker) -> None:
         """Take in a worker's message; the monitor's thread calls this."""
@@ -51,5 +51,5 @@ class WorkerDispatch:
             self._guard.run(workers.spec.name, partial(workers.judge, verdict))
 
     def _of(self, pid: int) -> Workers | None:
-        job = self.lookout.job_of(pid)
+        job = self.monitor.job_of(pid)
         return self._workers_of(job) if job is not None else None

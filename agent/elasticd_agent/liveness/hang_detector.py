@@ -30,7 +30,7 @@ from elasticd.records.ids import Generation, JobName
 from elasticd_agent.liveness.observed_worker import Quiet, WatchedWorker
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled, stalled
 
-__all__ = ["Frozen", "Pulse", "Sample", "Verdict"]
+__all__ = ["Frozen", "HangDetector", "Sample", "Verdict"]
 
 SILENT_S = 1.0
 """A process that is silent for this long (five heartbeats) has a problem, or its machine has."""
@@ -72,7 +72,7 @@ class Frozen:
 Verdict: TypeAlias = Frozen | Stalled | Resumed
 
 
-class Pulse:
+class HangDetector:
     """Keep what is known of each worker's heartbeat.
 
     The caller gives the time, and must call `look` regularly.

@@ -7,14 +7,14 @@ from pathlib import Path
 from elasticd.channel.worker import FromWorker, Stacks, ToWorker
 from elasticd.records.ids import JobName, Life
 from elasticd_agent.liveness.hang_detector import Verdict
-from elasticd_agent.liveness.heartbeat_watch import Watchman
+from elasticd_agent.liveness.heartbeat_watch import HeartbeatWatch
 from elasticd_agent.liveness.stack_dump import StackCollector, Standing
 from elasticd_agent.liveness.worker_sockets import Attachments
 
-__all__ = ["Lookout"]
+__all__ = ["WorkerMonitor"]
 
 
-class Lookout:
+class WorkerMonitor:
     """Listen to the workers and judge them. `heard` and `judged` are called from its thread."""
 
     def __init__(
@@ -24,8 +24,8 @@ class Lookout:
         judged: Callable[[Verdict], None],
     ) -> None:
         self._on_heard = heard
-        self._watchman = Watchman(judged)
-        self._attachments = Attachments(life, self._heard, tick=self._watchman.tick)
+        self._heartbeat_watch = HeartbeatWatch(judged)
+        self._attachments = Attachments(life, self._heard, tick=self._heartbeat_watch.tick)
         self._stacks = StackCollector(self._attachments.tell)
         self._jobs: dict[int, JobName] = {}
 
@@ -39,14 +39,14 @@ class Lookout:
         none.
         """
         self._jobs[pid] = job
-        self._watchman.watch(pid, job=job, limit_s=limit_s or math.inf)
+        self._heartbeat_watch.watch(pid, job=job, limit_s=limit_s or math.inf)
         self._attachments.allow(pid)
 
     def overlook(self, pid: int) -> None:
         """Stop judging a worker that ends for a known reason: its silence means nothing
         any more.
         """
-        self._watchman.forget(pid)
+        self._heartbeat_watch.forget(pid)
 
     def job_of(self, pid: int) -> JobName | None:
         """Return the job that a process was started for; None if it is none of ours any more."""
@@ -54,7 +54,7 @@ class Lookout:
 
     def forget(self, pid: int) -> None:
         self._jobs.pop(pid, None)
-        self._watchman.forget(pid)
+        self._heartbeat_watch.forget(pid)
         self._attachments.forget(pid)
 
     def tell(self, pid: int, message: ToWorker) -> None:
@@ -70,7 +70,7 @@ class Lookout:
         self._attachments.close()
 
     def _heard(self, pid: int, message: FromWorker | None) -> None:
-        self._watchman.heard(pid, message)
+        self._heartbeat_watch.heard(pid, message)
         if isinstance(message, Stacks):
             self._stacks.heard(pid, message.text)
         elif message is not None:

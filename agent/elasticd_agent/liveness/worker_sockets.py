@@ -65,12 +65,12 @@ class _Link:
 class Attachments:
     """The listening socket and all connections, in one thread.
 
-    `heard` is called from that thread with each message and at last with None, the end of the
-    connection; for a process number only between `allow` and `forget`, and first with Attached. A
-    script of restart mode that tells of its progress never attaches: its end is not told.
-    `tick` is called there too, each time after everything that had come was heard: so whoever
-    counts silence (the watchman) never takes what lies unread for silence. It returns in how many
-    seconds it wants to be called again, None: when the next message has been heard.
+    That thread calls `heard` with each message, and at last with None, when the connection has
+    ended. It does so for a process number only between `allow` and `forget`, and Attached comes
+    first. A script of restart mode that reports its progress never attaches, so its end is not
+    reported. The thread also calls `tick`, each time after it has read everything that had come:
+    so the heartbeat watch, which counts silence, never takes unread messages for silence. `tick`
+    returns in how many seconds it wants to be called again; None for after the next message.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from elasticd.records.member import Stall, StallLimit
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.liveness.hang_detector import Frozen, Verdict
-from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled
 from elasticd_agent.liveness.stack_dump import stacks_path
 from elasticd_agent.output_watch.silence import Heard, Silent
@@ -52,7 +52,7 @@ class Examiner:
 
     def __init__(
         self,
-        lookout: Lookout,
+        monitor: WorkerMonitor,
         post: Callable[[Callable[[], None]], None],
         stacks: tuple[Path, JobName, NodeId],
         processes: Mapping[str, Process],
@@ -65,7 +65,7 @@ class Examiner:
         steps_told: Callable[[int], int] = lambda pid: 0,
         forwarding: JobForwarding | None = None,
     ) -> None:
-        self._lookout, self._post = lookout, post
+        self._monitor, self._post = monitor, post
         self._run_folder, self._job, self._node = stacks
         self._processes = processes
         self._failure, self._kill = failure, kill
@@ -203,7 +203,7 @@ class Examiner:
             for each in found
         ]
         path = self._path(generation)
-        self._lookout.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
+        self._monitor.write_stacks(path, standing, lambda: self._post(partial(self._let_go, held)))
 
     def _let_go(self, held: Sequence[Process]) -> None:
         """Carry out the stops that fell due while these workers were examined."""

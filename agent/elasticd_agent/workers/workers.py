@@ -15,7 +15,7 @@ from elasticd.rendezvous import effect as fx
 from elasticd.rendezvous import event as ev
 from elasticd.telemetry.log import get_logger
 from elasticd_agent.liveness.hang_detector import Verdict
-from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_answer import RankHeard
 from elasticd_agent.loop.clock import now_s
 from elasticd_agent.output_watch.stdout_copy import JobForwarding
@@ -77,7 +77,7 @@ class Workers:
         address: str,
         run_folder: Path,
         children: Children,
-        lookout: Lookout,
+        monitor: WorkerMonitor,
         post: Callable[[Callable[[], None]], None],
         forwarding: JobForwarding | None = None,
     ) -> None:
@@ -97,11 +97,11 @@ class Workers:
         self._interface = interface_of(address)
         self._gpus = visible_gpus(os.environ)
         self._processes: dict[str, Process] = {}
-        self.attached = Attached(lookout.tell, lambda event: self._feed(event))
+        self.attached = Attached(monitor.tell, lambda event: self._feed(event))
         self.last_save = LastSave(self.attached, is_wanted=spec.checkpoint is not None)
-        self._lookout = lookout
+        self._monitor = monitor
         self._examiner = Examiner(
-            lookout,
+            monitor,
             post,
             (run_folder, spec.name, node),
             self._processes,
@@ -217,7 +217,7 @@ class Workers:
 
     def _launch(self, name: str, process: Process, env: dict[str, str], niceness: int = 0) -> None:
         spec, files = self._spec, process.files
-        env.update(self._beside.env, ELASTICD_AGENT=self._lookout.name)
+        env.update(self._beside.env, ELASTICD_AGENT=self._monitor.name)
         self._processes[name] = process
         self._pool.tell(start_order(name, spec, files, env, cwd=self._cwd, niceness=niceness))
 
@@ -226,7 +226,7 @@ class Workers:
         if process is None or self.last_save.is_ended(process.pid):
             return
         if process.pid is not None:
-            self._lookout.overlook(process.pid)
+            self._monitor.overlook(process.pid)
         if process.is_examined:
             process.is_stop_due = True  # It is still being looked at, for half a second.
             process.stop_grace_s = effect.grace_s if process.is_silent else 0.0
@@ -342,7 +342,7 @@ class Workers:
                 process = self._processes[name]
                 process.pid = pid
                 self.attached.expect(pid, process.slot, process.nonce)
-                self._lookout.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
+                self._monitor.expect(pid, job=spec.name, limit_s=spec.progress_timeout_s)
                 self._examiner.outputs.watch(pid, process.files)
                 self._feed(ev.WorkerStarted(slot=process.slot, nonce=process.nonce))
             case ch.StartFailed(worker=name, message=why):
@@ -367,7 +367,7 @@ class Workers:
         if process.pid is not None:
             self.last_save.forget(process.pid)
             self.attached.forget(process.pid)
-            self._lookout.forget(process.pid)
+            self._monitor.forget(process.pid)
             self._examiner.outputs.forget(process.pid)
         self._own_errors.discard(name)
         self._feed(

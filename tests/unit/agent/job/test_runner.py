@@ -84,7 +84,7 @@ class Scene:
             post=guard.post_for(JOB),
             guard=guarded,
             children=Children(),
-            lookout=None,  # type: ignore[arg-type]
+            monitor=None,  # type: ignore[arg-type]
             accounts=AccountBook(),
             run_folder=run_folder,
             event_log=None,

@@ -52,7 +52,7 @@ class Node:
         self.inbox: Queue[Item] = Queue()
         guard = JobGuard(self.inbox.put, {})
         self.dispatch = WorkerDispatch(Life("life"), self.inbox.put, guard, self._workers_of)
-        self.lookout = self.dispatch.lookout
+        self.monitor = self.dispatch.monitor
 
     def _workers_of(self, job: JobName) -> Any:
         self.asked.append(job)
@@ -65,7 +65,7 @@ class Node:
     def connect(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(WAIT_S)
-        sock.connect("\0" + self.lookout.name)
+        sock.connect("\0" + self.monitor.name)
         return sock
 
 
@@ -73,7 +73,7 @@ class Node:
 def node() -> Iterator[Node]:
     node = Node()
     yield node
-    node.lookout.close()
+    node.monitor.close()
 
 
 def say(node: Node, message: Beat) -> int:
@@ -88,14 +88,14 @@ def say(node: Node, message: Beat) -> int:
             sock.recv(1)
         os._exit(0)
     os.close(parent_end)
-    node.lookout.expect(pid, job=OTHERS, limit_s=0)
+    node.monitor.expect(pid, job=OTHERS, limit_s=0)
     os.write(child_end, b".")
     os.close(child_end)
     return pid
 
 
 def test_each_message_reaches_the_job_of_its_worker_and_no_other(node: Node) -> None:
-    node.lookout.expect(ME, job=MINE, limit_s=0)
+    node.monitor.expect(ME, job=MINE, limit_s=0)
     with node.connect() as sock:
         sock.sendall(HELLO + pack(beat(3)))
         node.turn()
@@ -106,13 +106,13 @@ def test_each_message_reaches_the_job_of_its_worker_and_no_other(node: Node) -> 
     assert node.jobs[MINE].heard == [(ME, Attached(pid=ME)), (ME, beat(3))]
     assert node.jobs[OTHERS].heard == [(other, Attached(pid=other)), (other, beat(4))]
     assert all(not job.heard for name, job in node.jobs.items() if name not in (MINE, OTHERS))
-    node.lookout.close()
+    node.monitor.close()
     os.waitpid(other, 0)
 
 
 def test_a_message_asks_for_one_job_alone(node: Node) -> None:
     """Fifty jobs cost a heartbeat no more than one."""
-    node.lookout.expect(ME, job=MINE, limit_s=0)
+    node.monitor.expect(ME, job=MINE, limit_s=0)
     with node.connect() as sock:
         sock.sendall(HELLO + pack(beat(1)))
         node.turn()
@@ -121,7 +121,7 @@ def test_a_message_asks_for_one_job_alone(node: Node) -> None:
 
 
 def test_verdict_reaches_the_job_of_its_worker(node: Node) -> None:
-    node.lookout.expect(ME, job=MINE, limit_s=0)
+    node.monitor.expect(ME, job=MINE, limit_s=0)
     verdict = Frozen(pid=ME, why="it does not run")
     node.dispatch._judged(verdict)
     node.turn()
@@ -131,20 +131,20 @@ def test_verdict_reaches_the_job_of_its_worker(node: Node) -> None:
 
 def test_what_an_ended_worker_said_last_reaches_nobody(node: Node) -> None:
     """The job was told of its end, and has forgotten it."""
-    node.lookout.expect(ME, job=MINE, limit_s=0)
+    node.monitor.expect(ME, job=MINE, limit_s=0)
     with node.connect() as sock:
         sock.sendall(HELLO)
         node.turn()
         sock.sendall(pack(beat(2)))
         late = node.inbox.get(timeout=WAIT_S)
-        node.lookout.forget(ME)
+        node.monitor.forget(ME)
         late()
     assert node.jobs[MINE].heard == [(ME, Attached(pid=ME))]
-    assert node.lookout.job_of(ME) is None
+    assert node.monitor.job_of(ME) is None
 
 
 def test_word_for_a_job_that_is_not_served_any_more_reaches_nobody(node: Node) -> None:
-    node.lookout.expect(ME, job=JobName("gone"), limit_s=0)
+    node.monitor.expect(ME, job=JobName("gone"), limit_s=0)
     with node.connect() as sock:
         sock.sendall(HELLO)
         node.turn()

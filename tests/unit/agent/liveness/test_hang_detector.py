@@ -174,7 +174,7 @@ def test_silence_after_the_end_is_no_sign(scene: Scene, last: FromWorker | None)
     scene.say(1, last)
     scene.go(100.0)
     assert scene.verdicts == []
-    assert not scene.pulse.is_needed
+    assert not scene.detector.is_needed
 
 
 def test_worker_that_never_beat_is_not_frozen() -> None:

@@ -240,7 +240,7 @@ def test_who_compiled_before_may_compile_again(scene: Scene) -> None:
 
 def test_laggard_of_another_job_or_generation_is_nobodys_suspect(scene: Scene) -> None:
     """Only numbers of one group can be compared."""
-    scene.pulse.watch(2, job=JobName("other"), limit_s=LIMIT_S)
+    scene.detector.watch(2, job=JobName("other"), limit_s=LIMIT_S)
     scene.say(2, Formed(generation=Generation(1), step=0))
     scene.say(2, Stepped(generation=Generation(1), step=1))
     scene.worker(3)
@@ -273,12 +273,12 @@ def test_frozen_one_excuses_who_waits_for_it(pair: Scene) -> None:
 def test_strangers_are_ignored(scene: Scene) -> None:
     """What is said of a process that is not watched, or not any more."""
     scene.say(77, beat())
-    scene.pulse.forget(78)
-    scene.pulse.forget(1)
+    scene.detector.forget(78)
+    scene.detector.forget(1)
     scene.saying[1] = None
     scene.go(100.0)
     assert scene.verdicts == []
-    assert not scene.pulse.is_needed
+    assert not scene.detector.is_needed
 
 
 @pytest.mark.parametrize("seed", range(30))

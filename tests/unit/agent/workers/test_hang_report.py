@@ -11,7 +11,7 @@ from elasticd.records.ids import Generation, Incarnation, JobName, NodeId, Nonce
 from elasticd.records.member import StallLimit
 from elasticd.rendezvous import event as ev
 from elasticd_agent.liveness.hang_detector import Frozen
-from elasticd_agent.liveness.monitor import Lookout
+from elasticd_agent.liveness.monitor import WorkerMonitor
 from elasticd_agent.liveness.progress_timeout import Resumed, Stalled
 from elasticd_agent.liveness.stack_dump import Standing
 from elasticd_agent.output_watch.silence import Heard, Silent
@@ -25,7 +25,7 @@ HOME = Home(node=NODE, incarnation=Incarnation("i"), host="vm")
 ONE = Generation(1)
 
 
-class FakeLookout:
+class FakeMonitor:
     """Writes no stacks; says that it has when it is told to."""
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class Node:
     """Two ranks of generation 1, in processes 10 and 11."""
 
     def __init__(self, folder: Path) -> None:
-        self.lookout = FakeLookout()
+        self.monitor = FakeMonitor()
         self.killed: list[str] = []
         self.fed: list[ev.Event] = []
         self.has_steps = True
         self.processes = {f"1.{slot}.1": self._process(folder, slot) for slot in range(2)}
         self.examiner = Examiner(
-            cast(Lookout, self.lookout),
+            cast(WorkerMonitor, self.monitor),
             lambda call: call(),
             (folder, JobName("j"), NODE),
             self.processes,
@@ -112,7 +112,7 @@ def test_worker_that_stands_still_is_for_all_nodes_to_judge(node: Node) -> None:
     assert (event.slot, event.stall.limit, event.stall.sequence) == (0, StallLimit.RECORD, 70)
     assert event.stall.why == "No progress for 5 s, while others waited for it."
     assert event.stall.stacks_path.endswith("j/incidents/gen-1.node-1.stacks.txt")
-    assert node.lookout.asked == [] and not node.processes["1.0.1"].is_examined
+    assert node.monitor.asked == [] and not node.processes["1.0.1"].is_examined
     resumed = node.examiner.judged("1.0.1", Resumed(pid=10))
     assert resumed == ev.WorkerResumed(slot=Slot(0), nonce=Nonce(1))
 
@@ -131,33 +131,33 @@ def test_worker_that_others_here_wait_for_is_done_without_at_once(node: Node) ->
     process = node.processes["1.0.1"]
     assert process.is_examined
     process.is_stop_due = True
-    ((path, standing),) = node.lookout.asked
+    ((path, standing),) = node.monitor.asked
     assert [(one.pid, bool(one.note)) for one in standing] == [(10, True), (11, False)]
     assert event.failure.log_path == str(path) and node.killed == []
-    node.lookout.done[0]()
+    node.monitor.done[0]()
     assert node.killed == ["1.0.1"] and not process.is_examined
 
 
 def test_hang_that_all_nodes_agreed_on_is_looked_at_where_it_is(node: Node) -> None:
     """Once: an agent that found it by itself has written it down already."""
     node.examiner.explain(ONE, culprit(NODE))
-    ((_, standing),) = node.lookout.asked
+    ((_, standing),) = node.monitor.asked
     assert [one.note for one in standing] == ["No progress.", ""]
     assert node.processes["1.0.1"].is_examined
     node.examiner.explain(ONE, culprit(NODE))
-    assert len(node.lookout.asked) == 1
+    assert len(node.monitor.asked) == 1
 
 
 def test_nodes_that_waited_write_down_where(node: Node) -> None:
     """Nobody of theirs is to blame, or ends for it."""
     node.examiner.explain(ONE, culprit(NodeId("other")))
-    ((_, standing),) = node.lookout.asked
+    ((_, standing),) = node.monitor.asked
     assert [(one.pid, one.note) for one in standing] == [(10, ""), (11, "")]
     assert not any(process.is_examined for process in node.processes.values())
-    node.lookout.done[0]()
+    node.monitor.done[0]()
     assert node.killed == []
     node.examiner.explain(Generation(2), None)
-    assert len(node.lookout.asked) == 1, "no rank of that generation is here"
+    assert len(node.monitor.asked) == 1, "no rank of that generation is here"
 
 
 def test_only_what_says_it_of_the_worker_alone_is_final() -> None:
@@ -184,11 +184,11 @@ def test_silent_ranks_are_looked_at_before_they_are_ended(node: Node) -> None:
     """They never called `elasticd.run`, so nobody in them answers; then each gets its grace."""
     node.has_steps = False
     node.examiner.explain(ONE, None)
-    ((_, standing),) = node.lookout.asked
+    ((_, standing),) = node.monitor.asked
     assert all(one.is_frozen for one in standing)
     processes = node.processes.values()
     assert all(process.is_examined and process.is_silent for process in processes)
     node.processes["1.1.1"].is_stop_due = True
-    node.lookout.done[0]()
+    node.monitor.done[0]()
     assert node.killed == ["1.1.1"]
     assert not any(process.is_examined for process in processes)
