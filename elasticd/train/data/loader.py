@@ -23,6 +23,7 @@ from torch.utils.data import Dataset, IterableDataset
 from elasticd.errors import CallError
 from elasticd.train.data.augmentation import Samples
 from elasticd.train.data.batch_share import Course, Share
+from elasticd.train.data.cached_cycle import check_cycle
 from elasticd.train.data.cursor import Cursor, Position
 from elasticd.train.data.dataloader import Fetching, Reader
 from elasticd.train.data.ledger import Span
@@ -118,6 +119,7 @@ class Loader:
         self._cursor = Cursor(self._length)
         self._ahead = Lookahead(is_ahead=read_ahead)
         self._is_over = False  # a loop has come to the end of the epoch
+        self._is_end_checked = False
         self._rank, self._size, self._least = 0, 1, 1
         self._watch: _Deliveries | None = None
         self._spent = Spent()
@@ -342,7 +344,13 @@ class _Pass:
         return self
 
     def __next__(self) -> Any:
-        return self._loader._next(self._epoch, self._placement)
+        try:
+            return self._loader._next(self._epoch, self._placement)
+        except StopIteration:
+            if self._loader._watch is not None and not self._loader._is_end_checked:
+                self._loader._is_end_checked = True  # It takes as long as a collection.
+                check_cycle(self)
+            raise
 
 
 def _refuse(**arguments: object) -> None:

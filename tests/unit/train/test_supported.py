@@ -436,6 +436,10 @@ DATA = (
     Row(area="Data", what="a loop that reads ahead", in_process="`Loader(read_ahead=True)`",
         said="`it seems to read ahead`", check=shown(
             f"{_LOOPS}::test_loop_that_reads_ahead_and_has_not_said_so_is_refused")),
+    Row(area="Data", what="`itertools.cycle` over a Loader", in_process="no",
+        said="`itertools.cycle keeps the batches`", check=shown(
+            "unit/train/data/test_cached_cycle.py::"
+            "test_cycle_is_refused_at_the_end_of_its_first_pass")),
     Row(area="Data", what="IterableDataset, webdataset, MosaicML's streams", in_process="no",
         said="`the dataset is an IterableDataset`",
         check=told(lambda: Loader(Stream(), 2), "is an IterableDataset")),
