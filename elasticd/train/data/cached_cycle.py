@@ -2,14 +2,30 @@
 
 Nobody knows which of them were shown, so after a failure the first pass would be the rest of the
 epoch, or nothing, and the passes after it that rest again.
+
+Whether an iterator is held by a cycle is known by a look at all objects of the process, which takes
+as long as a collection: seconds where a dataset is millions of them. So it is asked only where the
+function that began the pass names `cycle`, or has it by another name.
 """
 
 import gc
 import itertools
+from types import FrameType
 
 from elasticd.errors import CallError
 
-__all__ = ["check_cycle"]
+__all__ = ["check_cycle", "may_cycle"]
+
+
+def may_cycle(frame: FrameType) -> bool:
+    """Say whether the function of this frame, which asks a Loader for a pass, can be for a cycle.
+
+    The cycle itself is no function of Python's, so whoever calls it is the one who asks.
+    """
+    names = frame.f_code.co_names
+    if "cycle" in names or any(frame.f_globals.get(name) is itertools.cycle for name in names):
+        return True
+    return any(each is itertools.cycle for each in frame.f_locals.values())
 
 
 def check_cycle(iterator: object) -> None:

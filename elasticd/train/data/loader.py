@@ -12,6 +12,7 @@ samples twice, and it resumes by fetching and dropping what was read before.
 """
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from time import monotonic
@@ -23,7 +24,7 @@ from torch.utils.data import Dataset, IterableDataset
 from elasticd.errors import CallError
 from elasticd.train.data.augmentation import Samples
 from elasticd.train.data.batch_share import Course, Share
-from elasticd.train.data.cached_cycle import check_cycle
+from elasticd.train.data.cached_cycle import check_cycle, may_cycle
 from elasticd.train.data.cursor import Cursor, Position
 from elasticd.train.data.dataloader import Fetching, Reader
 from elasticd.train.data.ledger import Span
@@ -119,7 +120,6 @@ class Loader:
         self._cursor = Cursor(self._length)
         self._ahead = Lookahead(is_ahead=read_ahead)
         self._is_over = False  # a loop has come to the end of the epoch
-        self._is_end_checked = False
         self._rank, self._size, self._least = 0, 1, 1
         self._watch: _Deliveries | None = None
         self._spent = Spent()
@@ -157,7 +157,8 @@ class Loader:
             # the next epoch does not begin with that commit.
             self._finish()
         self._ahead.begin()
-        return _Pass(self, self._cursor.pending.epoch, self._placements)
+        may_be_kept = self._watch is not None and may_cycle(sys._getframe(1))
+        return _Pass(self, self._cursor.pending.epoch, self._placements, may_be_kept)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return `loss * weight`; the loss itself where the weight is 1, as in most steps.
@@ -335,10 +336,11 @@ class Loader:
 class _Pass:
     """One `for` loop over a loader: it ends with the epoch in which it began."""
 
-    def __init__(self, loader: Loader, epoch: int, placement: int) -> None:
+    def __init__(self, loader: Loader, epoch: int, placement: int, may_be_kept: bool) -> None:
         self._loader = loader
         self._epoch = epoch
         self._placement = placement
+        self._may_be_kept = may_be_kept
 
     def __iter__(self) -> "_Pass":
         return self
@@ -347,8 +349,7 @@ class _Pass:
         try:
             return self._loader._next(self._epoch, self._placement)
         except StopIteration:
-            if self._loader._watch is not None and not self._loader._is_end_checked:
-                self._loader._is_end_checked = True  # It takes as long as a collection.
+            if self._may_be_kept:
                 check_cycle(self)
             raise
 

@@ -1,5 +1,6 @@
 """What shows kept batches again is refused before it does so; what begins a new pass is not."""
 
+import gc
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,34 @@ def test_cycle_is_refused_at_the_end_of_its_first_pass() -> None:
             state.commit()
         with pytest.raises(CallError, match=r"itertools\.cycle keeps the batches"):
             next(batches)
+
+
+def test_cycle_by_another_name_is_refused() -> None:
+    """Of a module, or handed over."""
+
+    def kept(shown: Any, data: Loader) -> Any:
+        return shown(data)
+
+    from itertools import cycle as again
+
+    with entered(state := of_three_batches()):
+        for is_handed_over in (True, False):
+            batches = kept(again, state.data) if is_handed_over else again(state.data)
+            for _ in range(3):
+                next(batches)
+                state.commit()
+            with pytest.raises(CallError, match=r"itertools\.cycle keeps the batches"):
+                next(batches)
+
+
+def test_plain_loop_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look at all objects takes as long as a collection."""
+    monkeypatch.setattr(gc, "get_referrers", lambda _: pytest.fail("it looked"))
+    with entered(state := of_three_batches()):
+        for _ in state.data:
+            state.commit()
+        for _, _ in enumerate(state.data):
+            state.commit()
 
 
 def test_generator_that_begins_anew_is_no_cycle() -> None:
