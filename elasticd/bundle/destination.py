@@ -1,6 +1,7 @@
 """Where a bundle goes: a folder or a file, on this machine or anywhere that fsspec reaches."""
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -72,15 +73,18 @@ def check_writable(
     if place.folder.startswith("file://"):
         _check_folder(Path(place.folder.removeprefix("file://") or "/"), flag)
         return
+    # A name of its own: who may make objects need not be allowed to write over one or to delete it,
+    # and some storage takes one write a second for each name.
+    trial = f"{TRIAL_NAME}-{secrets.token_hex(4)}"
     try:
         bucket = Retrying(open_untried(place.folder, options, environ), TRIAL_PATIENCE)
-        bucket.replace(TRIAL_NAME, b"elasticd can write here.\n")
+        bucket.replace(trial, b"elasticd can write here.\n")
     except Missing as exc:
         raise CallError(f"{flag} cannot be written: {exc}") from exc
     except ElasticdError as exc:
         raise type(exc)(f"{flag} cannot be written: {exc}") from exc
     with suppress(ElasticdError):
-        bucket.delete([TRIAL_NAME])
+        bucket.delete([trial])
 
 
 def _check_folder(folder: Path, flag: str) -> None:

@@ -112,7 +112,9 @@ def test_stacks_tell_where_each_stands(node: WatchedNode, tmp_path: Path) -> Non
         node.stacks.collect(path, standings, lambda: done.put(time.monotonic()))
         done.get(timeout=WAIT_S)
         deadline_s = time.monotonic() + WAIT_S
-        while not path.exists() and time.monotonic() < deadline_s:
+        # The file is there before all of it is written.
+        while not (path.exists() and path.read_text().count("=== rank ") == 3):
+            assert time.monotonic() < deadline_s, path
             time.sleep(0.01)
     text = path.read_text()
     sections = dict(zip(("stopped", "gil", "alive"), text.split("=== rank ")[1:], strict=True))

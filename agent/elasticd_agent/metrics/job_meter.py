@@ -184,8 +184,9 @@ class JobMeter:
         """Count what was not known yet when the change was told of: the way to the first step."""
         if after.generation == self._led and after.generation > 1:
             for phase, seconds in after.phases_s.items():
-                more_s = max(0.0, seconds - before.phases_s.get(phase, 0.0))
-                self._counts.change_seconds[phase] += more_s
+                if phase in self._counts.change_seconds:
+                    more_s = max(0.0, seconds - before.phases_s.get(phase, 0.0))
+                    self._counts.change_seconds[phase] += more_s
             self._counts.lost_steps += max(0, after.lost_steps - before.lost_steps)
 
     def _name(self, beat: Beat) -> None:

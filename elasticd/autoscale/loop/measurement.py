@@ -23,8 +23,8 @@ SHARE_S = 15.0
 """The least time, of each slot, over which the share of a cause is taken: agents report only so
 often."""
 UNTOLD_S = 45.0
-"""A world of this age whose nodes have not reported its first step will not do so: it formed before
-its scripts had called `elasticd.run`, for example when nodes join while a job starts."""
+"""For a world of this age whose nodes have not reported its first step nobody waits: it may have
+formed before its scripts called `elasticd.run`, when nodes join while a job starts."""
 RESIZES = frozenset({Reason.SCALED, Reason.JOINED})
 _NO_COST = frozenset(
     {
@@ -121,6 +121,11 @@ class Measurement:
         if not stayed or any(node.node not in told for node in stayed):
             return ()
         found = [told[node.node] for node in stayed]
+        if facts.status.is_in_process and any("start" in each.phases_s for each in found):
+            # It began before its scripts had called `elasticd.run`: their imports are no cost of a
+            # change of size.
+            self._told = world.generation
+            return ()
         has_steps = facts.progress is not None and facts.progress.has_steps
         if has_steps and all(each.step is None for each in found):
             return ()  # A script of restart mode: what its way to the first step took follows.

@@ -15,6 +15,7 @@ from elasticd.cli.run.flags import CONTEXT, parameters
 from elasticd.cli.run.request import Mode, read_request
 from elasticd.cli.run.script import check_entry, default_job_name
 from elasticd.cli.run.storage_flags import check_event_folder
+from elasticd.errors import Unavailable
 from elasticd.records.codec import to_plain
 
 __all__ = ["run"]
@@ -65,7 +66,11 @@ def _run(**values: Any) -> int:
         from elasticd.cli.bundle.command import check_place
         from elasticd.cli.bundle.failed_run import options_of
 
-        check_place(request.bundle, "--bundle", options_of(spec, request.bundle), os.environ)
+        try:
+            check_place(request.bundle, "--bundle", options_of(spec, request.bundle), os.environ)
+        except Unavailable as exc:
+            # It may be back when the job fails, and no training is refused for that.
+            click.echo(f"note: {exc}", err=True)
     # Only now what costs: grpc, the processes, the terminal.
     from elasticd.cli.run.foreground import Foreground
 

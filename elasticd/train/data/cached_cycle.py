@@ -5,7 +5,8 @@ epoch, or nothing, and the passes after it that rest again.
 
 Whether an iterator is held by a cycle is known by a look at all objects of the process, which takes
 as long as a collection: seconds where a dataset is millions of them. So it is asked only where the
-function that began the pass names `cycle`, or has it by another name.
+function that began the pass names `cycle`, or a global variable that is it. A cycle that is handed
+over as an argument, or around a generator, is not seen.
 """
 
 import gc
@@ -23,9 +24,9 @@ def may_cycle(frame: FrameType) -> bool:
     The cycle itself is no function of Python's, so whoever calls it is the one who asks.
     """
     names = frame.f_code.co_names
-    if "cycle" in names or any(frame.f_globals.get(name) is itertools.cycle for name in names):
-        return True
-    return any(each is itertools.cycle for each in frame.f_locals.values())
+    # Not its local variables: before Python 3.13 who reads them keeps them, the last batch and its
+    # graph among them, until the function returns.
+    return "cycle" in names or any(frame.f_globals.get(n) is itertools.cycle for n in names)
 
 
 def check_cycle(iterator: object) -> None:

@@ -309,7 +309,8 @@ class Guard:
     def _begin_within(self, lead: _Optimizer) -> None:
         """Another's step is made of this one's, and what this one keeps is not the other's."""
         if lead not in self._begun:
-            if not self._is_copied:
+            outer = self._undo.get(self._running) if self._running is not None else None
+            if not self._is_copied and outer is not None and outer.is_valid:  # Else: of no use.
                 self._copy(lead, is_required=True)
             self._begun[lead] = False
 

@@ -60,7 +60,9 @@ class Scalars:
                 given[name] = value
                 continue
             if isinstance(value, torch.Tensor):
-                if type(value) is torch.Tensor and value.is_cpu and value.numel() == 1:
+                is_on_its_way = cuda.is_used() and value.is_pinned()
+                is_plain = type(value) is torch.Tensor and value.is_cpu and value.numel() == 1
+                if is_plain and not is_on_its_way:
                     # To read it is shorter than to make another tensor without its graph.
                     number = value.item()
                     if type(number) is not complex:

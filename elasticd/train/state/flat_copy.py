@@ -19,6 +19,7 @@ __all__ = ["Bundle", "bundled"]
 _address = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
 _shape = attrgetter("shape")
+_kind = attrgetter("dtype", "shape")
 _is_contiguous = torch.Tensor.is_contiguous
 
 
@@ -55,15 +56,15 @@ class _HostRow:
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
         self._addresses = list(map(_address, tensors))
-        self._sizes = list(map(_size, tensors))
+        self._kinds = list(map(_kind, tensors))
         self._row = ByteRow(tensors)
 
     def copy(self) -> bool:
         tensors = self._tensors
-        # `tensor.data = x` and `resize_` leave the same object at another place or of another size.
+        # `tensor.data = x` and `resize_` leave the same object at another place or of another kind.
         if (
             list(map(_address, tensors)) != self._addresses
-            or list(map(_size, tensors)) != self._sizes
+            or list(map(_kind, tensors)) != self._kinds
             or not all(map(_is_contiguous, tensors))
         ):
             return False

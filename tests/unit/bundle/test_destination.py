@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.bundle import destination
 from elasticd.bundle.destination import Destination, check_writable, destination_of, write
-from elasticd.errors import CallError, ElasticdError
+from elasticd.errors import CallError, ElasticdError, Unavailable
 
 
 @pytest.mark.parametrize(
@@ -87,9 +88,28 @@ def test_a_storage_is_asked_with_an_object_that_is_gone_after_it() -> None:
     import fsspec
 
     check("memory://trial/x")
-    assert not fsspec.filesystem("memory").exists("/trial/x/.elasticd-trial")
+    assert fsspec.filesystem("memory").glob("/trial/x/*") == []
     with pytest.raises(ElasticdError, match=r"^--to cannot be written: http://127\.0\.0\.1:1/"):
         check("http://127.0.0.1:1/x")
+
+
+def test_storage_that_only_takes_new_objects_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may make them need not be allowed to write over one or to delete it."""
+    names: list[str] = []
+
+    class CreateOnly:
+        def replace(self, name: str, data: bytes) -> None:
+            if name in names:
+                raise Unavailable(name)
+            names.append(name)
+
+        def delete(self, gone: list[str]) -> None:
+            raise Unavailable("not allowed")
+
+    monkeypatch.setattr(destination, "Retrying", lambda *_: CreateOnly())
+    for _ in range(2):
+        check("memory://only/new")
+    assert len(names) == 2
 
 
 def test_what_a_storage_refuses_is_one_sentence(tmp_path: Path) -> None:

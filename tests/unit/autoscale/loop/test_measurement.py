@@ -169,6 +169,15 @@ def test_a_failure_is_no_change_of_size(bench: Bench) -> None:
     assert bench.take().change_cost_s == ()
 
 
+def test_imports_of_scripts_are_no_cost_of_a_change_of_size(bench: Bench) -> None:
+    """A node joined before they had called `elasticd.run`, so the change ends with all of that."""
+    bench.take()
+    bench.job.run("a", "b", "c", new=["c"])
+    for node in ("a", "b"):
+        bench.job.tell(node, spent_s={"start": 30.0}, phases_s={"start": 30.0})
+    assert bench.take().change_cost_s == ()
+
+
 def test_a_new_leader_does_not_tell_a_cost_again(bench: Bench) -> None:
     """The one before has told of the change with which this generation began."""
     bench.job.run("a", "b", "c", new=["c"])
