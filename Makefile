@@ -38,7 +38,7 @@ test: $(VENV)/.dev $(VENV)/.azurite ## all tests but the soaks; PYTEST_ARGS goes
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev $(VENV)/.azurite ## the soaks among the tests: many faults, whole trainings
-	$(PYTEST) -m slow $(PYTEST_ARGS)
+	$(PYTEST) -n 2 -m slow $(PYTEST_ARGS)
 
 test-torch: ## the same with another torch, in an environment of its own: TORCH=torch==2.15.0
 	sed '/^torch==/d' $(CONSTRAINTS) >.constraints-without-torch.txt

@@ -46,10 +46,8 @@ __all__ = ["AgentSession"]
 WAIT_S = 1.0
 """Waits are cut into pieces of this length, so that a Ctrl-C is seen."""
 
-NEWS_S = 0.1
-"""How long the news of a peer's end may be behind the end of its connection."""
 EXPLANATION_S = 2.0
-"""The same during a planned change, after which the peer may have left: the agreed step follows."""
+"""How long the news of a peer's end may be behind the end of its connection."""
 
 DIRTY_PATIENCE_S = 2.0
 """How long a rank may finish its commit after a change is due: leaving before costs the step."""
@@ -289,9 +287,7 @@ class AgentSession:
             GroupBroken: nobody has said so.
         """
         with self._changed:
-            is_known = self._changed.wait_for(self._is_gone_explained, NEWS_S)
-            if not is_known and self._wanted is not None:
-                is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)
+            is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)
         if not self._holds():
             raise Interrupted
         if not is_known:

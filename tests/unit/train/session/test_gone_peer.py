@@ -67,10 +67,8 @@ def test_connection_that_is_gone_already_counts_as_ended() -> None:
 def test_no_step_is_made_when_a_rank_is_gone_and_nobody_says_why(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gradients may be half reduced. Where no change is planned that is said at once: who would
-    propose the next world waits for this rank to raise the same, or to say that it does not."""
-    monkeypatch.setattr(agent_session, "NEWS_S", 0.01)
-    monkeypatch.setattr(agent_session, "EXPLANATION_S", 1e6)
+    """The gradients may be half reduced."""
+    monkeypatch.setattr(agent_session, "EXPLANATION_S", 0.01)
     bench.begin()
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     with pytest.raises(GroupBroken):
@@ -91,7 +89,6 @@ def test_step_is_made_although_what_was_agreed_comes_later_than_news_do(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other rank knew it a moment before, and left by it."""
-    monkeypatch.setattr(agent_session, "NEWS_S", 0.01)
     bench.group.is_agreed.clear()
     bench.begin()
     bench.hears(Leave(at_step=1))
