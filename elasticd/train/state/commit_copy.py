@@ -23,7 +23,7 @@ from elasticd.train.optimizer.grad_scaler import ScalerState
 from elasticd.train.optimizer.param_groups import GroupValues
 from elasticd.train.state.flat_copy import Bundle, bundled
 from elasticd.train.state.module_mode import Modes
-from elasticd.train.state.optimizer_load import own_types
+from elasticd.train.state.optimizer_load import own_groups_and_types
 
 __all__ = ["Keep", "Kept"]
 
@@ -169,7 +169,7 @@ class Keep:
         is_whole = self._large.put_back()
         for each in groups:
             each.put_back()
-        with own_types(self._optimizers):
+        with own_groups_and_types(self._optimizers):
             for name, state in objects.items():
                 self._objects[name].load_state_dict(restored(state))
         for part, state in zip(self._extras, extras, strict=True):

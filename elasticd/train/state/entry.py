@@ -16,6 +16,7 @@ from elasticd.train.optimizer.unsupported import check_entry
 __all__ = [
     "Kind",
     "checked_name",
+    "held_optimizers",
     "inner_optimizers",
     "kind_of",
     "not_assignable",
@@ -146,17 +147,22 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
             return module
 
 
+def held_optimizers(value: object) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers that an entry holds, and which it may load when it is loaded."""
+    return tuple(dict.fromkeys(_search(getattr(value, "__dict__", {}), _SEARCH_DEPTH)))
+
+
 def inner_optimizers(value: object) -> tuple[torch.optim.Optimizer, ...]:
     """The optimizers that an entry wraps and whose state it saves.
 
     A scheduler holds its optimizer too, but does not save it; nor does an optimizer save another
     one's state, unless the two share it.
     """
-    found = dict.fromkeys(_search(getattr(value, "__dict__", {}), _SEARCH_DEPTH))
+    found = held_optimizers(value)
     if isinstance(value, torch.optim.Optimizer):
         return tuple(inner for inner in found if inner is not value and inner.state is value.state)
     is_saved = found and _saves_optimizer(value.state_dict(), _SEARCH_DEPTH)  # type: ignore[attr-defined]
-    return tuple(found) if is_saved else ()
+    return found if is_saved else ()
 
 
 def _search(value: object, depth: int) -> Iterator[torch.optim.Optimizer]:

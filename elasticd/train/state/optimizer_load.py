@@ -4,6 +4,10 @@ torch's `load_state_dict` casts the floating point tensors of the state to the t
 parameter. So moments in float32 of parameters in bfloat16 would become bfloat16, and 8-bit states
 floating point numbers, but only on the rank that loads: from then on it would take other steps than
 those that it got its state from.
+
+It also makes new parameter groups. Two optimizers of which one steps the other have the same groups
+before, and each its own afterwards: what a scheduler writes to those of one would no longer reach
+the other. So each keeps the groups that it has, with the values that were saved.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,9 +18,9 @@ from typing import Any
 import torch
 
 from elasticd.errors import CallError
-from elasticd.train.state.entry import inner_optimizers
+from elasticd.train.state.entry import held_optimizers
 
-__all__ = ["fits", "load_optimizer", "own_types"]
+__all__ = ["fits", "load_optimizer", "own_groups_and_types"]
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
@@ -29,7 +33,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
     """
     before = {key: dict(entry) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
     try:
-        with own_types((optimizer, *inner_optimizers(optimizer))):
+        with own_groups_and_types((optimizer, *held_optimizers(optimizer))):
             optimizer.load_state_dict(state)
     except ValueError as exc:
         raise CallError(
@@ -47,10 +51,12 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 
 @contextmanager
-def own_types(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
-    """Have these optimizers keep the types of what is loaded into them, whoever calls for it."""
+def own_groups_and_types(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
+    """Have these optimizers keep their groups, and the types of what is loaded into them, whoever
+    calls for it.
+    """
     with ExitStack() as hooks:
-        for optimizer in optimizers:
+        for optimizer in dict.fromkeys(optimizers):
             for hook in _hooks(optimizer):
                 hooks.callback(hook.remove)
         yield
@@ -68,14 +74,16 @@ def fits(old: torch.Tensor, new: Any) -> bool:
 
 def _hooks(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
     """Register what torch calls before and after it loads; a class of its own may call neither."""
-    given: list[dict[str, Any]] = []
+    given: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
 
     def before(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        given.append(state)
+        given.append((state, optimizer.param_groups))
 
     def after(_: torch.optim.Optimizer) -> None:
         if given:
-            _put_types_back(optimizer, given.pop())
+            state, groups = given.pop()
+            _put_types_back(optimizer, state)
+            _put_groups_back(optimizer, groups)
 
     # Some that wrap another optimizer leave out what the base class makes for the hooks.
     if hasattr(optimizer, "_optimizer_load_state_dict_pre_hooks"):
@@ -91,6 +99,22 @@ def _put_types_back(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> 
         key = by_number.get(number)
         if key is not None and isinstance(entry, dict):
             optimizer.state[key] = _typed(optimizer.state[key], entry)
+
+
+@torch.no_grad()
+def _put_groups_back(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
+    """Write what was loaded into the groups of before, and have the optimizer use these."""
+    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
+        if loaded is group:
+            continue
+        for key, value in loaded.items():
+            old = group.get(key)
+            if isinstance(old, torch.Tensor) and fits(old, value):
+                loaded[key] = old.copy_(value)
+        for key in group.keys() - {"params"}:
+            del group[key]
+        group.update(loaded)
+    optimizer.param_groups = groups
 
 
 def _typed(loaded: Any, saved: Any) -> Any:

@@ -8,8 +8,8 @@ import torch
 from elasticd.tensors.local_shard import memory_of
 from elasticd.train.data.loader import Loader
 from elasticd.train.optimizer.optimizer_undo import parameters_of
-from elasticd.train.state.entry import Kind, inner_optimizers, unwrapped
-from elasticd.train.state.optimizer_load import fits, load_optimizer, own_types
+from elasticd.train.state.entry import Kind, held_optimizers, unwrapped
+from elasticd.train.state.optimizer_load import fits, load_optimizer, own_groups_and_types
 
 __all__ = ["described", "load", "saved"]
 
@@ -31,7 +31,7 @@ def load(value: Any, state: Any) -> Any:
     elif isinstance(value, torch.optim.Optimizer):
         load_optimizer(value, state)
     elif hasattr(value, "load_state_dict"):
-        with own_types(inner_optimizers(value)):
+        with own_groups_and_types(held_optimizers(value)):
             value.load_state_dict(_own(state))
     else:
         return _filled(value, state)

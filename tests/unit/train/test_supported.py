@@ -280,6 +280,7 @@ _USE = "unit/train/state/test_sharded_use.py"
 _UNSUPPORTED = "unit/train/optimizer/test_unsupported.py"
 _LOOPS = "unit/train/data/test_ledger_loops.py"
 _INNER = "unit/train/optimizer/test_inner_optimizer.py"
+_GROUPS = "unit/train/state/test_shared_groups.py"
 _AGAIN = "unit/train/state/test_train_again.py"
 _PART = "`..., of whose state each rank has only a part`"
 _SPLIT = "`..., which splits the computation of one sample`"
@@ -333,6 +334,10 @@ OPTIMIZERS = (
     Row(area="Optimizers", what="the same, without the inner one, where that keeps something",
         in_process="no", restart=OWN, said="`which keeps a state of its own that no entry`",
         check=shown(f"{_INNER}::test_momentum_that_nobody_saves_is_refused_in_the_first_step")),
+    Row(area="Optimizers", what="two with the same parameter groups, and a scheduler of "
+        "one of them", restart="with `inner.param_groups = outer.param_groups` after loading",
+        check=shown(f"{_GROUPS}::test_rank_that_loads_steps_as_its_source",
+                    f"{_GROUPS}::test_script_that_loads_by_itself_has_to_share_them_again")),
     Row(area="Optimizers", what="gradient accumulation", check=works(CASES["accumulation"][0])),
     Row(area="Optimizers", what="of plain tensors within one step (adversarial examples, latents)",
         in_process="yes; not recovered", check=shown(
