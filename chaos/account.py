@@ -71,12 +71,14 @@ def told_stalls(
 ) -> dict[int, float]:
     """By generation, for how long a node that lost and gained nothing stood still before it.
 
-    What a generation cost that made no step counts with the next one that did (`seen`).
+    What a generation cost that made no step counts with the next one that did (`seen`). Of what a
+    node told of a generation more than once, the last report counts: it includes those before.
     `trained`: by generation, how many slots of each node were in it; where none was whole, these
     divide what their node tells.
     """
     told: dict[int, list[Mapping[str, Any]]] = {}
-    for incident in incidents:
+    last = {(incident["generation"], incident["node"]): incident for incident in incidents}
+    for incident in last.values():
         told.setdefault(incident["generation"], []).append(incident)
     found: dict[int, float] = {}
     for generation in seen:

@@ -1,5 +1,4 @@
-"""What an agent answers over HTTP: its workers' logs, their progress, its metrics, its health,
-and what a bundle needs of it.
+"""What an agent answers over HTTP: logs, progress, metrics, health, and its part of a bundle.
 
 One server (`server`) with a table of routes. Where etcd needs client certificates, so does this, of
 the same CA; without, who reaches the port can read the logs. A second, plain one answers the two

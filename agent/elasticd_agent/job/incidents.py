@@ -13,6 +13,7 @@ from pathlib import Path
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.incident import Incident
 from elasticd.rendezvous import event as ev
+from elasticd.rendezvous.conduct.in_process import counted_once
 from elasticd.rendezvous.effect import WriteIncident
 from elasticd.rendezvous.state import JobState, WorkerStage
 from elasticd_agent.account.incident_file import IncidentFile
@@ -111,13 +112,18 @@ def _committed(incident: Incident, stepped: Sequence[ev.WorkerStepped], since_s:
     """Add what the workers reported with their first commits.
 
     `since_s` is the time from the first report, when all workers ran, to the last of the commits.
+    A change in which processes went on has no `start`: it was first reported because another world
+    had come before its commits were heard of.
     """
     slowest = max(stepped, key=lambda each: sum(each.phases_s.values()))
-    way_s = max(0.0, since_s - sum(slowest.phases_s.values()))
-    start_s = incident.phases_s.get("start", 0.0) + way_s
+    phases = {**incident.phases_s, **slowest.phases_s}
+    if "start" in phases:
+        # Scripts were started: they have imported and loaded until they called `elasticd.run`.
+        way_s = max(0.0, since_s - sum(slowest.phases_s.values()))
+        phases["start"] = round(phases["start"] + way_s, 4)
     return replace(
         incident,
-        phases_s={**incident.phases_s, "start": round(start_s, 4), **slowest.phases_s},
+        phases_s=counted_once(phases),
         step=max(each.step for each in stepped),
         lost_steps=max(each.lost_steps for each in stepped),
         received_bytes=sum(each.received_bytes for each in stepped),

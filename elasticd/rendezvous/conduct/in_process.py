@@ -6,6 +6,7 @@ It is level-triggered, like the rest of the conduct.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from elasticd.records.account.incident import Incident
 from elasticd.records.ids import Generation, Rank
@@ -33,6 +34,7 @@ from elasticd.rendezvous.state import JobState, Stage, Timing, Worker, WorkerSta
 __all__ = [
     "are_idle",
     "begin_incident",
+    "counted_once",
     "enter",
     "is_hung_one",
     "is_kept",
@@ -294,14 +296,15 @@ def record(state: JobState, now_s: float) -> Step:
         living = _living(state, mine) if mine is not None else []
         if any(worker.stepped != world.generation for worker in living):
             return state, ()
-    return replace(state, incident=None), (WriteIncident(incident=_told(incident)),)
+    incident = dataclasses.replace(incident, phases_s=counted_once(incident.phases_s))
+    return replace(state, incident=None), (WriteIncident(incident=incident),)
 
 
-def _told(incident: Incident) -> Incident:
+def counted_once(phases_s: Mapping[str, float]) -> dict[str, float]:
     """Return the phases with the time to close the old group counted once, since the worker's push
     includes it.
     """
-    phases = dict(incident.phases_s)
+    phases = dict(phases_s)
     if "push" in phases and "abort" in phases:
         phases["push"] = round(max(0.0, phases["push"] - phases["abort"]), 4)
-    return dataclasses.replace(incident, phases_s=phases)
+    return phases

@@ -71,6 +71,16 @@ def test_of_a_fault_the_node_counts_that_lost_nothing() -> None:
     assert told_stalls(told, SLOTS, [2], {}) == {2: 1.5}
 
 
+def test_what_a_node_told_again_counts_once_with_its_last_report() -> None:
+    """A change is told of when its workers run, and once more with their first commits."""
+    told = [
+        incident(2, recover=1.0),
+        incident(2, node="n1", recover=1.4),
+        incident(2, recover=3.0, notice=1.0),
+    ]
+    assert told_stalls(told, SLOTS, [2], {}) == {2: 2.0}
+
+
 def test_of_a_join_the_node_counts_that_gained_nothing() -> None:
     told = [
         incident(2, "joined", resize=0.4),

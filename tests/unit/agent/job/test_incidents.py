@@ -12,8 +12,8 @@ from elasticd.rendezvous.effect import WriteIncident
 from elasticd_agent.account.generations import Generations
 from elasticd_agent.job.incidents import Incidents
 from tests.unit.agent.account.account_case import Accounted
-from tests.unit.rendezvous.cases import running
-from tests.unit.rendezvous.trainers import attach, entered, kept
+from tests.unit.rendezvous.cases import running, world
+from tests.unit.rendezvous.trainers import attach, entered, kept, trainer
 
 
 class Account:
@@ -65,12 +65,12 @@ class Telling(Accounted):
             self.incidents.tell_first_commit(event, self.state, self.now_s)
         return effects
 
-    def commits(self, slot: int, at_step: int, **phases_s: float) -> None:
+    def commits(self, slot: int, at_step: int, generation: int = 1, **phases_s: float) -> None:
         self.tell(
             ev.WorkerStepped(
                 slot=Slot(slot),
                 nonce=Nonce(1),
-                generation=Generation(1),
+                generation=Generation(generation),
                 step=at_step,
                 phases_s=phases_s,
                 place="storage",
@@ -107,4 +107,33 @@ def test_first_change_of_a_job_lasts_until_all_workers_here_have_committed(tmp_p
     assert (whole.step, whole.restored_from, whole.note) == (41, "storage", "Restored step 40.")
     spent_s = job.account.account.counted(job.now_s)
     assert spent_s[TimeCause.START] == whole.spent_s["start"], "the table says the same"
+    job.incidents.file.wait(30.0)
+
+
+def test_change_in_which_processes_went_on_has_no_start_though_it_is_told_of_again(
+    tmp_path: Path,
+) -> None:
+    """Another world had come before its commit was heard of, so it was told of without one."""
+    job = Telling(tmp_path, workers_per_node=0)
+    job.status(running(1, is_in_process=True))
+    job.standby()
+    job.world(world(1, 0, 1))
+    job.started()
+    job.tell(ev.ResultsListed(results=()))
+    job.members(trainer(0), trainer(1))
+    attach(job)
+    entered(job, 1)
+    job.commits(0, 5, form=0.5, step=0.5)
+    job.world(kept(2, 0, reason=Reason.WORKER_KILLED))
+    job.now_s += 0.25
+    entered(job, 2)
+    job.told.clear()
+    job.world(kept(3, 0, 1, reason=Reason.JOINED))
+    (first,) = job.told
+    assert (first.step, first.phases_s["push"]) == (None, 0.25)
+    job.now_s += 7.0
+    job.commits(0, 6, generation=2, abort=0.1, form=0.5, step=0.5)
+    (_, whole) = job.told
+    assert whole.step == 6
+    assert whole.phases_s == {**first.phases_s, "push": 0.15, "abort": 0.1, "form": 0.5, "step": 0.5}
     job.incidents.file.wait(30.0)
