@@ -41,9 +41,12 @@ def floors() -> list[list[str]]:
 
 
 def charter(package: Path) -> str:
-    """Return the first line of a package's docstring, or of a module's."""
+    """Return the first line of a package's docstring, or of a module's: a whole sentence."""
     file = package / "__init__.py" if package.is_dir() else package.with_suffix(".py")
-    return (ast.get_docstring(ast.parse(file.read_text())) or "").split("\n")[0]
+    line = (ast.get_docstring(ast.parse(file.read_text())) or "").split("\n")[0]
+    if not line.endswith("."):
+        raise SystemExit(f"{file}: the first line of its docstring is no whole sentence: {line!r}")
+    return line
 
 
 def folder_of(package: str) -> Path:

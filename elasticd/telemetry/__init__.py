@@ -1,3 +1,1 @@
-"""What elasticd reports of itself: its log, its metrics, its process titles and the
-memory limits.
-"""
+"""What elasticd reports of itself: its log, metrics, process titles and limits of memory."""
