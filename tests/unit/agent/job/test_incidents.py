@@ -135,5 +135,11 @@ def test_change_in_which_processes_went_on_has_no_start_though_it_is_told_of_aga
     job.commits(0, 6, generation=2, abort=0.1, form=0.5, step=0.5)
     (_, whole) = job.told
     assert whole.step == 6
-    assert whole.phases_s == {**first.phases_s, "push": 0.15, "abort": 0.1, "form": 0.5, "step": 0.5}
+    assert whole.phases_s == {
+        **first.phases_s,
+        "push": 0.15,
+        "abort": 0.1,
+        "form": 0.5,
+        "step": 0.5,
+    }
     job.incidents.file.wait(30.0)
