@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,11 +132,12 @@ class Agents:
             return (plain or others or [""])[-1].removeprefix("elasticd: ")[:WORDS_LIMIT]
         return ""
 
-    def signal(self, number: int) -> None:
-        """Send a signal to those that run; a signal handler may call this."""
-        for child, _ in self._children.values():
-            with suppress(ProcessLookupError):
-                child.send_signal(number)
+    def signal(self, number: int, nodes: Collection[NodeId] | None = None) -> None:
+        """Send a signal to those that run, or to these; a signal handler may call this."""
+        for node, (child, _) in self._children.items():
+            if nodes is None or node in nodes:
+                with suppress(ProcessLookupError):
+                    child.send_signal(number)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until all have ended; return whether they have."""

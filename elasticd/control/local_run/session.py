@@ -130,6 +130,7 @@ class Session:
         is_stopped = status.phase is Phase.STOPPED
         limit_s = AGENT_EXIT_S + (self._spec.shutdown_timeout_s if is_stopped else 0.0)
         if self._agents is not None:
+            self._end_late(self._agents)
             self._agents.wait(limit_s)
         elif is_stopped and status.is_in_process and self._spec.checkpoint is not None:
             with suppress(Unavailable):
@@ -140,6 +141,13 @@ class Session:
                     timeout_s=limit_s,
                     is_given_up=lambda: self._interrupt.count > 1,
                 )
+
+    def _end_late(self, agents: Agents) -> None:
+        """End the agents that came when the job was over: they wait for a job of its name."""
+        prefix = self._keys.members(self._spec.name)
+        with suppress(Unavailable):
+            members = {item.key.removeprefix(prefix) for item in self._store.list(prefix).items}
+            agents.signal(signal.SIGTERM, agents.nodes - self.nodes.keys() - members)
 
     def _follow(self, follower: Follower) -> JobStatus:
         while True:

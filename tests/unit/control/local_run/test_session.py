@@ -1,9 +1,11 @@
 """A job in the foreground: its end, Ctrl-C, agents that die. Agents are scripted."""
 
 import signal
+from collections.abc import Collection
 
 import pytest
 
+from elasticd.control import jobs
 from elasticd.control.local_run.launch import Agents
 from elasticd.control.local_run.session import (
     AgentEnded,
@@ -21,7 +23,7 @@ from elasticd.records.job import JobStatus, Want
 from elasticd.records.member import Member
 from elasticd.records.reason import Phase
 from elasticd.store.memory import MemoryStore
-from tests.unit.control.world_case import JOB, KEYS, SPEC, end, put, world
+from tests.unit.control.world_case import JOB, KEYS, SPEC, end, node, put, world
 
 
 class ScriptedAgents(Agents):
@@ -48,10 +50,11 @@ class ScriptedAgents(Agents):
     def last_words(self, node: NodeId) -> str:
         return "There is no torch."
 
-    def signal(self, number: int) -> None:
-        self.signals.append(number)
+    def signal(self, number: int, nodes: Collection[NodeId] | None = None) -> None:
+        struck = self.names if nodes is None else self.names & frozenset(nodes)
+        self.signals += [number] if struck else []
         if self.ends_at_signal:
-            self.over = dict.fromkeys(self.names, -number)
+            self.over |= dict.fromkeys(struck, -number)
 
     def wait(self, timeout_s: float) -> bool:
         self.waited_s.append(timeout_s)
@@ -248,7 +251,29 @@ def test_stopped_workers_have_their_grace_before_the_agents_are_ended() -> None:
     for phase in (Phase.STOPPED, Phase.SUCCEEDED):
         agents = ScriptedAgents("a")
         case = Case(agents)
+        serve(case, "a")
         end(case.store, phase)
         assert case.session.run().phase is phase
         (waited[phase],) = agents.waited_s
+        assert agents.signals == []
     assert waited[Phase.STOPPED] == waited[Phase.SUCCEEDED] + SPEC.shutdown_timeout_s
+
+
+def test_agent_that_came_when_the_job_was_over_is_ended_at_once() -> None:
+    """It has seen no job of this name, and would wait for one while the run waits for its end."""
+    agents = ScriptedAgents("trained", "stands-by", "came-late")
+    case = Case(agents)
+    put(case.store, KEYS.node(NodeId("trained")), node("trained"))
+    put(case.store, KEYS.world(JOB), world(1, "trained"))
+    serve(case, "stands-by")
+    end(case.store, Phase.STOPPED)
+    assert case.session.run().phase is Phase.STOPPED
+    assert agents.over == {"came-late": -signal.SIGTERM}
+
+
+def test_job_that_is_stopped_before_anybody_has_joined_does_not_wait_for_its_agents() -> None:
+    agents = ScriptedAgents("a")
+    case = Case(agents)
+    jobs.stop(case.store, KEYS, JOB)
+    assert case.session.run().phase is Phase.STOPPED
+    assert agents.over == {"a": -signal.SIGTERM}
