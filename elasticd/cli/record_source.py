@@ -1,7 +1,9 @@
 """Where the records are that a command needs: a cluster's etcd, a local run's, or its file."""
 
 import os
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,14 @@ from elasticd.store.memory import MemoryStore
 
 __all__ = ["Source", "job_source", "open_run", "sources"]
 
+KNOCK_S = 0.1
+"""Between two tries to connect to a private etcd, which its run starts anew if it dies."""
+KNOCKS_S = 5.0
+
+
+def _never() -> bool:
+    return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -27,6 +37,8 @@ class Source:
     """The settings of the cluster's etcd; None for a local run."""
     is_archive: bool = False
     """True if the run is over, so that nothing can be changed."""
+    has_ended: Callable[[], bool] = _never
+    """Return whether the local run ended since this was opened, and its private etcd with it."""
 
 
 @contextmanager
@@ -104,15 +116,14 @@ def open_run(folder: JobFolder) -> Iterator[Source]:
 def _connect(folder: JobFolder) -> Source:
     endpoint = folder.endpoint
     if endpoint is not None and folder.is_live():
-        settings = StoreSettings(endpoints=(endpoint,))
-        try:
-            store: Store = open_store(settings, Keys())
-        except Unavailable as exc:
-            raise Unavailable(
-                f"The run {folder.job!r} goes on, but its private etcd does not answer: is the "
-                f"disk of {folder.path} full? Its logs are there."
-            ) from exc
-        return Source(store=store, keys=Keys(), run_folder=folder.run_folder)
+        store = _open_private(folder, endpoint)
+        if store is not None:
+            return Source(
+                store=store,
+                keys=Keys(),
+                run_folder=folder.run_folder,
+                has_ended=lambda: folder.endpoint != endpoint,
+            )
     if not folder.records.exists():
         raise NotFound(
             f"The run {folder.job!r} was killed before it could keep its records, or had no room "
@@ -121,6 +132,40 @@ def _connect(folder: JobFolder) -> Source:
     archived = MemoryStore()
     load(folder.records, archived)
     return Source(store=archived, keys=Keys(), run_folder=folder.run_folder, is_archive=True)
+
+
+def _open_private(folder: JobFolder, endpoint: str) -> Store | None:
+    """Connect to the private etcd of a run; return None if the run ends at this moment.
+
+    Its end is seen by the folder: a store tries for seconds whether its etcd comes back.
+    """
+    import elasticd.store.etcd.store  # noqa: F401  # A run may end while gRPC is imported.
+
+    until_s = time.monotonic() + KNOCKS_S
+    while not _listens(endpoint) and time.monotonic() < until_s:
+        if folder.endpoint != endpoint:
+            return None
+        time.sleep(KNOCK_S)
+    try:
+        return open_store(StoreSettings(endpoints=(endpoint,)), Keys())
+    except Unavailable as exc:
+        if folder.endpoint != endpoint:
+            return None
+        raise Unavailable(
+            f"The run {folder.job!r} goes on, but its private etcd does not answer: is the "
+            f"disk of {folder.path} full? Its logs are there."
+        ) from exc
+
+
+def _listens(endpoint: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as door:
+        try:
+            door.connect(endpoint.removeprefix("unix://"))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            pass  # The store says better what is wrong.
+        return True
 
 
 def _run_folder(values: Values) -> Path:

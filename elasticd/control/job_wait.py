@@ -30,12 +30,14 @@ def follow_to_end(
     *,
     is_private: bool,
     until_s: float,
+    has_ended: Callable[[], bool] = lambda: False,
     told: Callable[[News], None] = lambda news: None,
     now_s: Callable[[], float] = time.monotonic,
 ) -> JobStatus | None:
     """Return how the job ended; None at `until_s`, or if a private etcd has gone (`is_private`).
 
-    `told` is called with each piece of news on the way.
+    `has_ended` says that a local run is over, whose etcd may have gone before its watch told of the
+    end. `told` is called with each piece of news on the way.
 
     Raises: NotFound: there is no such job, or its records were removed meanwhile.
     """
@@ -47,7 +49,7 @@ def follow_to_end(
                 told(news)
             if isinstance(news, Ended):
                 return news.status
-            if isinstance(news, EtcdAway) and is_private:
+            if is_private and (isinstance(news, EtcdAway) or has_ended()):
                 return None
     finally:
         follower.close()

@@ -100,6 +100,7 @@ def end_of(
                     name,
                     is_private=is_private,
                     until_s=until_s,
+                    has_ended=source.has_ended,
                     told=told,
                     now_s=now_s,
                 )

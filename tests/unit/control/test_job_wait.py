@@ -1,9 +1,11 @@
-"""Waiting for a node to be free, over an etcd that is away for a while."""
+"""Waiting for a job or for a node to be free, over an etcd that is away for a while."""
+
+import math
 
 import pytest
 
-from elasticd.control import jobs
-from elasticd.control.job_wait import wait_node_free
+from elasticd.control import job_wait, jobs
+from elasticd.control.job_wait import follow_to_end, wait_node_free
 from elasticd.errors import Unavailable
 from elasticd.records.ids import NodeId
 from elasticd.store.api import Delete, Txn
@@ -55,3 +57,15 @@ def test_etcd_that_does_not_answer_at_first_or_at_the_end_is_told() -> None:
         scene.wait()
     with pytest.raises(Unavailable):
         Scene("away").wait(until_s=5.0)
+
+
+def test_end_of_a_local_run_is_noticed_though_its_etcd_went_before_the_watch_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To read it anew would wait for an etcd that does not come back; the end is in the archive."""
+    monkeypatch.setattr(job_wait, "TURN_S", 0.001)
+    store = Scene().store
+    found = follow_to_end(
+        store, KEYS, JOB, is_private=True, until_s=math.inf, has_ended=lambda: True
+    )
+    assert found is None
