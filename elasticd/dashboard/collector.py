@@ -29,6 +29,7 @@ from elasticd.dashboard.job_view import (
     change_view,
     job_row,
     job_view,
+    listed_by,
     node_row,
     samples_view,
 )
@@ -281,6 +282,7 @@ class Collector:
         self._samples = {uid: kept for uid, kept in self._samples.items() if uid in uids}
         self._autoscale = {name: kept for name, kept in self._autoscale.items() if name in pages}
         nodes = [node_row(node) for read in reads for node in read.nodes]
+        jobs.sort(key=listed_by)
         return Board(version=before.version, jobs=tuple(jobs), nodes=tuple(nodes), pages=pages)
 
     def _page(self, report: JobReport, before: JobPage | None) -> JobPage:

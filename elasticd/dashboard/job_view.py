@@ -7,6 +7,7 @@ from what changes each second, and is sent once.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from elasticd.control.report.report import Change, JobReport, NodeReport
 from elasticd.dashboard.samples import Sample
@@ -15,7 +16,16 @@ from elasticd.records.account.progress import RankProgress, newest_checkpoint_ag
 from elasticd.records.failure import Failure
 from elasticd.records.reason import Phase
 
-__all__ = ["Plain", "Sentences", "change_view", "job_row", "job_view", "node_row", "samples_view"]
+__all__ = [
+    "Plain",
+    "Sentences",
+    "change_view",
+    "job_row",
+    "job_view",
+    "listed_by",
+    "node_row",
+    "samples_view",
+]
 
 Plain = dict[str, object]
 
@@ -51,6 +61,14 @@ def job_row(report: JobReport, *, is_archive: bool) -> Plain:
         "submitted_at": report.spec.submitted_at_unix_s,
         "by": report.spec.submitted_by,
     }
+
+
+def listed_by(row: Plain) -> tuple[bool, float, str]:
+    """Return a key by which rows are sorted: jobs that go on by name, then those that are over, the
+    newest first.
+    """
+    is_over, name = bool(row["is_over"]), str(row["job"])
+    return is_over, -cast(float, row["submitted_at"]) if is_over else 0.0, name
 
 
 def node_row(report: NodeReport) -> Plain:

@@ -12,6 +12,7 @@ from rich.text import Text
 from elasticd.cli.jobs.late_words import late_share
 from elasticd.cli.terminal.words import counted, duration, seconds
 from elasticd.dashboard.board import Board, JobPage
+from elasticd.dashboard.job_view import Plain
 
 __all__ = ["frame", "sparkline"]
 
@@ -42,6 +43,12 @@ KEYS = "↑↓ choose   s scale   d drain   q end"
 CHANGES_SHOWN = 6
 LEAST_WIDTH = 20
 CURVE_WIDTH = 60
+LEAST_JOBS = 3
+DETAILS_HEIGHT = 17
+"""Lines for all but the tables: a job's rate, its account, its changes and the keys."""
+NODES_HEAD = 3
+"""Lines of the nodes' table beside its rows."""
+LEAST_NODES = 2
 NARROW = 80
 """The columns below which the tables have fewer of their own."""
 
@@ -58,15 +65,19 @@ def frame(
     parts: list[RenderableType] = [_line(head, "bold")]
     if board.trouble:
         parts.append(_line(f"! {board.trouble}", "yellow"))
-    if not board.jobs:
+    rows = _near(board.jobs, chosen, height - DETAILS_HEIGHT - NODES_HEAD - LEAST_NODES)
+    sized = _autoscaled(board, rows)
+    if not rows:
         parts.append(_line("There are no jobs.", "dim"))
     else:
-        parts.append(_jobs(board, chosen, now_unix_s, is_narrow=width < NARROW))
-        parts += _autoscaled(board)
+        parts.append(_jobs(board, rows, chosen, now_unix_s, is_narrow=width < NARROW))
+        if others := len(board.jobs) - len(rows):
+            parts.append(_line(f"and {counted(others, 'more job')}", "dim"))
+        parts += sized
     page = board.pages.get(chosen)
     if page is not None:
         parts += _job(page, width, now_unix_s)
-    left = height - len(board.jobs) - len(_autoscaled(board)) - 17
+    left = height - len(rows) - len(sized) - DETAILS_HEIGHT - NODES_HEAD
     if board.nodes and left > 0:
         parts.append(_nodes(board.nodes, left))
     if has_keys:
@@ -83,7 +94,17 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(BLOCKS[round(value / most * (len(BLOCKS) - 1))] for value in shown)
 
 
-def _jobs(board: Board, chosen: str, now_unix_s: float, *, is_narrow: bool) -> Table:
+def _near(jobs: Sequence[Plain], chosen: str, limit: int) -> Sequence[Plain]:
+    """Return so many jobs, the chosen one among them: those above it as long as there is room."""
+    limit = max(LEAST_JOBS, limit)
+    at = next((index for index, row in enumerate(jobs) if row["job"] == chosen), 0)
+    begin = max(0, at - limit + 1)
+    return jobs[begin : begin + limit]
+
+
+def _jobs(
+    board: Board, rows: Sequence[Plain], chosen: str, now_unix_s: float, *, is_narrow: bool
+) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
     heads = ["", "JOB", "PHASE", "NODES", "STEP", "STEPS/S"]
     if not is_narrow:
@@ -93,7 +114,7 @@ def _jobs(board: Board, chosen: str, now_unix_s: float, *, is_narrow: bool) -> T
         table.add_column(
             head, no_wrap=True, overflow="ellipsis", justify="right" if is_number else "left"
         )
-    for row in board.jobs:
+    for row in rows:
         name, phase = str(row["job"]), str(row["phase"])
         sign, tone = SIGNS.get(phase, ("?", ""))
         view = board.pages[name].view if name in board.pages else {}
@@ -119,10 +140,10 @@ def _jobs(board: Board, chosen: str, now_unix_s: float, *, is_narrow: bool) -> T
     return table
 
 
-def _autoscaled(board: Board) -> list[Text]:
+def _autoscaled(board: Board, rows: Sequence[Plain]) -> list[Text]:
     """Return a line for each job that has a policy: what the autoscaler wants of it, and why."""
     lines = []
-    for row in board.jobs:
+    for row in rows:
         page = board.pages.get(str(row["job"]))
         view: Mapping[str, Any] = (page.autoscale if page is not None else None) or {}
         if view.get("summary"):

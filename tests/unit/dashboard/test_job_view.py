@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from elasticd.control.report.report import JobReport, job_reports
-from elasticd.dashboard.job_view import job_view
+from elasticd.dashboard.job_view import Plain, job_view, listed_by
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.checkpoint import CheckpointSpec
 from elasticd.records.ids import Generation, Rank
@@ -31,3 +31,14 @@ def test_newest_checkpoint_that_any_node_knows_counts() -> None:
 def test_job_without_checkpoints_is_told_as_such() -> None:
     """And not as one whose first checkpoint is awaited."""
     assert job_view(report(), [rank(0, None)], SAY, at_unix_s=BEGAN_S)["saves"] is False
+
+
+def test_jobs_that_go_on_stand_before_those_that_are_over() -> None:
+    """Of these the newest is first, whatever its name is."""
+    rows: list[Plain] = [
+        {"job": "a", "is_over": True, "submitted_at": 1.0},
+        {"job": "b", "is_over": True, "submitted_at": 2.0},
+        {"job": "z", "is_over": False, "submitted_at": 1.0},
+        {"job": "y", "is_over": False, "submitted_at": 0.0},
+    ]
+    assert [row["job"] for row in sorted(rows, key=listed_by)] == ["y", "z", "b", "a"]

@@ -112,6 +112,24 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert len(lines) <= 36
 
 
+@pytest.mark.parametrize("height", [24, 30, 50])
+@pytest.mark.parametrize("at", [0, 30, 59])
+def test_of_many_jobs_those_near_the_chosen_one_are_shown_and_all_else_has_room(
+    height: int, at: int
+) -> None:
+    """Jobs that are over stay in etcd for a week: they would push its details off the screen."""
+    jobs = [{**ROW, "job": f"job-{number:02}"} for number in range(60)]
+    jobs[at] = ROW
+    page = JobPage(view=VIEW, changes=(CHANGE,) * 9, samples=SAMPLES)
+    board = Board(jobs=tuple(jobs), nodes=(NODE,) * 40, pages={"digits": page})
+    lines = drawn(board, 100, height)
+    assert len(lines) <= height
+    assert sum(line.startswith(">  digits") for line in lines) == 1
+    assert "q end" in lines[-1] and any("steps/s" in line for line in lines)
+    shown = sum("▶ running" in line for line in lines)
+    assert f"and {60 - shown} more jobs" in lines
+
+
 def test_empty_cluster_and_trouble_are_said() -> None:
     """Nothing is drawn of a job that is not there."""
     assert "There are no jobs." in "\n".join(drawn(Board(version=1), 80))
