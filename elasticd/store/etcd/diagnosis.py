@@ -89,13 +89,14 @@ def _probe(address: Address, settings: StoreSettings, timeout_s: float) -> Elast
     """
     if address.is_tls:
         return _probe_tls(address, settings, timeout_s)
-    if _speaks_http2(address, timeout_s):
+    greets = _speaks_http2(address, timeout_s)
+    if greets:
         return None
     if _speaks_tls(address, timeout_s):
         return Refused(
             f"etcd at {address.url} speaks TLS: write https instead of http, and give the CA file."
         )
-    return _no_etcd(address)
+    return _silent(address) if greets is None else _no_etcd(address)
 
 
 def _probe_tls(address: Address, settings: StoreSettings, timeout_s: float) -> ElasticdError | None:
@@ -110,7 +111,10 @@ def _probe_tls(address: Address, settings: StoreSettings, timeout_s: float) -> E
         try:
             # With TLS 1.3 a refused client certificate shows only at the first read.
             with context.wrap_socket(plain, server_hostname=address.host) as secure:
-                return None if _greets_http2(secure) else _no_etcd(address)
+                greets = _greets_http2(secure)
+            if greets:
+                return None
+            return _silent(address) if greets is None else _no_etcd(address)
         except ssl.SSLCertVerificationError as exc:
             return Refused(
                 f"The certificate of etcd at {address.url} is not trusted ({exc.verify_message}):"
@@ -133,6 +137,13 @@ def _probe_tls(address: Address, settings: StoreSettings, timeout_s: float) -> E
 
 def _no_etcd(address: Address) -> ElasticdError:
     return Unavailable(f"What answers at {address.url} is no etcd: correct --etcd.")
+
+
+def _silent(address: Address) -> ElasticdError:
+    return Unavailable(
+        f"What listens at {address.url} says nothing: look whether etcd is stopped or has too much "
+        "to do there, or correct --etcd."
+    )
 
 
 def _context(settings: StoreSettings) -> ssl.SSLContext:
@@ -169,19 +180,23 @@ def _speaks_tls(address: Address, timeout_s: float) -> bool:
     return True
 
 
-def _speaks_http2(address: Address, timeout_s: float) -> bool:
+def _speaks_http2(address: Address, timeout_s: float) -> bool | None:
     with _connect(address, timeout_s) as plain:
         return _greets_http2(plain)
 
 
-def _greets_http2(connected: socket.socket) -> bool:
-    """Return whether the other side greets back with a SETTINGS frame (type 4)."""
+def _greets_http2(connected: socket.socket) -> bool | None:
+    """Return whether the other side greets back with a SETTINGS frame (type 4); None if it says
+    nothing in time.
+    """
     try:
         connected.sendall(_HTTP2_HELLO)
         answer = connected.recv(9)
     except ssl.SSLError:
         raise
-    except OSError:  # It hung up, or said nothing in time.
+    except TimeoutError:
+        return None
+    except OSError:  # It hung up.
         return False
     return len(answer) >= 4 and answer[3] == 4
 

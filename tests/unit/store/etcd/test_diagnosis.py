@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from elasticd.errors import Refused, Unavailable
+from elasticd.errors import ElasticdError, Refused, Unavailable
 from elasticd.store.address import Address
 from elasticd.store.api import StoreSettings
 from elasticd.store.etcd.diagnosis import diagnose
@@ -46,9 +46,7 @@ def plain_port() -> Iterator[int]:
         thread.join(patience_s(10.0))
 
 
-def test_a_server_without_tls_that_resets_is_told_as_one_that_ends(plain_port: int) -> None:
-    """Which of the two comes is a matter of microseconds."""
-    address = Address(host="127.0.0.1", port=plain_port, is_tls=True)
+def diagnosis_of(address: Address) -> ElasticdError:
     failure = Failure(
         address=address,
         fate=Fate.UNKNOWN,
@@ -58,6 +56,24 @@ def test_a_server_without_tls_that_resets_is_told_as_one_that_ends(plain_port: i
     )
     settings = StoreSettings(endpoints=(address.url,))
     limit_s = time.monotonic() + patience_s(10.0)
-    found = diagnose([address], settings, failure, limit_s=limit_s)
+    return diagnose([address], settings, failure, limit_s=limit_s)
+
+
+def test_a_server_without_tls_that_resets_is_told_as_one_that_ends(plain_port: int) -> None:
+    """Which of the two comes is a matter of microseconds."""
+    address = Address(host="127.0.0.1", port=plain_port, is_tls=True)
+    found = diagnosis_of(address)
     assert isinstance(found, Refused)
     assert str(found) == f"etcd at {address.url} does not speak TLS: write http instead of https."
+
+
+def test_etcd_that_stands_still_is_not_told_as_something_else() -> None:
+    """The kernel takes connections for a process that was stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        address = Address(host="127.0.0.1", port=stopped.getsockname()[1], is_tls=False)
+        found = diagnosis_of(address)
+    assert isinstance(found, Unavailable)
+    assert str(found) == (
+        f"What listens at {address.url} says nothing: look whether etcd is stopped or has too much "
+        "to do there, or correct --etcd."
+    )
