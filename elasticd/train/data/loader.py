@@ -24,9 +24,9 @@ from torch.utils.data import Dataset, IterableDataset
 from elasticd.errors import CallError
 from elasticd.train.data.augmentation import Samples
 from elasticd.train.data.batch_share import Course, Share
-from elasticd.train.data.cached_cycle import check_cycle, may_cycle
 from elasticd.train.data.cursor import Cursor, Position
 from elasticd.train.data.dataloader import Fetching, Reader
+from elasticd.train.data.kept_batches import KeptBatches, PassBegun
 from elasticd.train.data.ledger import Span
 from elasticd.train.data.prefetched_batch import Lookahead
 from elasticd.train.introspection.time_spent import Spent
@@ -122,6 +122,7 @@ class Loader:
         self._is_over = False  # a loop has come to the end of the epoch
         self._rank, self._size, self._least = 0, 1, 1
         self._watch: _Deliveries | None = None
+        self._kept: KeptBatches | None = None
         self._spent = Spent()
         self._placements = 0
         self._course = self._cut()
@@ -157,8 +158,8 @@ class Loader:
             # the next epoch does not begin with that commit.
             self._finish()
         self._ahead.begin()
-        may_be_kept = self._watch is not None and may_cycle(sys._getframe(1))
-        return _Pass(self, self._cursor.pending.epoch, self._placements, may_be_kept)
+        begun = self._kept.pass_begins(self, sys._getframe(1)) if self._kept else None
+        return _Pass(self, self._cursor.pending.epoch, self._placements, begun)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return `loss * weight`; the loss itself where the weight is 1, as in most steps.
@@ -336,11 +337,10 @@ class Loader:
 class _Pass:
     """One `for` loop over a loader: it ends with the epoch in which it began."""
 
-    def __init__(self, loader: Loader, epoch: int, placement: int, may_be_kept: bool) -> None:
-        self._loader = loader
+    def __init__(self, loader: Loader, epoch: int, placement: int, begun: PassBegun | None) -> None:
+        self._loader, self._begun = loader, begun
         self._epoch = epoch
         self._placement = placement
-        self._may_be_kept = may_be_kept
 
     def __iter__(self) -> "_Pass":
         return self
@@ -349,8 +349,8 @@ class _Pass:
         try:
             return self._loader._next(self._epoch, self._placement)
         except StopIteration:
-            if self._may_be_kept:
-                check_cycle(self)
+            if self._begun is not None:
+                self._begun.end(self)
             raise
 
 

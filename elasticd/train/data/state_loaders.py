@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from elasticd.train.data.kept_batches import Check, KeptBatches
 from elasticd.train.data.ledger import Ledger
 from elasticd.train.data.loader import Loader
 from elasticd.train.data.totals import Totals
@@ -19,11 +20,13 @@ __all__ = ["Loaders"]
 class Loaders:
     """The loaders by the names that the script gave them."""
 
-    def __init__(self) -> None:
+    def __init__(self, checks: list[Check]) -> None:
+        """`checks` are asked before the next commit."""
         self.named: dict[str, Loader] = {}
         self.epochs = 0
         """As many as `state.epochs` was asked for; 0: it was not."""
         self._ledgers: dict[str, Ledger] = {}
+        self._kept = KeptBatches(self.named, checks)
         self._is_told = False
 
     def add(self, name: str, loader: Loader) -> None:
@@ -41,6 +44,8 @@ class Loaders:
         least = 2 if any(isinstance(part, _BatchNorm) for part in parts) else 1
         for loader in self.named.values():
             loader._place(world.rank, world.size, watch, least)
+            loader._kept = self._kept
+        self._kept.begin()
 
     def commit(self, epoch: int | None, *, is_waiting: bool = False) -> None:
         """Count what was delivered; `epoch`: the one that begins now, if one does.

@@ -16,6 +16,7 @@ import torch
 from elasticd.errors import CallError
 from elasticd.tensors import tree
 from elasticd.tensors.tree import Tree
+from elasticd.train.data.kept_batches import Check
 from elasticd.train.data.state_loaders import Loaders
 from elasticd.train.data.totals import Totals, summary
 from elasticd.train.interrupt import uninterruptible
@@ -63,7 +64,8 @@ class State:
         }
         self._builders = {n: v for n, v in entries.items() if self._kinds[n] is Kind.BUILDER}
         self._objects = {n: v for n, v in entries.items() if self._kinds[n] in _ENTRIES}
-        self._loaders = Loaders()
+        self._checks: list[Check] = [self._check]  # of the next commit
+        self._loaders = Loaders(self._checks)
         for name, value in entries.items():
             if self._kinds[name] is Kind.LOADER:
                 self._loaders.add(name, value)
@@ -77,8 +79,6 @@ class State:
         self._step = self._epoch = 0
         self._on_nan = "ignore"
         self._is_new = True
-        self._is_checked = False
-        """Its tree was made once with all that optimizers keep."""
         self._is_broken = False
         """Neither here nor there: a commit or a load was left in the middle."""
         self._world: World | None = None
@@ -267,8 +267,8 @@ class State:
             lines += described(name, kind, getattr(self, name, None))
         return tuple(lines)
 
-    def _check(self) -> None:
-        """Raise where something cannot travel, or would be left behind."""
+    def _check(self, _: bool = False) -> None:
+        """Raise where something cannot travel, what optimizers make in a step too, or is left."""
         objects = [name for name, kind in self._kinds.items() if kind is Kind.OBJECT]
         check_coverage(self._of(torch.optim.Optimizer), self._tree(), objects)
 
@@ -324,9 +324,9 @@ class State:
 
     def _take(self, step: int, epoch: int) -> None:
         """Make what is live the committed state."""
-        if not self._is_checked:
-            self._check()  # What optimizers have made in their first step must be able to travel.
-            self._is_checked = True
+        if self._checks:
+            has_stepped = self._has_stepped or self._keep.has_updated_scaler()
+            self._checks[:] = [check for check in self._checks if check(has_stepped)]
         groups = self._keep.groups(self._groups.check)
         self._guard.begin_commit()
         try:

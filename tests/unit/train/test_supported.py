@@ -279,6 +279,7 @@ _MUON = getattr(torch.optim, "Muon", None)
 _USE = "unit/train/state/test_sharded_use.py"
 _UNSUPPORTED = "unit/train/optimizer/test_unsupported.py"
 _LOOPS = "unit/train/data/test_ledger_loops.py"
+_KEPT = "unit/train/data/test_kept_batches.py"
 _INNER = "unit/train/optimizer/test_inner_optimizer.py"
 _GROUPS = "unit/train/state/test_shared_groups.py"
 _AGAIN = "unit/train/state/test_train_again.py"
@@ -441,10 +442,18 @@ DATA = (
     Row(area="Data", what="a loop that reads ahead", in_process="`Loader(read_ahead=True)`",
         said="`it seems to read ahead`", check=shown(
             f"{_LOOPS}::test_loop_that_reads_ahead_and_has_not_said_so_is_refused")),
-    Row(area="Data", what="`itertools.cycle` over a Loader", in_process="no",
-        said="`itertools.cycle keeps the batches`", check=shown(
-            "unit/train/data/test_cached_cycle.py::"
-            "test_cycle_is_refused_at_the_end_of_its_first_pass")),
+    Row(area="Data", what="`itertools.cycle` over a Loader, or over what wraps one (tqdm, "
+        "enumerate, map)", in_process="no", said="`itertools.cycle keeps the batches`",
+        check=shown(f"{_KEPT}::test_cycle_is_refused_at_the_end_of_its_first_pass",
+                    f"{_KEPT}::test_cycle_around_what_wraps_a_loader_is_refused_at_its_first_"
+                    "kept_batch")),
+    Row(area="Data", what="steps on batches that the script keeps (`list(state.data)`)",
+        in_process="no", said="`..., which no Loader gives again after a failure`",
+        check=shown(f"{_KEPT}::test_second_step_of_a_pass_that_was_kept_is_refused")),
+    Row(area="Data", what="more steps on one batch, or on a cache that was filled while the script "
+        "trained on it", in_process="not exact: a failure ends them",
+        said="`steps were committed without a new batch`, after 100",
+        check=shown(f"{_KEPT}::test_steps_on_one_batch_are_told_once")),
     Row(area="Data", what="IterableDataset, webdataset, MosaicML's streams", in_process="no",
         said="`the dataset is an IterableDataset`",
         check=told(lambda: Loader(Stream(), 2), "is an IterableDataset")),

@@ -418,7 +418,7 @@ def test_state_says_how_far_an_epoch_is_and_how_many_there_are(
     drop_last: bool, samples: int
 ) -> None:
     """From that the end of a job is estimated; a tail that is dropped is not waited for."""
-    loaders = Loaders()
+    loaders = Loaders([])
     assert loaders.epoch_progress == EpochProgress()
     loader = Loader(Numbers(65), batch_size=8, drop_last=drop_last)
     loaders.add("data", loader)

@@ -1,0 +1,213 @@
+"""Finds out whether a script trains on batches that it keeps.
+
+A Loader gives a batch once. A script that keeps them (`list(state.data)`, `itertools.cycle`, a
+cache of its own) makes more steps of a pass than commits know of: the first commit counts all that
+was given before it, and after a failure the script gets the rest of the epoch, or nothing. A commit
+without a new batch is no proof, since some have several commits for a batch, or steps that need
+none. So these are refused:
+
+- a cycle that asks for more at the end of its first pass;
+- a whole pass before one commit, which has a step, and then a step without a new batch;
+- a step without a new batch after a pass, if a cycle keeps as many things as the pass gave batches.
+
+Steps without a batch that go on and on are told once. Only the first commits of a generation and
+those after such a pass are looked at; all others pay nothing.
+"""
+
+import gc
+import itertools
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple
+
+from elasticd.errors import CallError
+from elasticd.train.data.cursor import Position
+
+if TYPE_CHECKING:
+    from elasticd.train.data.loader import Loader
+
+__all__ = ["Check", "KeptBatches", "PassBegun"]
+
+MANY_STEPS = 100
+"""After this many steps without a new batch a person is told."""
+
+_NO_BATCH = (int, float, str, type(None))
+
+Check = Callable[[bool], bool | None]
+"""Asked before a commit, which has an optimizer's step or not; true to be asked again."""
+
+
+class _Whole(NamedTuple):
+    """A pass of which nothing was part of a commit before it ended."""
+
+    loader: str
+    batches: int
+    end: Position
+
+
+class KeptBatches:
+    """The check of one state; what is to be asked at the next commit stands in `checks`."""
+
+    def __init__(self, loaders: Mapping[str, "Loader"], checks: list[Check]) -> None:
+        self._loaders = loaders
+        self._checks = checks
+        self._is_told = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._commits = self._steps = 0
+        """Those with new batches; those with a step and without any since."""
+        self._ended: set[str] = set()
+        self._batches = 0
+        """Of the newest pass that ended."""
+        self._whole: _Whole | None = None
+        self._is_trained = False
+        """The commit that counted it had a step."""
+
+    def begin(self) -> None:
+        """Begin a generation: what `train` kept is gone with it."""
+        self._begin()
+        if self._loaders:
+            self._ask()
+
+    def pass_begins(self, loader: "Loader", frame: FrameType) -> "PassBegun":
+        """Note a pass that the function of this frame asks for."""
+        name = next((name for name, each in self._loaders.items() if each is loader), "")
+        return PassBegun(self, name, loader, may_cycle=_may_cycle(frame))
+
+    def pass_ended(self, name: str, batches: int, *, is_whole: bool) -> None:
+        """Note what a pass gave; `is_whole`: and none of it became part of a commit."""
+        if is_whole and batches > 1:
+            self._whole = _Whole(name, batches, self._loaders[name]._cursor.pending)
+            self._is_trained = False
+        elif name in self._ended:
+            return  # A cycle has but one pass.
+        self._ended.add(name)
+        self._batches = batches
+        self._ask()
+
+    def check(self, has_stepped: bool) -> bool:
+        """Look at the batches since the last commit.
+
+        Raises:
+            CallError: the script trains on some that it has kept.
+        """
+        given = [name for name, each in self._loaders.items() if each._has_delivered]
+        if given:
+            self._commits, self._steps = self._commits + 1, 0
+            if self._is_all_of_a_pass(given):
+                self._is_trained = has_stepped
+                return True
+            self._whole = None
+            return self._commits < 2
+        if not has_stepped:
+            return True
+        if self._whole is not None and self._is_trained:
+            raise _kept(self._whole)
+        self._whole = None
+        self._steps += 1
+        if self._steps == 1 and self._batches > 1:
+            _check_replay(self._batches)
+        if self._steps < max(MANY_STEPS, self._batches):
+            return True
+        self._tell_once()
+        return False
+
+    def _ask(self) -> None:
+        if self.check not in self._checks:
+            self._checks.append(self.check)
+
+    def _is_all_of_a_pass(self, given: list[str]) -> bool:
+        whole = self._whole
+        return (
+            whole is not None
+            and given == [whole.loader]
+            and self._loaders[whole.loader]._cursor.pending == whole.end
+        )
+
+    def _tell_once(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            sys.stderr.write(
+                f"elasticd: {self._steps} steps were committed without a new batch. If they train "
+                "on batches that the script keeps, a failure will not bring these back: loop over "
+                "the Loader itself.\n"
+            )
+
+
+class PassBegun:
+    """Where a loader stood when a pass over it began."""
+
+    def __init__(self, kept: KeptBatches, name: str, loader: "Loader", *, may_cycle: bool) -> None:
+        self._kept, self._name, self._loader = kept, name, loader
+        self._may_cycle = may_cycle
+        self._start = loader._cursor.pending
+        self._committed = loader._cursor.committed
+
+    def end(self, iterator: object) -> None:
+        """Look at what the pass gave; `iterator` is at its end.
+
+        Raises:
+            CallError: it was given to a cycle.
+        """
+        if self._may_cycle and any(map(_is_cycle, gc.get_referrers(iterator))):
+            raise _cycled()
+        cursor, size = self._loader._cursor, self._loader._batch_size
+        if self._name and cursor.pending.epoch == self._start.epoch:
+            samples = cursor.pending.consumed - self._start.consumed
+            is_whole = cursor.committed == self._committed
+            self._kept.pass_ended(self._name, -(-samples // size), is_whole=is_whole)
+
+
+def _may_cycle(frame: FrameType) -> bool:
+    """Say whether the function of this frame, which asks a Loader for a pass, can be for a cycle.
+
+    The cycle itself is no function of Python's, so whoever calls it is the one who asks.
+    """
+    names = frame.f_code.co_names
+    # Not its local variables: before Python 3.13 who reads them keeps them, the last batch and its
+    # graph among them, until the function returns.
+    return "cycle" in names or any(frame.f_globals.get(n) is itertools.cycle for n in names)
+
+
+def _is_cycle(value: object) -> bool:
+    return type(value) is itertools.cycle
+
+
+def _check_replay(batches: int) -> None:
+    """Look for a cycle that shows again what it has kept of something that gave so much."""
+    if any(_is_cycle(each) and _replays(each, batches) for each in gc.get_objects()):
+        raise _cycled()
+
+
+def _replays(cycle: object, batches: int) -> bool:
+    """It holds an iterator beside its list only in its first pass. Turns and numbers are no
+    batches.
+    """
+    held = gc.get_referents(cycle)
+    return (
+        len(held) == 1
+        and isinstance(held[0], list)
+        and len(held[0]) == batches
+        and not all(isinstance(each, _NO_BATCH) for each in held[0])
+    )
+
+
+def _cycled() -> CallError:
+    return CallError(
+        "itertools.cycle keeps the batches of its first pass over a Loader and shows those again, "
+        "so that after a failure it would show only what was left of the epoch, or nothing: begin "
+        "a new pass instead, with a generator of `while True: yield from state.data`."
+    )
+
+
+def _kept(whole: _Whole) -> CallError:
+    name, batches, _ = whole
+    return CallError(
+        f"state.{name} gave all {batches} batches of a pass before one commit, and the next step "
+        "had no new one, so the script seems to train on batches that it keeps, which no Loader "
+        f"gives again after a failure: commit in the loop that takes them (`for batch in "
+        f"state.{name}: ...; state.commit()`); if these steps need no batch, call state.commit() "
+        "once between that pass and the first of them."
+    )
