@@ -105,10 +105,22 @@ class Cluster:
         """Return the nodes on which agents' pods are."""
         return frozenset(pod.node for pod in self.pods.values() if pod.is_ours and pod.node_name)
 
+    @property
+    def silent(self) -> frozenset[NodeId]:
+        """Return the nodes that are not ready: Kubernetes does not hear of them."""
+        return frozenset(node.node for node in self.nodes.values() if not node.is_ready)
+
+    @property
+    def are_most_silent(self) -> bool:
+        """Return whether half of all nodes are not ready, or more."""
+        return 2 * len(self.silent) >= len(self.nodes)
+
     def remembering(self, *, now_s: float) -> "Cluster":
         """Return the same with a memory of which nodes are there."""
         present = {node.node for node in self.nodes.values()}
-        return replace(self, memory=with_nodes(self.memory, present, self.serving, now_s=now_s))
+        silent = () if self.are_most_silent else self.silent
+        memory = with_nodes(self.memory, present, self.serving, silent=silent, now_s=now_s)
+        return replace(self, memory=memory)
 
 
 def kube_node(plain: Mapping[str, Any]) -> KubeNode:

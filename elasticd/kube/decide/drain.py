@@ -7,12 +7,12 @@ agent would only notice when its machine ends.
 from collections.abc import Iterator
 
 from elasticd.kube.decide.action import Action, DrainNode, UndrainNode
-from elasticd.kube.decide.cluster import Cluster, KubeNode, Records
+from elasticd.kube.decide.cluster import Cluster, KubeNode
 from elasticd.kube.decide.memory import NodeMemory
 from elasticd.kube.resource.name import owner_prefix
 from elasticd.records.ids import NodeId
 
-__all__ = ["DRAIN_AGAIN_S", "TAINTS", "UNSEEN_NODE_S", "decide_drains"]
+__all__ = ["DRAIN_AGAIN_S", "SILENT_NODE_S", "TAINTS", "UNSEEN_NODE_S", "decide_drains"]
 
 TAINTS = frozenset(
     {
@@ -37,6 +37,10 @@ _SOFT = "PreferNoSchedule"
 UNSEEN_NODE_S = 30.0
 """A node that this operator never saw counts as gone when its pod was there for so long without
 it."""
+
+SILENT_NODE_S = 10.0
+"""A node is taken out when it was not ready for so long while most nodes were. After an API server
+that was away, nodes fall silent and come back one by one, within the period of a kubelet's word."""
 
 
 def decide_drains(seen: Cluster, *, now_s: float) -> Iterator[Action]:
@@ -71,7 +75,7 @@ def _causes(seen: Cluster, nodes: dict[NodeId, KubeNode], now_s: float) -> dict[
         why = _why(nodes[name])
         if why:
             causes[name] = why
-    causes.update(_not_ready(records, nodes, ours - causes.keys(), by))
+    causes.update(_not_ready(seen, ours - causes.keys(), by, now_s))
     for name in serving - nodes.keys():
         if _is_gone(seen.memory.nodes.get(name, NodeMemory()), now_s):
             causes[name] = "its node is gone from Kubernetes"
@@ -109,20 +113,19 @@ def _why(node: KubeNode) -> str:
     return "its node is cordoned" if node.is_cordoned or taint is not None else ""
 
 
-def _not_ready(
-    records: Records, nodes: dict[NodeId, KubeNode], candidates: set[NodeId], by: str
-) -> dict[NodeId, str]:
-    """Remove nodes that are not ready, as long as they are fewer than half of all.
+def _not_ready(seen: Cluster, candidates: set[NodeId], by: str, now_s: float) -> dict[NodeId, str]:
+    """Return nodes that have not been ready for a while, as long as they are fewer than half.
 
     If most of them are not ready, they cannot reach the API server, and their agents train: then no
     new one is drained, and no drain is taken back.
     """
-    silent = {name for name in candidates if not nodes[name].is_ready}
-    all_silent = sum(not node.is_ready for node in nodes.values())
-    if 2 * all_silent >= len(nodes):
-        silent = {
-            name
-            for name in silent
-            if (standing := records.drains.get(name)) is not None and standing.by == by
-        }
+    assert seen.records is not None
+    drains = seen.records.drains
+    silent = []
+    for name in candidates & seen.silent:
+        since_s = seen.memory.nodes.get(name, NodeMemory()).silent_s
+        is_long = since_s is not None and now_s >= since_s + SILENT_NODE_S
+        standing = drains.get(name)
+        if is_long or (standing is not None and standing.by == by):
+            silent.append(name)
     return dict.fromkeys(silent, "its node is not ready")

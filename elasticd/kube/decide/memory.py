@@ -48,6 +48,8 @@ class NodeMemory:
     """True if its object was seen; if it is missing now, it was deleted."""
     missed_s: float | None = None
     """Since when it was missing, by the operator's own clock."""
+    silent_s: float | None = None
+    """Since when it was not ready while most nodes were, by the same clock."""
     drained_s: float | None = None
     """When the operator last drained it, by the same clock; None if it took that back."""
     why: str = ""
@@ -104,17 +106,26 @@ def refused(memory: Memory, action: Action, why: str) -> Memory:
 
 
 def with_nodes(
-    memory: Memory, present: Collection[NodeId], serving: Collection[NodeId], *, now_s: float
+    memory: Memory,
+    present: Collection[NodeId],
+    serving: Collection[NodeId],
+    *,
+    silent: Collection[NodeId] = (),
+    now_s: float,
 ) -> Memory:
-    """Note which nodes are there, and on which agents' pods are; forget those that are neither."""
+    """Note which nodes are there, and on which agents' pods are; forget those that are neither.
+
+    `silent`: those that are there and not ready, as long as they are fewer than half of all.
+    """
     known = {name: memory.nodes.get(name, NodeMemory()) for name in {*present, *serving}}
     nodes = {}
     for name, before in known.items():
         if name in present:
-            nodes[name] = replace(before, was_seen=True, missed_s=None)
+            since_s = _since_s(before.silent_s, now_s) if name in silent else None
+            nodes[name] = replace(before, was_seen=True, missed_s=None, silent_s=since_s)
         else:
-            missed_s = before.missed_s if before.missed_s is not None else now_s
-            nodes[name] = replace(before, missed_s=missed_s)
+            missed_s = _since_s(before.missed_s, now_s)
+            nodes[name] = replace(before, missed_s=missed_s, silent_s=None)
     return memory if nodes == memory.nodes else replace(memory, nodes=nodes)
 
 
@@ -122,6 +133,10 @@ def without(memory: Memory, seen: Mapping[str, ElasticJob]) -> Memory:
     """Forget objects that are gone."""
     kept = {uid: one for uid, one in memory.objects.items() if uid in seen}
     return memory if len(kept) == len(memory.objects) else replace(memory, objects=kept)
+
+
+def _since_s(before_s: float | None, now_s: float) -> float:
+    return now_s if before_s is None else before_s
 
 
 def _changed(memory: Memory, uid: str, **changes: object) -> Memory:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from elasticd.kube.decide.action import DrainNode, UndrainNode
+from elasticd.kube.decide.action import Action, DrainNode, UndrainNode
 from elasticd.kube.decide.cluster import Taint
-from elasticd.kube.decide.drain import DRAIN_AGAIN_S, TAINTS, UNSEEN_NODE_S
+from elasticd.kube.decide.drain import DRAIN_AGAIN_S, SILENT_NODE_S, TAINTS, UNSEEN_NODE_S
 from elasticd.kube.decide.memory import Memory
 from elasticd.records.ids import NodeId
 from elasticd.records.member import Drain
@@ -29,6 +29,13 @@ def put(twin: Twin, name: str, **changes: Any) -> None:
     twin.nodes[name] = replace(twin.nodes[name], **changes)
 
 
+def settle_late(twin: Twin) -> list[Action]:
+    """Settle, and once more when what is not ready was so for long enough."""
+    found = twin.settle()
+    twin.now_s += SILENT_NODE_S
+    return [*found, *twin.settle()]
+
+
 CAUSES: list[tuple[dict[str, Any], str]] = [
     ({"is_cordoned": True}, "its node is cordoned"),
     ({"is_deleted": True}, "its node is being deleted from Kubernetes"),
@@ -45,7 +52,7 @@ def test_a_drain_comes_and_goes_with_its_cause(cause: Any, why: str) -> None:
     twin = cluster()
     whole = twin.nodes["n1"]
     put(twin, "n1", **cause)
-    (drain,) = twin.settle()
+    (drain,) = settle_late(twin)
     assert isinstance(drain, DrainNode) and drain.node == "n1" and why in drain.why
     assert twin.drains["n1"].by == BY
     twin.nodes["n1"] = whole
@@ -130,18 +137,51 @@ def test_most_nodes_that_are_silent_are_not_taken_out(
     twin = cluster(count)
     for number in range(silent):
         put(twin, f"n{number}", is_ready=False)
-    twin.settle()
+    settle_late(twin)
     assert len(twin.drains) == drained
+
+
+def test_nodes_that_fall_silent_and_come_back_one_by_one_are_not_taken_out() -> None:
+    """So they do when the API server was away: each alone is a minority, at the start and the end.
+
+    A majority between begins the time anew, for the last one that comes back.
+    """
+    twin = cluster()
+    for number in range(3):
+        put(twin, f"n{number}", is_ready=False)
+        twin.turn()
+    twin.now_s += SILENT_NODE_S
+    for number in range(3):
+        assert twin.settle() == []
+        put(twin, f"n{number}", is_ready=True)
+    assert twin.settle() == [] and twin.drains == {}
+
+
+def test_a_node_that_is_not_ready_for_a_moment_is_not_taken_out() -> None:
+    twin = cluster()
+    for is_ready in (False, True, False, True, False):
+        put(twin, "n1", is_ready=is_ready)
+        assert twin.turn(0.6 * SILENT_NODE_S) == ()
+    assert twin.drains == {}
+
+
+def test_another_operator_keeps_the_drain_of_a_node_that_is_not_ready() -> None:
+    """It remembers nothing, and need not wait again."""
+    twin = cluster()
+    put(twin, "n1", is_ready=False)
+    settle_late(twin)
+    twin.memory = Memory()
+    assert twin.settle() == [] and set(twin.drains) == {"n1"}
 
 
 def test_what_was_taken_out_before_most_fell_silent_stays_out() -> None:
     twin = cluster()
     put(twin, "n0", is_ready=False)
-    twin.settle()
+    settle_late(twin)
     put(twin, "n1", is_ready=False)
-    assert twin.settle() == [] and set(twin.drains) == {"n0"}
+    assert settle_late(twin) == [] and set(twin.drains) == {"n0"}
     put(twin, "n0", is_ready=True)
-    twin.settle()
+    settle_late(twin)
     assert set(twin.drains) == {"n1"}, "one of three again"
 
 
