@@ -4,7 +4,8 @@ elasticd counts slots, and a slot whose worker was lost costs time although the 
 What can be compared is for how long the *job* stood still. By the account that is, of each change,
 what a node tells of it for each of its slots, if it lost and gained none: where something broke the
 most (a slot that was lost tells later), where nodes joined the least of those that were there
-before with as many slots (one that joined tells of its start, or of what it lost before). Where
+before with as many slots and did not leave meanwhile (one that joined tells of its start, or of
+what it lost before). Where
 every node lost a slot, what each tells is of those that it has left. By the history it is the time
 from the last commit before the change to the first one after it.
 """
@@ -24,7 +25,8 @@ __all__ = ["judged_account", "seen_stalls", "told_stalls"]
 
 FILE = "runs/*/incidents.jsonl"
 """The folder has the job's name."""
-PLANNED = ("joined", "scaled", "drained", "preempted", "node_left")
+LEAVING = ("drained", "preempted", "node_left")
+PLANNED = ("joined", "scaled", *LEAVING)
 STOOD_STILL = ("notice", "redone", "recover", "resize", "restore", "wait")
 CHANGE_S = 0.05
 """An agent hears of each end of a standstill by a message, from a process that has other work."""
@@ -92,7 +94,8 @@ def told_stalls(
             stood[incident["node"]] = stood.get(incident["node"], 0.0) + stood_s
         is_planned = all(incident["reason"] in PLANNED for incident in chain(*parts))
         if stood and is_planned:
-            stayed = stood.keys() & _stayed(trained, generation)
+            left = {name for incident in chain(*parts) for name in incident.get("lost", ())}
+            stayed = (stood.keys() & _stayed(trained, generation)) - left
             found[generation] = min(stood[node] for node in stayed or stood)
         elif stood:
             found[generation] = max(stood.values())
@@ -123,10 +126,13 @@ def _telling(trained: Mapping[str, int], node: str, slots: int) -> int:
 def _is_of_joiner(told: Sequence[Mapping[str, Any]]) -> bool:
     """Whether of a planned change only one of several nodes tells, before the next one came.
 
-    It is the one that joined, and tells what it lost before; the others go on until then.
+    It is the one that joined, and tells what it lost before; the others go on until then. Where
+    nodes left none joined: who does not tell was struck before it did.
     """
-    is_planned = all(incident["reason"] in PLANNED for incident in told)
-    return is_planned and len(told) == 1 and told[0].get("nodes", 1) > 1
+    is_joining = all(
+        incident["reason"] in PLANNED and incident["reason"] not in LEAVING for incident in told
+    )
+    return is_joining and len(told) == 1 and told[0].get("nodes", 1) > 1
 
 
 def seen_stalls(found: Sequence[Commit]) -> dict[int, float]:

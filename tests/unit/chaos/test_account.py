@@ -122,6 +122,27 @@ def test_of_a_join_that_came_to_nothing_the_one_that_joined_tells_of_itself_alon
     assert told_stalls([alone], SLOTS, [2], {}) == {2: 4.5}
 
 
+def test_of_a_leave_without_a_step_the_one_that_stayed_tells_though_another_was_struck_then() -> (
+    None
+):
+    """Its worker was killed before the world without the node that left had made a step."""
+    told = [
+        {**incident(2, "node_left", resize=0.4), "nodes": 2, "lost": ["n2"]},
+        incident(3, recover=0.2),
+    ]
+    assert told_stalls(told, SLOTS, [3], {}) == {3: pytest.approx(0.3)}
+
+
+def test_a_node_that_left_and_came_back_in_one_change_tells_of_itself_alone() -> None:
+    """The job waited for it, as it needs them all; it was away for most of that."""
+    told = [
+        {**incident(2, "drained", wait=20.0), "lost": ["n1"]},
+        {**incident(2, "drained", node="n1", wait=8.0), "lost": ["n1"]},
+    ]
+    trained = {1: {"n0": 2, "n1": 2}, 2: {"n0": 2, "n1": 2}}
+    assert told_stalls(told, SLOTS, [2], trained) == {2: 10.0}
+
+
 def test_where_every_node_lost_a_slot_each_tells_of_those_that_it_has_left() -> None:
     """A slot that was lost tells with the generation in which it is back."""
     told = [
