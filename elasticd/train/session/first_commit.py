@@ -27,5 +27,6 @@ class FirstCommit:
 
     def stepped(self, step: int, at_s: float) -> Stepped:
         """Return the message about it; `at_s` is when it was made, by the monotonic clock."""
-        phases_s = {**self._stepped.phases_s, "step": at_s - self._formed_at_s}
+        measured = {**self._stepped.phases_s, "step": at_s - self._formed_at_s}
+        phases_s = {name: round(seconds, 4) for name, seconds in measured.items()}
         return dataclasses.replace(self._stepped, step=step, phases_s=phases_s)
