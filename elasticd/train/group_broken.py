@@ -1,5 +1,7 @@
 """The error of a group that cannot be used any more."""
 
+from typing import Self
+
 from elasticd.errors import ElasticdError
 
 __all__ = ["GroupBroken"]
@@ -14,3 +16,17 @@ class GroupBroken(ElasticdError):
         """Ranks that did not come, where that is known."""
         self.is_late = is_late
         """Nobody said why: time ran out."""
+
+    @classmethod
+    def while_formed(
+        cls, generation: int, exc: Exception, *, is_aborted: bool, is_late: bool
+    ) -> Self:
+        """Say in a sentence what torch or the store raised while the group was formed."""
+        name = f"Generation {generation}"
+        if is_aborted:
+            return cls(f"{name} was aborted while it was formed.", is_late=is_late)
+        if is_late and not isinstance(exc, ElasticdError):
+            why = "in time: all ranks came, but not all could connect to each other."
+            return cls(f"{name} was not formed {why}", is_late=is_late)
+        said = str(exc) if isinstance(exc, ElasticdError) else str(exc).partition("\n")[0]
+        return cls(f"{name} was not formed: {said or repr(exc)}", is_late=is_late)

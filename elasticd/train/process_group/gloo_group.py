@@ -31,11 +31,20 @@ from torch.distributed import distributed_c10d
 from elasticd.errors import CallError
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.process_group.compiler_skip import hide_from_compilers
-from elasticd.train.process_group.gloo_work import LOST, SLICE, PassedWork, WakeableWork, Work, lock
+from elasticd.train.process_group.gloo_work import (
+    LOST,
+    SLICE,
+    PassedWork,
+    WakeableWork,
+    Work,
+    has_failed,
+    lock,
+)
 
 __all__ = [
     "FOREVER",
     "WakeableGroup",
+    "are_results_whole",
     "busy_groups",
     "install",
     "kept_count",
@@ -101,6 +110,8 @@ class WakeableGroup(dist.ProcessGroup):
         self.had_no_timeout = False
         """The script asked for none when the group was made."""
         self.is_kept = False
+        self.is_doubtful = False
+        """One of its collectives has failed, or one was begun that nobody watches."""
 
     def _set_default_backend(self, *args: Any) -> None:
         super()._set_default_backend(*args)
@@ -174,7 +185,7 @@ class WakeableGroup(dist.ProcessGroup):
                 oldest = next(iter(self._open))
                 if not oldest.is_completed():
                     break
-                self._open.pop(oldest, None)
+                self._forget(oldest)
             self._open[work] = work
             _busy[self] = None
 
@@ -201,6 +212,19 @@ class WakeableGroup(dist.ProcessGroup):
         inner.wait()
         self._open.pop(inner, None)
 
+    def is_whole(self) -> bool:
+        """Return whether all collectives so far, waited for or not, gave this rank its result."""
+        with lock:
+            begun = list(self._open.items())
+        for work, seen in begun:
+            if not (seen or PassedWork(work)).has_result():
+                return False
+            while not work.is_completed():  # The future ends a moment before the work.
+                time.sleep(_POLL_S)
+            if _has_failed(work):
+                return False
+        return not self.is_doubtful
+
     def _seen(self, begun: Any) -> Work:
         """The same object each time."""
         seen = self._open.get(begun)
@@ -211,13 +235,27 @@ class WakeableGroup(dist.ProcessGroup):
     def _forget_done(self) -> None:
         for work in list(self._open):
             if work.is_completed():
-                self._open.pop(work, None)
+                self._forget(work)
+
+    def _forget(self, done: Any) -> None:
+        self.is_doubtful |= _has_failed(done)
+        self._open.pop(done, None)
 
 
 def busy_groups() -> list[WakeableGroup]:
     """Return the groups that may have collectives in flight."""
     with lock:
         return list(_busy)
+
+
+def _has_failed(done: Any) -> bool:
+    return done.has_failed() if isinstance(done, WakeableWork) else has_failed(done)
+
+
+def are_results_whole() -> bool:
+    """Return whether this rank has the result of every collective that it began in any group."""
+    made: Any = distributed_c10d._world
+    return all(isinstance(each, WakeableGroup) and each.is_whole() for each in list(made.pg_map))
 
 
 def still_busy(only: Any = None, limit_s: float = math.inf) -> list[WakeableGroup]:
@@ -282,6 +320,7 @@ def _forward(name: str, *, is_watched: bool) -> None:
     """Have the second group do what has this name, if torch has it."""
 
     def call(self: WakeableGroup, *args: Any, **options: Any) -> Any:
+        self.is_doubtful |= not is_watched
         inner = getattr(self._native, name)(*args, **options)
         return self._watch(inner, args) if is_watched else inner
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from elasticd.train.introspection.collective_wait import step_wait
 from elasticd.train.process_group.compiler_skip import hide_from_compilers
 
-__all__ = ["LOST", "SLICE", "PassedWork", "WakeableWork", "Work", "lock"]
+__all__ = ["LOST", "SLICE", "PassedWork", "WakeableWork", "Work", "has_failed", "lock"]
 
 SLICE = timedelta(seconds=0.2)
 """How long to wait for Gloo before checking again whether the collective was given up."""
@@ -43,6 +43,10 @@ class PassedWork:
     def has_result(self) -> bool:
         """True even while Gloo's thread runs what the script has attached to the future."""
         return bool(self._inner.is_completed() or self._inner.get_future().done())
+
+    def has_failed(self) -> bool:
+        """Return whether one that is completed gave an error instead of a result."""
+        return has_failed(self._inner)
 
     def give_up(self, *, may_end_future: bool) -> None:
         """Make whoever waits for it raise."""
@@ -100,6 +104,10 @@ class WakeableWork(dist.Work):
         """True even while Gloo's thread runs what the script has attached to the future."""
         return bool(self._inner.is_completed() or self._inner.get_future().done())
 
+    def has_failed(self) -> bool:
+        """Return whether one that is completed gave an error instead of a result."""
+        return has_failed(self._inner)
+
     def give_up(self, *, may_end_future: bool) -> None:
         """Make whoever waits for it raise."""
         if self.is_given_up:
@@ -133,6 +141,16 @@ class WakeableWork(dist.Work):
 
 
 Work = PassedWork | WakeableWork
+
+
+def has_failed(inner: Any) -> bool:
+    """Return whether a work of Gloo's that is completed gave an error instead of a result."""
+    # torch takes back `is_success` and `exception`; with nothing to wait for, this takes a moment.
+    try:
+        inner.wait()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _end_beside(future: Any) -> None:

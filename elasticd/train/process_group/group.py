@@ -38,7 +38,7 @@ from elasticd.train.process_group.gloo_connections import Ends
 from elasticd.train.process_group.gloo_lost import Losses
 from elasticd.train.session import departure
 from elasticd.train.tcp_store import open_sockets
-from elasticd.train.tcp_store.client import StoreLost, connect
+from elasticd.train.tcp_store.client import connect
 from elasticd.train.tcp_store.open_sockets import Link
 from elasticd.train.tcp_store.start_barrier import gather
 
@@ -140,7 +140,9 @@ class Group:
             is_said = isinstance(exc, GroupBroken | EnvironmentProblem)
             if is_said or not isinstance(exc, Exception):
                 raise
-            raise GroupBroken(self._why(exc, is_late=is_late), is_late=is_late) from exc
+            raise GroupBroken.while_formed(
+                self.generation, exc, is_aborted=self._is_aborted, is_late=is_late
+            ) from exc
         finally:
             self._deadline_s = None
 
@@ -239,6 +241,12 @@ class Group:
         """True if a connection of the formed group has ended; cheap, for the training thread."""
         return self._ends is not None and self._ends.has_any()
 
+    def has_whole_results(self) -> bool:
+        """Return whether this rank has the result of every collective that it began; for the
+        training thread.
+        """
+        return not self._is_aborted and gloo_group.are_results_whole()
+
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None:
         """Agree with all ranks after which step to leave; None if it is over or one is gone."""
 
@@ -336,19 +344,6 @@ class Group:
     @property
     def _connect_limit_s(self) -> float:
         return CONNECT_S + CONNECT_S_PER_RANK * self.size
-
-    def _why(self, exc: Exception, *, is_late: bool) -> str:
-        name = f"Generation {self.generation}"
-        if self._is_aborted:
-            return f"{name} was aborted while it was formed."
-        if isinstance(exc, StoreLost):
-            return f"{name} was not formed: {exc}"
-        if is_late:
-            return (
-                f"{name} was not formed in time: all ranks came, but not all could connect to each "
-                "other."
-            )
-        return f"{name} was not formed: {str(exc).splitlines()[0] if str(exc) else exc!r}"
 
     def _keep_guard(self) -> None:
         """Thread: end a forming that takes too long; shut sockets of an aborted group again."""

@@ -76,6 +76,7 @@ class AgentSession:
         self._is_formed = self._is_urgent = False
         """Urgent: the group is over, whatever later worlds are planned."""
         self._departure: Departure | None = None
+        self._last_whole: int | None = None
         self._observed: Observed | None = None
         self._first: FirstCommit | None = None
         self._alarm: Alarm | None = None
@@ -117,7 +118,7 @@ class AgentSession:
             if self._wanted is not None and not self._holds():
                 raise Interrupted
             if group.has_ended():
-                self._explain()
+                self._explain(group)
 
     def pause(self, why: str | None) -> None:
         self.why_paused = why
@@ -181,6 +182,7 @@ class AgentSession:
                 self._departure.end()
             self._group, self._departure = group, None
             self._is_formed = self._is_urgent = False
+            self._last_whole = None
             is_over = not self._holds()
         if group is not None and is_over:
             group.abort()
@@ -279,13 +281,17 @@ class AgentSession:
 
     # --- any thread -----------------------------------------------------------------------------
 
-    def _explain(self) -> None:
-        """A peer is gone: whatever this step's collectives gave is good only if it left as agreed.
+    def _explain(self, group: Breakable) -> None:
+        """A peer is gone: this step is good if all its collectives gave has come, or if it left as
+        agreed. The next collective shows that it is gone; without one, others have to say so.
 
         Raises:
             Interrupted: the world is over.
             GroupBroken: nobody has said so.
         """
+        if self._last_whole in (None, self.step) and group.has_whole_results():
+            self._last_whole = self.step
+            return
         with self._changed:
             is_known = self._changed.wait_for(self._is_gone_explained, EXPLANATION_S)
         if not self._holds():

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,9 +40,18 @@ elasticd.run(train, elasticd.State(model=model, optimizer=optimizer,
 class Inner:
     """A collective of Gloo that counts how often it is asked."""
 
-    def __init__(self, *, is_done: bool) -> None:
+    def __init__(self, *, is_done: bool, error: str = "") -> None:
         self.is_done = is_done
+        self.error = error
         self.asked = 0
+
+    def wait(self) -> None:
+        assert self.is_done
+        if self.error:
+            raise RuntimeError(self.error)
+
+    def get_future(self) -> Any:
+        return SimpleNamespace(done=lambda: self.is_done)
 
     def is_completed(self) -> bool:
         self.asked += 1
@@ -75,6 +85,58 @@ def test_what_is_done_is_let_go_as_others_begin(group: WakeableGroup) -> None:
         each.is_done = True
     group._watch(Inner(is_done=True), ())
     assert len(group._open) == 1
+
+
+def test_results_are_whole_when_each_collective_gave_its_own(group: WakeableGroup) -> None:
+    """Whether Python waits for it or torch's own code."""
+    for _ in range(3):
+        group._watch(Inner(is_done=True), ())
+        group.pass_on(Inner(is_done=True))
+    assert group.is_whole()
+
+
+@pytest.mark.parametrize("is_torchs_own", [True, False])
+@pytest.mark.parametrize(
+    "broken", [Inner(is_done=True, error="closed by peer"), Inner(is_done=False)]
+)
+def test_results_are_not_whole_while_one_is_missing(
+    group: WakeableGroup, broken: Inner, is_torchs_own: bool
+) -> None:
+    if is_torchs_own:
+        group.pass_on(broken)
+    else:
+        group._watch(broken, ())
+    assert not group.is_whole()
+
+
+@pytest.mark.parametrize("is_torchs_own", [True, False])
+def test_one_that_failed_is_remembered_when_it_is_let_go(
+    group: WakeableGroup, is_torchs_own: bool
+) -> None:
+    """Nobody has to have waited for it."""
+    broken = Inner(is_done=True, error="closed by peer")
+    if is_torchs_own:
+        group.pass_on(broken)
+    else:
+        group._watch(broken, ())
+    for _ in range(20):
+        group._watch(Inner(is_done=True), ()) if not is_torchs_own else group.pass_on(
+            Inner(is_done=True)
+        )
+    assert broken not in group._open and not group.is_whole()
+
+
+def test_results_are_in_doubt_where_a_group_is_none_of_ours(
+    group: WakeableGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's, of which nobody here knows what its collectives gave."""
+    groups: dict[Any, Any] = {group: ()}
+    monkeypatch.setattr(
+        gloo_group, "distributed_c10d", SimpleNamespace(_world=SimpleNamespace(pg_map=groups))
+    )
+    assert gloo_group.are_results_whole()
+    groups[dist.ProcessGroup(0, 1)] = ()  # type: ignore[call-arg]
+    assert not gloo_group.are_results_whole()
 
 
 @pytest.mark.parametrize("name", ["split_group", "merge_remote_group"])

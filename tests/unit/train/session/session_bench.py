@@ -99,6 +99,7 @@ class FakeGroup:
         self.named: list[int] = []
         self.others: int | None = 0
         """The latest step that another rank names; None: it never says one."""
+        self.is_whole = False
         self.is_agreed = threading.Event()
         self.is_agreed.set()
 
@@ -113,6 +114,9 @@ class FakeGroup:
 
     def has_ended(self) -> bool:
         return False
+
+    def has_whole_results(self) -> bool:
+        return self.is_whole
 
     def last_step(self, least: int, is_over: Callable[[], bool]) -> int | None:
         self.named.append(least)

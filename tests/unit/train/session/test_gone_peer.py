@@ -75,6 +75,31 @@ def test_no_step_is_made_when_a_rank_is_gone_and_nobody_says_why(
         bench.session.settle()
 
 
+def test_step_is_made_when_all_that_its_collectives_gave_has_come(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that ends after its part of them takes nothing from it; nobody waits to be told."""
+    bench.begin()
+    bench.group.is_whole = True
+    monkeypatch.setattr(bench.group, "has_ended", lambda: True)
+    bench.session.settle()
+    bench.session.settle()  # The same step has another optimizer.
+
+
+def test_one_step_only_is_made_when_a_rank_is_gone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one had no collective with it: this rank would train alone, for ever."""
+    monkeypatch.setattr(agent_session, "EXPLANATION_S", 0.01)
+    bench.begin()
+    bench.group.is_whole = True
+    monkeypatch.setattr(bench.group, "has_ended", lambda: True)
+    bench.session.settle()
+    bench.session.committed((1, 0))
+    with pytest.raises(GroupBroken):
+        bench.session.settle()
+
+
 def test_step_is_made_when_a_rank_left_as_agreed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
