@@ -1,7 +1,8 @@
 """Shows whether any connection of a group has ended, for the price of one system call.
 
 It is asked before each optimizer step: a script that swallows the error of a broken backward pass
-would otherwise step with half-reduced gradients, and the commit would look like any other.
+would otherwise step with half-reduced gradients, and the commit would look like any other. Where
+one has ended, each group tells whether any result is missing (`gloo_group.WakeableGroup.is_whole`).
 """
 
 import select
