@@ -221,8 +221,9 @@ class Group:
         """Find out which other nodes of the world do not answer; takes up to a second or two."""
         return unreachable(self._enter.agents)
 
-    def settle(self, is_current: Callable[[], bool]) -> None:
-        """Wait until the work on the device's stream is done, or the generation is over.
+    def settle(self, is_current: Callable[[], bool]) -> bool:
+        """Wait until the work on the device's stream is done, or the generation is over; return
+        whether a connection has ended.
 
         Nothing is to be waited for on a CPU: Gloo's collectives are done when their call returns,
         or, with `async_op=True`, when the script has waited for them, as it must before it steps.
@@ -236,6 +237,7 @@ class Group:
             self.arrival.settled(self.sequence())
         if self._is_aborted:
             raise GroupBroken(f"Generation {self.generation} was aborted.")
+        return self.has_ended()
 
     def has_ended(self) -> bool:
         """True if a connection of the formed group has ended; cheap, for the training thread."""

@@ -113,11 +113,11 @@ class AgentSession:
             raise Interrupted
         group = self._group
         if group is not None:
-            group.settle(self._holds)
+            is_peer_gone = group.settle(self._holds)
             step_wait.settled()
             if self._wanted is not None and not self._holds():
                 raise Interrupted
-            if group.has_ended():
+            if is_peer_gone:
                 self._explain(group)
 
     def pause(self, why: str | None) -> None:

@@ -123,8 +123,9 @@ class FakeGroup:
         self.is_agreed.wait(PATIENCE_S)
         return max(least, self.others) if self.others is not None else None
 
-    def settle(self, is_current: Callable[[], bool]) -> None:
+    def settle(self, is_current: Callable[[], bool]) -> bool:
         self.settled.append(is_current())
+        return self.has_ended()
 
 
 class FakeState:
