@@ -16,3 +16,9 @@ def test_mutant_applies_and_names_a_test_that_exists(mutant: Mutant) -> None:
     assert told.returncode == 0, told.stderr
     path, _, name = mutant.test.partition("::")
     assert not name or f"def {name.partition('[')[0]}(" in (ROOT / path).read_text()
+
+
+def test_each_mutant_has_a_number_of_its_own() -> None:
+    """The docs name them by it."""
+    numbers = [mutant.name.partition("-")[0] for mutant in mutants()]
+    assert sorted(numbers) == sorted(set(numbers))
