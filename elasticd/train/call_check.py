@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from elasticd.errors import CallError
 from elasticd.train.settings import Setting
+from elasticd.train.state.entry import check_apart
 from elasticd.train.state.state import State
 
 __all__ = ["check_call", "check_device"]
@@ -43,6 +44,7 @@ def check_call(train: Callable[..., Any], state: State, setting: Setting) -> Non
         raise CallError(
             "elasticd.run was called from a thread: call it from the main thread of the script."
         )
+    check_apart(state._values)
     state._check()  # Something in it may not travel: before it stands in any world.
 
 

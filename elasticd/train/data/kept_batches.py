@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from elasticd.errors import CallError
 from elasticd.train.data.cursor import Position
+from elasticd.train.introspection.own_loop import own_loop
 
 if TYPE_CHECKING:
     from elasticd.train.data.loader import Loader
@@ -52,12 +53,14 @@ class KeptBatches:
     def __init__(self, loaders: Mapping[str, "Loader"], checks: list[Check]) -> None:
         self._loaders = loaders
         self._checks = checks
-        self._is_told = False
+        self._is_told = self._is_loop_told = False
         self._begin()
 
     def _begin(self) -> None:
         self._commits = self._steps = 0
         """Those with new batches; those with a step and without any since."""
+        self._first: dict[str, Position | None] = {}
+        """What was committed when the first pass over each began; None after the second one."""
         self._ended: set[str] = set()
         self._batches = 0
         """Of the newest pass that ended."""
@@ -74,6 +77,13 @@ class KeptBatches:
     def pass_begins(self, loader: "Loader", frame: FrameType) -> "PassBegun":
         """Note a pass that the function of this frame asks for."""
         name = next((name for name, each in self._loaders.items() if each is loader), "")
+        committed = loader._cursor.committed
+        if name not in self._first:
+            self._first[name] = committed
+        elif (first := self._first[name]) is not None:
+            self._first[name] = None
+            if first != committed:
+                self._tell_of_loop_once(frame)
         return PassBegun(self, name, loader, may_cycle=_may_cycle(frame))
 
     def pass_ended(self, name: str, batches: int, *, is_whole: bool) -> None:
@@ -133,6 +143,16 @@ class KeptBatches:
                 f"elasticd: {self._steps} steps were committed without a new batch. If they train "
                 "on batches that the script keeps, a failure will not bring these back: loop over "
                 "the Loader itself.\n"
+            )
+
+    def _tell_of_loop_once(self, frame: FrameType) -> None:
+        head = "" if self._is_loop_told else own_loop(frame)
+        if head:
+            self._is_loop_told = True
+            sys.stderr.write(
+                f"elasticd: `{head}` begins anew whenever train is called again, so after a "
+                "failure the script trains for longer than it says: loop over state.epochs(...), "
+                "or ask state.step.\n"
             )
 
 

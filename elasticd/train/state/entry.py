@@ -15,6 +15,7 @@ from elasticd.train.optimizer.unsupported import check_entry
 
 __all__ = [
     "Kind",
+    "check_apart",
     "checked_name",
     "held_optimizers",
     "inner_optimizers",
@@ -114,6 +115,32 @@ def plain(path: str, value: Any) -> Any:
         f"{path} would be a {type(value).__name__}, which is not a plain value: keep numbers, "
         "text, None, tensors, and lists, tuples and dicts of them in the state."
     )
+
+
+def check_apart(values: Mapping[str, Any]) -> None:
+    """Refuse a list or dict that stands in two places: loaded or put back, it would be two.
+
+    Tensors are filled where they are, so they stay one.
+    """
+    places: dict[int, str] = {}
+
+    def look(path: str, value: Any) -> None:
+        if not isinstance(value, list | tuple | dict):
+            return
+        if not isinstance(value, tuple) and places.setdefault(id(value), path) != path:
+            raise CallError(
+                f"{path} and {places[id(value)]} are one {type(value).__name__}, which would be "
+                "two after a failure: give each its own."
+            )
+        if isinstance(value, dict):
+            for key, item in value.items():
+                look(f"{path}.{key}", item)
+        else:
+            for index, item in enumerate(value):
+                look(f"{path}[{index}]", item)
+
+    for name, each in values.items():
+        look(f"state.{name}", each)
 
 
 def not_assignable(name: str, kind: Kind | None, *, is_own: bool) -> CallError:

@@ -1,5 +1,6 @@
 """What `elasticd.run` refuses before it begins, and what it does first."""
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from elasticd.train.call_check import check_call, check_device
 from elasticd.train.process_group import nccl
 from elasticd.train.settings import Setting
 from elasticd.train.state.state import State
+from tests.unit.train.state.state_case import entered
 
 
 def model_on(*devices: str) -> Any:
@@ -71,3 +73,37 @@ def test_train_that_would_return_at_once_is_refused() -> None:
             CallError, match=rf"{train.__name__}.*define it as an ordinary function"
         ):
             check_call(train, State(), Setting.read({}))
+
+
+def test_list_that_is_two_values_of_the_state_is_refused() -> None:
+    """What is appended to the one would be in the other, until a rank was lost."""
+    shared: list[Any] = [1]
+    for values, places in (
+        ({"a": shared, "b": shared}, r"state\.b and state\.a are one list"),
+        ({"a": shared, "b": {"k": (0, shared)}}, r"state\.b\.k\[1\] and state\.a are one list"),
+        ({"rows": [shared] * 2}, r"state\.rows\[1\] and state\.rows\[0\] are one list"),
+    ):
+        with pytest.raises(CallError, match=places):
+            check_call(lambda state, world: None, State(**values), Setting.read({}))
+    alike: list[Any] = [1]
+    check_call(
+        lambda state, world: None, State(a=shared, b=alike, c=(1,), d=(1,)), Setting.read({})
+    )
+
+
+def test_tensor_that_is_two_values_of_the_state_stays_one() -> None:
+    def made() -> State:
+        tensor = torch.zeros(2)
+        return State(a=tensor, b=tensor, c=[tensor])
+
+    state, other = made(), made()
+    check_call(lambda state, world: None, state, Setting.read({}))
+    with entered(state):
+        state.a.add_(1)
+        state.commit()
+        state.a.add_(1)
+    state._settle_back()
+    other._load(copy.deepcopy(state._tree()), state._position)
+    for each in (state, other):
+        assert each.a is each.b is each.c[0]
+        assert each.a.tolist() == [1, 1]

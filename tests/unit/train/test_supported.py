@@ -262,6 +262,71 @@ def unsaved_buffer() -> None:
     assert (one.seen.item(), other.seen.item()) == (1, 0)
 
 
+def plain_attributes() -> None:
+    """Neither put back nor given to another rank; as a buffer it is both."""
+    one, other = (torch.nn.BatchNorm1d(2) for _ in range(2))
+    pair: Any = one, other
+    for each in pair:
+        each.register_buffer("warmth", torch.ones(1))
+        each.cold, each.momentum = torch.ones(1), 0.5  # No buffers.
+    state, new = State(model=one), State(model=other)
+    with entered(state):
+        for _ in range(2):
+            pair[0].warmth.mul_(0.5)
+            pair[0].cold.mul_(0.5)
+            pair[0].momentum /= 2
+            if not state.step:
+                state.commit()
+    state._settle_back()
+    new._load(copy.deepcopy(state._tree()), state._position)
+    assert [each.warmth.item() for each in pair] == [0.5, 0.5]
+    assert [each.cold.item() for each in pair] == [0.25, 1.0]
+    assert [each.momentum for each in pair] == [0.125, 0.5]
+
+
+class Aside(torch.optim.SGD):
+    """Has its momentum in an attribute."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.aside = [torch.zeros_like(each) for each in self.param_groups[0]["params"]]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for average, each in zip(self.aside, self.param_groups[0]["params"], strict=True):
+            each.sub_(average.mul_(0.9).add_(each.grad))
+
+
+def moments_in_attributes() -> None:
+    """Another rank has none, so its next step is another."""
+    first, new = matrices(Aside)()[0], matrices(Aside)()[0]
+    train((first, matrices(Aside)()[1]), steps=2)
+    new._load(copy.deepcopy(first._tree()), first._position)
+    assert first.optimizer.aside[0].any()
+    assert not new.optimizer.aside[0].any()
+
+
+def left_of_an_epoch() -> None:
+    """Three batches, a step for two of them: the third one's gradient is gone."""
+    net = torch.nn.Linear(1, 1)
+    data = Loader(torch.arange(6.0), 2, shuffle=False)
+    state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), data=data)
+    with entered(state):
+        for epoch in state.epochs(2):
+            if epoch:
+                break
+            for index, batch in enumerate(state.data):
+                state.model(batch[:, None]).sum().backward()
+                if index == 1:
+                    state.optimizer.step()
+                    state.optimizer.zero_grad()
+                    state.commit()
+        assert net.weight.grad is not None
+    with entered(state):
+        assert state._ledger.samples == 6
+        assert all(each.grad is None for each in net.parameters())
+
+
 def wrapped_ddp() -> object:
     made = DistributedDataParallel.__new__(DistributedDataParallel)
     torch.nn.Module.__init__(made)
@@ -279,6 +344,7 @@ _MUON = getattr(torch.optim, "Muon", None)
 _USE = "unit/train/state/test_sharded_use.py"
 _UNSUPPORTED = "unit/train/optimizer/test_unsupported.py"
 _LOOPS = "unit/train/data/test_ledger_loops.py"
+_LOOP = "unit/train/introspection/test_own_loop.py"
 _KEPT = "unit/train/data/test_kept_batches.py"
 _INNER = "unit/train/optimizer/test_inner_optimizer.py"
 _GROUPS = "unit/train/state/test_shared_groups.py"
@@ -340,6 +406,9 @@ OPTIMIZERS = (
         check=shown(f"{_GROUPS}::test_rank_that_loads_steps_as_its_source",
                     f"{_GROUPS}::test_script_that_loads_by_itself_has_to_share_them_again")),
     Row(area="Optimizers", what="gradient accumulation", check=works(CASES["accumulation"][0])),
+    Row(area="Optimizers", what="one that keeps its moments in attributes, beside its `state`",
+        in_process="no: give its class a `state_dict` that has them, or keep them in `state`",
+        restart=OWN, check=moments_in_attributes),
     Row(area="Optimizers", what="of plain tensors within one step (adversarial examples, latents)",
         in_process="yes; not recovered", check=shown(
             f"{_UNSUPPORTED}::test_optimizer_of_plain_tensors_is_no_business_of_ours")),
@@ -414,6 +483,10 @@ WRAPPERS = (
         check=shown(
             f"{_AGAIN}::test_rank_that_is_interrupted_in_an_evaluation_trains_on_as_it_did",
             f"{_AGAIN}::test_new_rank_freezes_and_evaluates_what_the_others_do")),
+    Row(area="Wrappers and meshes", what="numbers and tensors that are plain attributes of a "
+        "module",
+        in_process="no: register a buffer, or keep the value in State", restart=OWN,
+        check=plain_attributes),
     Row(area="Wrappers and meshes", what="buffers with `persistent=False` that training changes",
         in_process="with DistributedDataParallel, which sends rank 0's; not in checkpoints",
         restart=OWN, check=unsaved_buffer),
@@ -463,6 +536,13 @@ DATA = (
                                   refused(lambda: DataLoader(ROWS_OF_DATA), "position"))]),
     Row(area="Data", what="a loop over a Loader within a loop over another",
         in_process="not exact: the inner one goes on where it stood", check=within_another),
+    Row(area="Data", what="a loop over epochs of the script's own (`for epoch in range(10)`)",
+        in_process="no: it begins anew with each world",
+        said="`begins anew whenever train is called again`", check=shown(
+            f"{_LOOP}::test_own_loop_over_epochs_is_told_once_at_its_second_pass")),
+    Row(area="Data", what="gradients that wait over the end of an epoch",
+        in_process="not exact: their samples count, and a failure before the next step loses them",
+        check=left_of_an_epoch),
     Row(area="Data", what="a Subset that each process draws for itself (`random_split` without a "
         "seed)", in_process="no", said="`..., of the selection ...`, `a Subset of other samples`",
         check=shown("unit/train/data/test_loader.py::test_position_among_other_samples_is_refused",
@@ -493,6 +573,13 @@ VALUES = (
     Row(area="Values", what="numbers, text, None, dense tensors; lists, tuples, dict, OrderedDict "
         "and Counter of them",
         check=lambda: State(a=[1, (2.0, "x", None)], b={"t": torch.ones(1), 1: True})),
+    Row(area="Values", what="one tensor as two values", check=shown(
+        "unit/train/test_call_check.py::"
+        "test_tensor_that_is_two_values_of_the_state_stays_one")),
+    Row(area="Values", what="one list or dict as two values", in_process="no",
+        said="`are one list, which would be two after a failure`", check=shown(
+            "unit/train/test_call_check.py::"
+            "test_list_that_is_two_values_of_the_state_is_refused")),
     Row(area="Values", what="other keys than text and whole numbers, sets, bytes, other classes",
         in_process="no", restart="no",
         said="`state.x has the key ...`, `state.x is a ..., which cannot be saved or sent`",
