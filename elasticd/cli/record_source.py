@@ -1,8 +1,6 @@
 """Where the records are that a command needs: a cluster's etcd, a local run's, or its file."""
 
 import os
-import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,18 +12,10 @@ from elasticd.control.local_run.run_folder import JobFolder, local_jobs
 from elasticd.errors import NotFound, Unavailable
 from elasticd.records.ids import JobName, checked_name
 from elasticd.records.keys import Keys
-from elasticd.store.api import Store, StoreSettings
+from elasticd.store.api import Store, StoreSettings, never
 from elasticd.store.memory import MemoryStore
 
 __all__ = ["Source", "job_source", "open_run", "sources"]
-
-KNOCK_S = 0.1
-"""Between two tries to connect to a private etcd, which its run starts anew if it dies."""
-KNOCKS_S = 5.0
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +27,7 @@ class Source:
     """The settings of the cluster's etcd; None for a local run."""
     is_archive: bool = False
     """True if the run is over, so that nothing can be changed."""
-    has_ended: Callable[[], bool] = _never
+    has_ended: Callable[[], bool] = never
     """Return whether the local run ended since this was opened, and its private etcd with it."""
 
 
@@ -116,13 +106,15 @@ def open_run(folder: JobFolder) -> Iterator[Source]:
 def _connect(folder: JobFolder) -> Source:
     endpoint = folder.endpoint
     if endpoint is not None and folder.is_live():
-        store = _open_private(folder, endpoint)
+
+        def has_ended() -> bool:
+            # The run takes the address away before it ends its etcd.
+            return folder.endpoint != endpoint
+
+        store = _open_private(folder, endpoint, has_ended)
         if store is not None:
             return Source(
-                store=store,
-                keys=Keys(),
-                run_folder=folder.run_folder,
-                has_ended=lambda: folder.endpoint != endpoint,
+                store=store, keys=Keys(), run_folder=folder.run_folder, has_ended=has_ended
             )
     if not folder.records.exists():
         raise NotFound(
@@ -134,38 +126,17 @@ def _connect(folder: JobFolder) -> Source:
     return Source(store=archived, keys=Keys(), run_folder=folder.run_folder, is_archive=True)
 
 
-def _open_private(folder: JobFolder, endpoint: str) -> Store | None:
-    """Connect to the private etcd of a run; return None if the run ends at this moment.
-
-    Its end is seen by the folder: a store tries for seconds whether its etcd comes back.
-    """
-    import elasticd.store.etcd.store  # noqa: F401  # A run may end while gRPC is imported.
-
-    until_s = time.monotonic() + KNOCKS_S
-    while not _listens(endpoint) and time.monotonic() < until_s:
-        if folder.endpoint != endpoint:
-            return None
-        time.sleep(KNOCK_S)
+def _open_private(folder: JobFolder, endpoint: str, has_ended: Callable[[], bool]) -> Store | None:
+    """Connect to the private etcd of a run; return None if the run ends at this moment."""
     try:
-        return open_store(StoreSettings(endpoints=(endpoint,)), Keys())
+        return open_store(StoreSettings(endpoints=(endpoint,), has_ended=has_ended), Keys())
     except Unavailable as exc:
-        if folder.endpoint != endpoint:
+        if has_ended():
             return None
         raise Unavailable(
             f"The run {folder.job!r} goes on, but its private etcd does not answer: is the "
             f"disk of {folder.path} full? Its logs are there."
         ) from exc
-
-
-def _listens(endpoint: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as door:
-        try:
-            door.connect(endpoint.removeprefix("unix://"))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:
-            pass  # The store says better what is wrong.
-        return True
 
 
 def _run_folder(values: Values) -> Path:

@@ -32,6 +32,7 @@ __all__ = [
     "Watch",
     "WatchSink",
     "always",
+    "never",
 ]
 
 LEAST_LEASE_TTL_S = 2.0
@@ -201,6 +202,11 @@ def always() -> bool:
     return True
 
 
+def never() -> bool:
+    """Return False: the answer of an etcd that is waited for as long as a call may take."""
+    return False
+
+
 class Store(Protocol):
     """All calls may block for at most the store's timeout.
 
@@ -254,3 +260,5 @@ class StoreSettings:
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    has_ended: Callable[[], bool] = never
+    """Return whether etcd has ended for good, so that a call that found nobody is given up."""

@@ -119,7 +119,7 @@ class Connection:
                 raise Ambiguous from failure.error
             self._wait_for_next_round(failures, tries_end_s)
             is_round_over = failures == len(self._addresses)
-            is_over = time.monotonic() >= tries_end_s
+            is_over = time.monotonic() >= tries_end_s or self.settings.has_ended()
             if is_over or (is_round_over and not self._has_answered and is_diagnosed):
                 error = self._explain(failure, limit_s, is_diagnosed)
                 # Wrong certificates and the like do not get better by trying again.

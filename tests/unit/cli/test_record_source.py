@@ -1,9 +1,8 @@
 """Which records a command opens while a local run ends: its etcd's, or its archive."""
 
-import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -12,7 +11,8 @@ from elasticd.cli.record_source import open_run
 from elasticd.control.local_run.archive import archive
 from elasticd.control.local_run.run_folder import JobFolder
 from elasticd.records.codec import encode
-from elasticd.store.api import KeyValue, Store
+from elasticd.records.keys import Keys
+from elasticd.store.api import KeyValue, Store, StoreSettings
 from elasticd.store.memory import MemoryStore
 from tests.unit.control.world_case import JOB, KEYS, SPEC
 
@@ -29,32 +29,27 @@ def folder(tmp_path: Path) -> Iterator[JobFolder]:
     made.release()
 
 
-def never_opened(*args: object) -> Store:
-    raise AssertionError("A store tries for seconds whether its etcd comes back.")
-
-
-def test_run_that_ends_while_it_is_opened_is_read_from_its_archive(
-    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record_source, "open_store", never_opened)
-    monkeypatch.setattr(time, "sleep", lambda s: folder.remove_endpoint())
+def test_run_that_ends_while_it_is_opened_is_read_from_its_archive(folder: JobFolder) -> None:
+    """Nobody listens at its address any more, and it takes that away a moment later."""
+    ends = Timer(0.1, folder.remove_endpoint)
+    ends.start()
     with open_run(folder) as source:
         assert source.is_archive and source.store.get(KEYS.spec(JOB)) is not None
+    ends.join()
 
 
-def test_private_etcd_that_is_started_anew_is_awaited(
+def test_run_has_ended_when_it_takes_its_address_away(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its run has ended as soon as it takes its address away, before its etcd ends."""
-    with socket.socket(socket.AF_UNIX) as door:
+    """Before its etcd ends, which a watch would not tell."""
+    given: list[StoreSettings] = []
 
-        def starts(seconds: float) -> None:
-            door.bind(str(folder.path.parent / "etcd:1"))
-            door.listen()
+    def opened(settings: StoreSettings, keys: Keys) -> Store:
+        given.append(settings)
+        return MemoryStore()
 
-        monkeypatch.setattr(record_source, "open_store", lambda *args: MemoryStore())
-        monkeypatch.setattr(time, "sleep", starts)
-        with open_run(folder) as source:
-            assert not source.is_archive and not source.has_ended()
-            folder.remove_endpoint()
-            assert source.has_ended()
+    monkeypatch.setattr(record_source, "open_store", opened)
+    with open_run(folder) as source:
+        assert not source.is_archive and not source.has_ended() and not given[0].has_ended()
+        folder.remove_endpoint()
+        assert source.has_ended() and given[0].has_ended()
