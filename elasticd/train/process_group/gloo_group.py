@@ -215,13 +215,11 @@ class WakeableGroup(dist.ProcessGroup):
     def is_whole(self) -> bool:
         """Return whether all collectives so far, waited for or not, gave this rank its result."""
         with lock:
-            begun = list(self._open.items())
-        for work, seen in begun:
-            if not (seen or PassedWork(work)).has_result():
-                return False
-            while not work.is_completed():  # The future ends a moment before the work.
-                time.sleep(_POLL_S)
-            if _has_failed(work):
+            begun = [self._seen(each) for each in list(self._open)]
+        for work in begun:
+            while work.has_result() and not work.is_completed() and not work.is_given_up:
+                time.sleep(_POLL_S)  # The future ends a moment before the work.
+            if not work.is_completed() or work.has_failed():
                 return False
         return not self.is_doubtful
 

@@ -44,6 +44,7 @@ class Inner:
         self.is_done = is_done
         self.error = error
         self.asked = 0
+        self.has_future = False
 
     def wait(self) -> None:
         assert self.is_done
@@ -51,7 +52,7 @@ class Inner:
             raise RuntimeError(self.error)
 
     def get_future(self) -> Any:
-        return SimpleNamespace(done=lambda: self.is_done)
+        return SimpleNamespace(done=lambda: self.is_done or self.has_future)
 
     def is_completed(self) -> bool:
         self.asked += 1
@@ -106,6 +107,16 @@ def test_results_are_not_whole_while_one_is_missing(
         group.pass_on(broken)
     else:
         group._watch(broken, ())
+    assert not group.is_whole()
+
+
+def test_results_are_not_whole_where_one_was_given_up(group: WakeableGroup) -> None:
+    """Its future has a result by then, which is none, and Gloo never ends it."""
+    lost = Inner(is_done=False)
+    lost.has_future = True
+    group.pass_on(lost)
+    for each in group.under_way():
+        each.give_up(may_end_future=False)
     assert not group.is_whole()
 
 
