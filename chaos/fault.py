@@ -56,6 +56,15 @@ class Kind(StrEnum):
     NODE_EVICT = "node-evict"  # K3: cordoned, and evicted what no DaemonSet owns
     KUBELET_STOP = "kubelet-stop"  # K2: frozen, until the node counts as NotReady, and woken
     OPERATOR_KILL = "operator-kill"  # All pods of the operator, by force
+    NODE_TAINT = "node-taint"  # K1: with a taint that says that the node goes
+    NODE_OBJECT_DELETE = "node-object-delete"  # K5: and made again, as by a kubelet's new start
+    CONTAINERD_STOP = "containerd-stop"  # SIGSTOP of the runtime below a node's pods
+    IMAGE_AWAY = "image-away"  # K6: a pod deleted by force, and its image missing on the node
+    NODE_TWIN = "node-twin"  # K10: a second agent with the name of one that lives
+    WORKER_OOM = "worker-oom"  # P6: the container's limit of memory is hit
+    AGENT_ROLLOUT = "agent-rollout"  # K3: a new version of the agents, one node after the other
+    API_STOP = "api-stop"  # K4: the API server stands still
+    API_ETCD_STOP = "api-etcd-stop"  # K4: the API server's own etcd does
 
 
 class Scope(StrEnum):
@@ -109,9 +118,13 @@ class Traits:
     least_etcds: int = 1
     changes_world: bool = True
     """Whether right behaviour is a new generation."""
-    place: Place = Place.PROCESSES
+    places: frozenset[Place] = frozenset({Place.PROCESSES})
+    """Where it can be brought about."""
     undone_s: float = 60.0
     """After which a fault should be undone: a pod that leaves in order takes its time."""
+
+
+_BOTH = frozenset(Place)
 
 
 def _in_pods(
@@ -122,42 +135,44 @@ def _in_pods(
         for_s=for_s,
         recover_s=recover_s,
         undone_s=undone_s,
-        place=Place.PODS,
+        places=frozenset({Place.PODS}),
         **more,
     )
 
 
 _W, _N, _E = Scope.WORKER, Scope.NODE, Scope.ETCD
 TRAITS: dict[Kind, Traits] = {
-    Kind.WORKER_KILL: Traits(scope=_W, for_s=0.0, recover_s=5.0),
-    Kind.WORKER_CRASH: Traits(scope=_W, for_s=0.0, recover_s=5.0),
-    Kind.WORKER_RAISE: Traits(scope=_W, for_s=0.0, recover_s=10.0),
-    Kind.WORKER_TERM: Traits(scope=_W, for_s=0.0, recover_s=5.0),
-    Kind.WORKER_EXIT: Traits(scope=_W, for_s=0.0, recover_s=5.0),
+    Kind.WORKER_KILL: Traits(scope=_W, for_s=0.0, recover_s=5.0, places=_BOTH),
+    Kind.WORKER_CRASH: Traits(scope=_W, for_s=0.0, recover_s=5.0, places=_BOTH),
+    Kind.WORKER_RAISE: Traits(scope=_W, for_s=0.0, recover_s=10.0, places=_BOTH),
+    Kind.WORKER_TERM: Traits(scope=_W, for_s=0.0, recover_s=5.0, places=_BOTH),
+    Kind.WORKER_EXIT: Traits(scope=_W, for_s=0.0, recover_s=5.0, places=_BOTH),
     # A frozen process is seen after about a second; the SIGCONT comes to a dead one then.
-    Kind.WORKER_STOP: Traits(scope=_W, for_s=6.0, recover_s=10.0),
+    Kind.WORKER_STOP: Traits(scope=_W, for_s=6.0, recover_s=10.0, places=_BOTH),
     # No progress is something else than frozen: the limit is a matter of the job's own setting.
-    Kind.WORKER_HANG: Traits(scope=_W, for_s=0.0, recover_s=75.0),
-    Kind.WORKER_GIL: Traits(scope=_W, for_s=0.0, recover_s=10.0),
-    Kind.WORKER_SLOW: Traits(scope=_W, for_s=3.0, recover_s=10.0, changes_world=False),
+    Kind.WORKER_HANG: Traits(scope=_W, for_s=0.0, recover_s=75.0, places=_BOTH),
+    Kind.WORKER_GIL: Traits(scope=_W, for_s=0.0, recover_s=10.0, places=_BOTH),
+    Kind.WORKER_SLOW: Traits(
+        scope=_W, for_s=3.0, recover_s=10.0, changes_world=False, places=_BOTH
+    ),
     Kind.AGENT_KILL: Traits(scope=_N, for_s=1.0, recover_s=8.0),
     # The TTL, the time of an election, and the guard of a pool whose agent stands still.
-    Kind.AGENT_STOP: Traits(scope=_N, for_s=6.0, recover_s=15.0),
+    Kind.AGENT_STOP: Traits(scope=_N, for_s=6.0, recover_s=15.0, places=_BOTH),
     Kind.NODE_KILL: Traits(scope=_N, for_s=1.0, recover_s=10.0),
     Kind.NODE_STOP: Traits(scope=_N, for_s=6.0, recover_s=15.0),
     Kind.NODE_LEAVE: Traits(scope=_N, for_s=1.0, recover_s=5.0),
     Kind.NODE_DRAIN: Traits(scope=_N, for_s=2.0, recover_s=5.0),
-    Kind.JOB_SCALE: Traits(scope=Scope.JOB, for_s=2.0, recover_s=5.0),
-    Kind.NODE_CUT: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
-    Kind.NODE_MUTE: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
-    Kind.NODE_DEAF: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True),
+    Kind.JOB_SCALE: Traits(scope=Scope.JOB, for_s=2.0, recover_s=5.0, places=_BOTH),
+    Kind.NODE_CUT: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True, places=_BOTH),
+    Kind.NODE_MUTE: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True, places=_BOTH),
+    Kind.NODE_DEAF: Traits(scope=_N, for_s=6.0, recover_s=15.0, has_network=True, places=_BOTH),
     # The silence of a connection (15 s), perhaps a formation that nobody can complete (10 s).
-    Kind.NODE_PART: Traits(scope=_N, for_s=30.0, recover_s=45.0, has_network=True),
+    Kind.NODE_PART: Traits(scope=_N, for_s=30.0, recover_s=45.0, has_network=True, places=_BOTH),
     Kind.NODE_DELAY: Traits(
         scope=_N, for_s=4.0, recover_s=15.0, has_network=True, changes_world=False
     ),
-    Kind.ETCD_KILL: Traits(scope=_E, for_s=1.0, recover_s=5.0, changes_world=False),
-    Kind.ETCD_STOP: Traits(scope=_E, for_s=1.0, recover_s=5.0, changes_world=False),
+    Kind.ETCD_KILL: Traits(scope=_E, for_s=1.0, recover_s=5.0, changes_world=False, places=_BOTH),
+    Kind.ETCD_STOP: Traits(scope=_E, for_s=1.0, recover_s=5.0, changes_world=False, places=_BOTH),
     Kind.ETCD_LEADER_KILL: Traits(
         scope=_E, for_s=3.0, recover_s=5.0, least_etcds=3, changes_world=False
     ),
@@ -179,9 +194,29 @@ TRAITS: dict[Kind, Traits] = {
     Kind.OPERATOR_KILL: _in_pods(
         Scope.CLUSTER, for_s=0.0, recover_s=10.0, undone_s=120.0, changes_world=False
     ),
+    Kind.NODE_TAINT: _in_pods(_N, for_s=8.0, recover_s=10.0),
+    # Kubernetes takes the pods of a node away that has no object for 40 s.
+    Kind.NODE_OBJECT_DELETE: _in_pods(_N, for_s=12.0, recover_s=10.0, undone_s=120.0),
+    # A kubelet says NotReady when its runtime was silent for 30 s.
+    Kind.CONTAINERD_STOP: _in_pods(_N, for_s=15.0, recover_s=10.0, changes_world=False),
+    Kind.IMAGE_AWAY: _in_pods(_N, for_s=12.0, recover_s=10.0, undone_s=240.0),
+    Kind.NODE_TWIN: _in_pods(_N, for_s=1.0, recover_s=10.0, undone_s=120.0, changes_world=False),
+    Kind.WORKER_OOM: _in_pods(_W, for_s=3.0, recover_s=20.0),
+    # Three pods, each of which leaves in order, waits for its keepers and imports torch.
+    Kind.AGENT_ROLLOUT: _in_pods(Scope.CLUSTER, for_s=1.0, recover_s=10.0, undone_s=400.0),
+    # Shorter than what makes a node NotReady: that nobody hears of nodes makes none of them ill.
+    Kind.API_STOP: _in_pods(Scope.CLUSTER, for_s=15.0, recover_s=10.0, changes_world=False),
+    Kind.API_ETCD_STOP: _in_pods(Scope.CLUSTER, for_s=10.0, recover_s=10.0, changes_world=False),
 }
 _ORDERED = frozenset(
-    {Kind.WORKER_RAISE, Kind.WORKER_EXIT, Kind.WORKER_HANG, Kind.WORKER_GIL, Kind.WORKER_SLOW}
+    {
+        Kind.WORKER_RAISE,
+        Kind.WORKER_EXIT,
+        Kind.WORKER_HANG,
+        Kind.WORKER_GIL,
+        Kind.WORKER_SLOW,
+        Kind.WORKER_OOM,
+    }
 )
 """What a worker can only do to itself."""
 

@@ -248,9 +248,11 @@ def _check(scenario: Scenario) -> None:
         raise WrongInput(f"{name}: overlap_share must be between 0 and 1.")
     for kind in {*(entry.kind for entry in scenario.faults), *map(Kind, scenario.random.quota)}:
         traits = TRAITS[kind]
-        if traits.place is not site.place:
-            raise WrongInput(f'{name}: {kind} needs place = "{traits.place}" in [site].')
-        if traits.has_network and not site.has_network:
+        if site.place not in traits.places:
+            (place,) = traits.places
+            raise WrongInput(f'{name}: {kind} needs place = "{place}" in [site].')
+        is_ours = site.place is Place.PROCESSES
+        if traits.has_network and is_ours and not site.has_network:
             raise WrongInput(f"{name}: {kind} needs has_network = true in [site].")
         if traits.least_etcds > site.etcds:
             raise WrongInput(f"{name}: {kind} needs etcds = {traits.least_etcds} in [site].")

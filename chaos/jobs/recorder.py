@@ -22,6 +22,7 @@ __all__ = ["Ordered", "Recorder", "digest_of", "pod_life"]
 
 FOREVER_S = 3600
 EXIT_CODE = 3
+CHUNK_BYTES = 4 << 20
 RECORDS = "ranks.jsonl"
 END = "end"
 ORDERS = "orders"
@@ -37,7 +38,9 @@ class Recorder:
     def __init__(self, folder: Path, *, is_in_pod: bool = False) -> None:
         self._pod = pod_life() if is_in_pod else ""
         self._end = folder / END
-        self._orders = folder / ORDERS / str(os.getpid())
+        # As `history` names a process: in pods pids repeat.
+        name = f"{self._pod}:{os.getpid()}" if self._pod else str(os.getpid())
+        self._orders = folder / ORDERS / name
         # O_APPEND: all ranks share the file, and no line lands in another one's place.
         self._fd = os.open(folder / RECORDS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._generation = self._rank = self._size = 0
@@ -156,6 +159,8 @@ class Recorder:
                 time.sleep(FOREVER_S)
             case "worker-gil":
                 hold_gil()
+            case "worker-oom":
+                hoard()
             case "worker-slow":
                 self._slow_s, self._slow_until_s = amount_s, now_s() + for_s
 
@@ -181,6 +186,13 @@ def hold_gil() -> NoReturn:
     libc = ctypes.PyDLL(None)
     while True:
         libc.sleep(FOREVER_S)
+
+
+def hoard() -> NoReturn:
+    """Take memory that nobody can take back, until the kernel ends a process for it."""
+    taken = []
+    while True:
+        taken.append(b"\1" * CHUNK_BYTES)
 
 
 def digest_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:

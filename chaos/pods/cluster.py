@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from chaos.error import ChaosError
-from chaos.pods.agent_pod import AGENT, OWN, AgentPod, agent_pods
-from elasticd.errors import ElasticdError, EnvironmentProblem, NotFound, Unavailable
+from chaos.pods.agent_pod import AGENT, ETCD, OWN, AgentPod, EtcdPod, agent_pods, etcd_pods
+from elasticd.errors import ElasticdError, EnvironmentProblem, Fenced, NotFound, Unavailable
 from elasticd.kube.api.connection import Connection, open_connection
 
 __all__ = ["Cluster", "wait_until"]
@@ -17,6 +17,7 @@ NAMESPACE = "elasticd"
 JOBS = "/apis/elasticd.dev/v1alpha1/namespaces/default/elasticjobs"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
+AGENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/elasticd-agent"
 SERVICE = "chaos-etcd"
 MERGE = "application/merge-patch+json"
 POLL_S = 0.2
@@ -47,6 +48,11 @@ class Cluster:
         """Look at the agents' pods from now on, again and again, in a thread."""
         self._pods = agent_pods(self.pods(AGENT))
         self._thread.start()
+
+    @property
+    def host(self) -> str:
+        """Where the API server answers."""
+        return self._connection.host
 
     def close(self) -> None:
         self._is_over.set()
@@ -113,12 +119,69 @@ class Cluster:
 
     def log_volume(self) -> Object:
         """Return the volume of the agents' DaemonSet that has the workers' logs."""
-        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/elasticd-agent"
-        found = self._ask("GET", path, what="read the agents' DaemonSet")
+        found = self.agents_set()
         volumes = found["spec"]["template"]["spec"].get("volumes", ())
         return next((each for each in volumes if each["name"] == "runs"), {})
 
+    def agents_set(self) -> Object:
+        """Return the agents' DaemonSet."""
+        return self._ask("GET", AGENTS, what="read the agents' DaemonSet")
+
+    def roll_agents(self, mark: str) -> None:
+        """Have all agents' pods replaced, as `kubectl rollout restart` does."""
+        annotations = {"chaos/rolled-out": mark}
+        change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+        self._ask("PATCH", AGENTS, body=change, what="change the agents' DaemonSet")
+
+    def is_rolled_out(self) -> bool:
+        """Whether each node has a ready pod of the DaemonSet's newest template."""
+        found = self.agents_set()
+        status = found.get("status", {})
+        wanted = status.get("desiredNumberScheduled")
+        return bool(
+            status.get("observedGeneration") == found["metadata"]["generation"]
+            and status.get("updatedNumberScheduled") == wanted
+            and status.get("numberReady") == wanted
+        )
+
+    def create_pod(self, body: Object) -> None:
+        """Create a pod among elasticd's."""
+        self._ask("POST", PODS, body=body, what="create a pod")
+
+    def pod_phase(self, name: str) -> str:
+        """Return how far a pod is."""
+        found = self._ask("GET", f"{PODS}/{name}", what=f"read the pod {name}")
+        return str(found.get("status", {}).get("phase", ""))
+
     # --- nodes
+
+    def taint(self, node: str, key: str, *, is_there: bool = True) -> None:
+        """Give a node a taint that lets no new pods in, or take it back."""
+        path, what = f"/api/v1/nodes/{node}", f"taint {node}"
+        found = self._ask("GET", path, what=what)["spec"].get("taints") or []
+        taints = [each for each in found if each["key"] != key]
+        if is_there:
+            taints.append({"key": key, "effect": "NoSchedule"})
+        self._ask("PATCH", path, body={"spec": {"taints": taints or None}}, what=what)
+
+    def take_node(self, node: str) -> Object:
+        """Delete a node's object; return it as it was."""
+        path, what = f"/api/v1/nodes/{node}", f"delete the node {node}"
+        found = self._ask("GET", path, what=what)
+        self._ask("DELETE", path, what=what)
+        return found
+
+    def give_node(self, was: Object) -> None:
+        """Make a node's object again, unless its kubelet has done so."""
+        kept = ("name", "labels", "annotations")
+        metadata = {key: was["metadata"][key] for key in kept if key in was["metadata"]}
+        body = {**was, "metadata": metadata}
+        try:
+            self._once("POST", "/api/v1/nodes", {}, body, what=f"create the node {metadata}")
+        except Fenced:
+            pass  # It is there.
+        except ElasticdError as exc:
+            raise ChaosError(str(exc)) from exc
 
     def cordon(self, node: str, *, is_cordoned: bool = True) -> None:
         """Cordon a node, or uncordon it."""
@@ -143,6 +206,12 @@ class Cluster:
         }
         self._ask("POST", JOBS, body=body, what=f"create the ElasticJob {name}")
 
+    def scale_job(self, name: str, nodes: int) -> None:
+        """Do what `kubectl scale` and an HPA do."""
+        with suppress(NotFound):  # It is over.
+            change = {"spec": {"replicas": nodes}}
+            self._ask("PATCH", f"{JOBS}/{name}/scale", body=change, what=f"scale {name}")
+
     def job_status(self, name: str) -> Object:
         found = self._ask("GET", f"{JOBS}/{name}", what=f"read the ElasticJob {name}")
         return dict(found.get("status", {}))
@@ -163,8 +232,15 @@ class Cluster:
 
     # --- etcd
 
+    def etcd_pods(self) -> Sequence[EtcdPod]:
+        """Return elasticd's own etcd."""
+        return etcd_pods(self.pods(ETCD))
+
     def open_etcd(self) -> list[str]:
-        """Make etcd answer at a port of each node, and return where."""
+        """Make etcd answer at a port of each node; return where it does on its own ones.
+
+        So that whoever reads there does not depend on another node.
+        """
         labels = {"app.kubernetes.io/name": "elasticd", "app.kubernetes.io/component": "etcd"}
         body = {
             "apiVersion": "v1",
@@ -181,9 +257,11 @@ class Cluster:
         made = self._ask("POST", SERVICES, body=body, what=f"create the Service {SERVICE}")
         port = made["spec"]["ports"][0]["nodePort"]
         nodes = self._ask("GET", "/api/v1/nodes", what="list the nodes")["items"]
+        own = {each.node for each in self.etcd_pods()}
         return [
             f"http://{address['address']}:{port}"
             for node in nodes
+            if node["metadata"]["name"] in own
             for address in node["status"].get("addresses", ())
             if address["type"] == "InternalIP"
         ]

@@ -11,7 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Contained", "began_ticks", "contained", "in_container", "inner_pid", "kubelet_of"]
+__all__ = [
+    "Contained",
+    "MemoryRoom",
+    "began_ticks",
+    "contained",
+    "in_container",
+    "inner_pid",
+    "process_name",
+]
 
 _WORKER, _FILLER = b"ELASTICD_WORKER=", b"_"
 _DEAD = "ZX"
@@ -27,6 +35,36 @@ class Contained:
     """As it sees itself; 1: the container ends with it."""
     began_ticks: int
     is_worker: bool
+
+
+class MemoryRoom:
+    """What the container of a process may still take."""
+
+    def __init__(self, pid: int) -> None:
+        self._limit, self._used = _memory_files(Path(f"/proc/{pid}/cgroup").read_text())
+        self._before = self._limit.read_text()
+
+    def limit(self, room_bytes: int) -> None:
+        """Leave it so much more than it takes now."""
+        self._limit.write_text(str(int(self._used.read_text()) + room_bytes))
+
+    def free(self) -> None:
+        """Give it back what it had; a container that is gone needs nothing."""
+        with suppress(FileNotFoundError):
+            self._limit.write_text(self._before)
+
+
+def _memory_files(cgroup: str) -> tuple[Path, Path]:
+    """Return the files with a control group's limit and use of memory (v1, or v2)."""
+    groups = Path("/sys/fs/cgroup")
+    for line in cgroup.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            folder = groups / "memory" / path.lstrip("/")
+            return folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"
+    path = cgroup.splitlines()[-1].split(":", 2)[2]
+    folder = groups / path.lstrip("/")
+    return folder / "memory.max", folder / "memory.current"
 
 
 def contained(container: str) -> list[Contained]:
@@ -71,21 +109,9 @@ def began_ticks(stat: str) -> int:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def kubelet_of(node: str) -> list[int]:
-    """Return the kubelet of a node and what waits for it; empty: it is not on this machine.
-
-    A wrapper such as `nsenter` stops with the kubelet, and is not woken with it.
-    """
-    flag = f"--hostname-override={node}".encode()
-    for folder in _folders():
-        with suppress(OSError, ValueError, IndexError):
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            if os.path.basename(words[0]) == b"kubelet" and flag in words:
-                stat = (folder / "stat").read_text().rpartition(")")[2].split()
-                parent = Path("/proc", stat[1])
-                is_wrapped = (parent / "comm").read_text().strip() == "nsenter"
-                return [int(folder.name), *([int(parent.name)] if is_wrapped else [])]
-    return []
+def process_name(pod: str, first: Contained, one: Contained) -> str:
+    """Name a process of a container as it names itself in the history, by `pod_life` and pid."""
+    return f"{pod}@{first.began_ticks}:{one.inner_pid}"
 
 
 def _folders() -> Iterator[Path]:

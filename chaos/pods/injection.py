@@ -1,17 +1,17 @@
 """How each fault is brought about and undone, where agents are pods."""
 
-import os
 import signal
-import time
-from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos.fault import Fault, Kind
-from chaos.pods.agent_pod import evictable, ranks_on
-from chaos.pods.container import kubelet_of
+from chaos.fault import TRAITS, Fault, Kind, Point, Scope
+from chaos.pods.agent_pod import ranks_on
+from chaos.pods.container import Contained, MemoryRoom, contained, process_name
+from chaos.pods.node_fault import NodeFaults
+from chaos.pods.server_fault import ServerFaults
+from chaos.pods.standing import Standing
 from chaos.process import send
-from chaos.site import Blow, Deed, do_nothing
+from chaos.site import Blow, do_nothing
 from chaos.tail import Tail
 
 if TYPE_CHECKING:
@@ -20,123 +20,118 @@ if TYPE_CHECKING:
 
 __all__ = ["Injection"]
 
-OPERATOR = "app.kubernetes.io/component=operator"
-ASK_S = 0.5
+SIGNALS = {
+    Kind.WORKER_KILL: signal.SIGKILL,
+    Kind.WORKER_TERM: signal.SIGTERM,
+    Kind.WORKER_CRASH: signal.SIGSEGV,
+    Kind.WORKER_STOP: signal.SIGSTOP,
+}
+OOM_ROOM_BYTES = 96 << 20
+"""What a container may still take when its limit is to be hit."""
 
 
 class Injection:
-    """What stays when it is not undone (a cordon, a frozen kubelet) stands in `standing`."""
-
     def __init__(self, site: "PodSite") -> None:
         self._site = site
-        self.standing: dict[str, Deed] = {}
-        """What undoes it, by victim."""
+        self._standing = Standing()
+        self._of_node = NodeFaults(site, self._standing)
+        self._of_server = ServerFaults(site, self._standing)
 
     def aim(self, fault: Fault, tail: Tail) -> Blow | None:
         """Find the victim; None: there is none at this moment."""
-        if fault.kind is Kind.OPERATOR_KILL:
-            return self._operator()
+        scope = TRAITS[fault.kind].scope
+        if scope not in (Scope.WORKER, Scope.NODE):
+            return self._of_server.aim(fault.kind, fault.number)
         node = self._site.nodes[fault.node]
         ranks = ranks_on(node.name, tail.ranks.values(), tail.generation)
         if node.exit_code is not None or node.pod is None or not ranks:
             return None
-        cluster, pod = self._site.cluster, node.pod.name
-        victim = f"{pod} on {node.name}, rank {', '.join(map(str, ranks))}"
-        match fault.kind:
-            case Kind.POD_DELETE:
-                return _deadly(node, victim, partial(cluster.delete_pod, pod))
-            case Kind.POD_FORCE_DELETE:
-                return _deadly(node, victim, partial(cluster.delete_pod, pod, is_forced=True))
-            case Kind.CONTAINER_KILL:
-                return _deadly(node, victim, partial(os.kill, node.agent_pid, signal.SIGKILL))
-            case Kind.NODE_CORDON | Kind.NODE_EVICT:
-                return self._cordon(node.name, is_evicted=fault.kind is Kind.NODE_EVICT)
-            case Kind.KUBELET_STOP:
-                return self._freeze_kubelet(node.name)
-        raise NotImplementedError(fault.kind)
+        if scope is Scope.WORKER:
+            return self._worker(fault, tail, node)
+        victim = f"{node.pod.name} on {node.name}, rank {', '.join(map(str, ranks))}"
+        other = self._site.nodes[(fault.node + 1) % len(self._site.nodes)]
+        return self._of_node.aim(fault.kind, node, victim, other)
 
     def undo_all(self) -> None:
         """Undo what stands, however the run came to its end."""
-        for undo in list(self.standing.values()):
-            undo()
+        self._standing.undo_all()
 
-    def _cordon(self, node: str, *, is_evicted: bool) -> Blow:
-        cluster = self._site.cluster
+    # --- workers
 
-        key = f"cordon of {node}"
-
-        def strike() -> None:
-            self.standing[key] = undo
-            cluster.cordon(node)
-            for pod in evictable(cluster.pods(), node) if is_evicted else ():
-                cluster.evict(pod)
-
-        def undo() -> None:
-            cluster.cordon(node, is_cordoned=False)
-            self.standing.pop(key, None)
-
-        return Blow(victim=node, strike=strike, undo=undo, node=node)
-
-    def _freeze_kubelet(self, node: str) -> Blow | None:
-        pids = kubelet_of(node)
-        if not pids:
+    def _worker(self, fault: Fault, tail: Tail, node: "PodNode") -> Blow | None:
+        assert node.pod is not None
+        everybody = contained(node.pod.container)
+        first = next((each for each in everybody if each.inner_pid == 1), None)
+        if first is None:
             return None
-
-        key = f"kubelet of {node}"
-
-        def strike() -> None:
-            self.standing[key] = undo
-            send(pids[:1], signal.SIGSTOP)
-
-        def undo() -> None:
-            # The kubelet first: its wrapper, once awake, would find it stopped again.
-            send(pids, signal.SIGCONT)
-            self.standing.pop(key, None)
-
-        return Blow(victim=f"{key} (pid {pids[0]})", strike=strike, undo=undo, node=node)
-
-    def _operator(self) -> Blow | None:
-        cluster = self._site.cluster
-        pods = [str(each["metadata"]["name"]) for each in cluster.pods(OPERATOR)]
-        if not pods:
+        serving = [
+            (each, name)
+            for each in everybody
+            if each.is_worker
+            and (name := process_name(node.pod.name, first, each)) in tail.ranks
+            and tail.ranks[name].generation == tail.generation
+        ]
+        if fault.worker >= len(serving):
             return None
-
-        def strike() -> None:
-            for pod in pods:
-                cluster.delete_pod(pod, is_forced=True)
-
+        worker, name = serving[fault.worker]
+        rank = tail.ranks[name].rank
+        victim = f"rank {rank} on {node.name} (pid {worker.inner_pid} of {node.pod.name})"
+        if fault.is_own_deed:
+            return self._ordered(fault, node, worker, name, victim)
+        pid, number = worker.pid, SIGNALS[fault.kind]
+        is_stop = fault.kind is Kind.WORKER_STOP
         return Blow(
-            victim=", ".join(pods),
-            strike=strike,
-            undo=do_nothing,
-            is_undone=_at_most_every(ASK_S, lambda: cluster.is_replaced(pods, OPERATOR)),
+            victim=victim,
+            strike=lambda: _none(send([pid], number)),
+            undo=(lambda: _none(send([pid], signal.SIGCONT))) if is_stop else None,
+            node=node.name,
+            struck_pid=worker.inner_pid,
         )
 
+    def _ordered(
+        self, fault: Fault, node: "PodNode", worker: Contained, name: str, victim: str
+    ) -> Blow:
+        """Have the worker do it itself, at its next step."""
+        room = MemoryRoom(worker.pid)
+        is_oom = fault.kind is Kind.WORKER_OOM
+        limited = self._standing.blow(
+            f"limit of memory of {node.name}", lambda: room.limit(OOM_ROOM_BYTES), room.free
+        )
 
-def _deadly(node: "PodNode", victim: str, strike: Deed) -> Blow:
-    def end() -> None:
-        node.is_ending = True
-        strike()
+        def strike() -> None:
+            if is_oom:
+                limited.strike()
+            self._order(name, fault)
 
-    return Blow(
-        victim=victim,
-        strike=end,
-        undo=node.start,
-        is_undone=node.has_successor,
-        is_restart=True,
-        node=node.name,
-    )
+        undo = {
+            Kind.WORKER_OOM: limited.undo,
+            Kind.WORKER_SLOW: do_nothing,  # It ends by itself; what counts is when.
+            Kind.WORKER_STOP: lambda: _none(send([worker.pid], signal.SIGCONT)),
+        }.get(fault.kind)
+        return Blow(
+            victim=victim,
+            strike=strike,
+            undo=undo,
+            is_order=True,
+            is_there=Path(f"/proc/{worker.pid}").exists,
+            withdraw=self._withdraw,
+            node=node.name,
+            struck_pid=worker.inner_pid,
+        )
+
+    def _order(self, name: str, fault: Fault) -> None:
+        point = fault.point if fault.point is not Point.ANYWHERE else Point.BACKWARD
+        words = (fault.kind, point, fault.number, fault.amount_s, fault.for_s)
+        folder = self._site.records / "orders"
+        partial = folder / f"{name}.partial"
+        partial.write_text("|".join(map(str, words)))
+        partial.chmod(0o644)
+        partial.rename(folder / name)
+
+    def _withdraw(self) -> None:
+        for path in (self._site.records / "orders").iterdir():
+            path.unlink(missing_ok=True)
 
 
-def _at_most_every(each_s: float, ask: Callable[[], bool]) -> Callable[[], bool]:
-    """Ask only so often: the runner asks at each of its ticks."""
-    next_s = time.monotonic() + each_s
-
-    def is_so() -> bool:
-        nonlocal next_s
-        if time.monotonic() < next_s:
-            return False
-        next_s = time.monotonic() + each_s
-        return ask()
-
-    return is_so
+def _none(result: object) -> None:
+    """Drop a result, where only the deed counts."""

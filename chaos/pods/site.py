@@ -53,14 +53,14 @@ class PodSite:
         self.nodes: list[PodNode] = []
         self.urls: list[str] = []
         self._mark = Mark()
-        self._name = f"chaos-{secrets.token_hex(4)}"
+        self.name = f"chaos-{secrets.token_hex(4)}"
         self.cluster = Cluster(kubeconfig)
         try:
             self._volume = self._find_volume()
         except BaseException:
             self.cluster.close()
             raise
-        self.records = self._volume / self._name
+        self.records = self._volume / self.name
         self._injection = Injection(self)
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class PodSite:
             f"{plan.nodes} agents are ready",
             READY_LIMIT_S,
         )
-        pods = self._ready()[: plan.nodes]
+        pods = self._chosen()[: plan.nodes]
         self._check_volume(pods)
         self.nodes = [PodNode(pod.node, self.cluster.agent, self.cluster.logs) for pod in pods]
         for node in self.nodes:
@@ -104,7 +104,7 @@ class PodSite:
 
     def end(self) -> list[Process]:
         """Delete the job; return workers that are in the agents' pods nevertheless."""
-        self.cluster.delete_job(self._name)
+        self.cluster.delete_job(self.name)
         with suppress(ChaosError):
             wait_until(lambda: not self._left(), "no worker is left", GONE_LIMIT_S)
         return self._left()
@@ -113,7 +113,7 @@ class PodSite:
         """Undo what stands, take job and Service away, and fetch what was written."""
         try:
             self._injection.undo_all()
-            self.cluster.delete_job(self._name)
+            self.cluster.delete_job(self.name)
             self.cluster.close_etcd()
         finally:
             self.cluster.close()
@@ -128,6 +128,11 @@ class PodSite:
             key=lambda pod: pod.node,
         )
 
+    def _chosen(self) -> list[AgentPod]:
+        """Put etcd's node first: a scenario that cuts another one does not cut etcd off."""
+        with_etcd = {each.node for each in self.cluster.etcd_pods()}
+        return sorted(self._ready(), key=lambda pod: (pod.node not in with_etcd, pod.node))
+
     def _find_volume(self) -> Path:
         path = self.cluster.log_volume().get("hostPath", {}).get("path", "")
         if path and Path(path).is_dir() and os.geteuid() == 0:
@@ -140,7 +145,7 @@ class PodSite:
 
     def _check_volume(self, pods: list[AgentPod]) -> None:
         """See that what is written here is read in each of the pods."""
-        name = f"{self._name}.here"
+        name = f"{self.name}.here"
         here = self._volume / name
         here.touch()
         try:
@@ -162,7 +167,7 @@ class PodSite:
                 **{f"chaos/{name}": (ROOT / "chaos" / name).read_text() for name in SENT},
             },
             "args": [
-                *spell_script(self.scenario, INSIDE / self._name)[1:],
+                *spell_script(self.scenario, INSIDE / self.name)[1:],
                 *("--step-sleep", f"{plan.step_sleep_s:g}", "--in-pod"),
             ],
             "nodes": {"min": plan.min_nodes, "max": site.nodes},
@@ -178,10 +183,10 @@ class PodSite:
                 "isolationSeconds": plan.isolation_limit_s,
                 "progressSeconds": plan.progress_timeout_s,
             }
-        self.cluster.create_job(self._name, spec)
+        self.cluster.create_job(self.name, spec)
 
         def is_taken() -> bool:
-            status = self.cluster.job_status(self._name)
+            status = self.cluster.job_status(self.name)
             for each in status.get("conditions", ()):
                 if each["type"] in ("Invalid", "Failed") and each["status"] == "True":
                     raise ChaosError(f"The job was refused: {each.get('message', '')}")
@@ -210,5 +215,5 @@ class PodSite:
         with suppress(FileNotFoundError):
             shutil.move(self.records, self.folder / "records")
         (self.folder / "runs").mkdir(exist_ok=True)
-        for path in self._volume.glob(f"default.{self._name}*"):
+        for path in self._volume.glob(f"default.{self.name}*"):
             shutil.move(path, self.folder / "runs" / path.name)

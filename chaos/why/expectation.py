@@ -109,10 +109,21 @@ EXPECTED: Mapping[str, Expectation] = {
     # The kubelet sends SIGTERM even so, and the agent may get to say goodbye.
     Kind.POD_FORCE_DELETE: _node(_GONE | _GOODBYE),
     Kind.CONTAINER_KILL: _node(_GONE),
-    Kind.NODE_CORDON: _node(frozenset({"drained"})),
+    # Taken back before the operator and the agents had acted on it, it changes nothing.
+    Kind.NODE_CORDON: _node(frozenset({"drained"}), least_s=3.0),
     Kind.NODE_EVICT: _node(frozenset({"drained"})),
     Kind.KUBELET_STOP: _node(frozenset({"drained"})),
     Kind.OPERATOR_KILL: _ETCD,
+    Kind.NODE_TAINT: _node(frozenset({"drained"})),
+    Kind.NODE_OBJECT_DELETE: _node(frozenset({"drained"})),
+    Kind.CONTAINERD_STOP: _ETCD,
+    Kind.IMAGE_AWAY: _node(_GONE | _GOODBYE),
+    Kind.NODE_TWIN: _ETCD,
+    Kind.WORKER_OOM: _worker("worker_killed", signal="SIGKILL", exception="memory"),
+    # Each node in its turn; `why` names the one that left.
+    Kind.AGENT_ROLLOUT: Expectation(reasons=_GOODBYE, culprit=Culprit.ANY_NODE),
+    Kind.API_STOP: _ETCD,
+    Kind.API_ETCD_STOP: _ETCD,
 }
 
 

@@ -31,8 +31,8 @@ from chaos.scenario import load, parse
         ({"fault": [{"kind": "etcd-leader-kill"}]}, ["etcds = 3"]),
         ({"fault": [{"kind": "pod-delete"}]}, ["pod-delete", 'place = "pods"']),
         (
-            {"site": {"place": "pods"}, "fault": [{"kind": "worker-kill"}]},
-            ["worker-kill", 'place = "processes"'],
+            {"site": {"place": "pods"}, "fault": [{"kind": "agent-kill"}]},
+            ["agent-kill", 'place = "processes"'],
         ),
         ({"site": {"place": "moon"}}, ["moon", "pods"]),
         ({"site": {"place": "pods", "has_network": True}}, ["has_network", "processes"]),

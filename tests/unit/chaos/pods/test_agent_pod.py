@@ -3,7 +3,7 @@
 from typing import Any
 
 from chaos.history import Entered
-from chaos.pods.agent_pod import agent_pods, evictable, ranks_on
+from chaos.pods.agent_pod import agent_pods, etcd_pods, evictable, ranks_on, twin_of
 
 
 def pod(name: str, node: str = "node1", **more: Any) -> dict[str, Any]:
@@ -80,3 +80,26 @@ def test_a_node_is_a_victim_only_with_a_rank_in_the_newest_generation() -> None:
     ranks = [entered("node1", 2, 4), entered("node1", 0, 4), entered("node2", 1, 3)]
     assert ranks_on("node1", ranks, 4) == [0, 2]
     assert ranks_on("node2", ranks, 4) == []
+
+
+def test_an_etcd_pod_between_two_containers_has_none() -> None:
+    waits = {"state": {"waiting": {}}, "ready": False}
+    items = [pod("e0", "node2"), pod("e1", container=waits), pod("e2", node="")]
+    assert [(e.name, e.node, e.container, e.is_ready) for e in etcd_pods(items)] == [
+        ("e0", "node2", "e0-c", True),
+        ("e1", "node1", "", False),
+    ]
+
+
+def test_a_twin_says_that_it_is_another_node_and_is_none_of_the_daemon_sets_pods() -> None:
+    named = {"name": "ELASTICD_NODE_NAME", "valueFrom": {"fieldRef": {}}}
+    other = {"name": "X", "value": "1"}
+    spec = {"containers": [{"name": "agent", "env": [named, other]}], "restartPolicy": "Always"}
+    found = twin_of({"spec": {"template": {"spec": spec}}}, "t", node="node1", where="node2")
+    assert found["spec"]["containers"][0]["env"] == [
+        other,
+        {"name": "ELASTICD_NODE_NAME", "value": "node1"},
+    ]
+    assert found["spec"]["nodeName"] == "node2" and found["spec"]["restartPolicy"] == "Never"
+    assert found["metadata"]["labels"]["app.kubernetes.io/component"] != "agent"
+    assert spec["containers"][0]["env"] == [named, other]  # type: ignore[index]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from chaos.jobs.recorder import pod_life
-from chaos.pods.container import began_ticks, contained, in_container, inner_pid, kubelet_of
+from chaos.pods.container import began_ticks, contained, in_container, inner_pid
+from chaos.pods.program import kubelet_of
 from tests.fixtures.pool import wait_until
 
 ID = "4f5e6d7c8b9a"
@@ -57,5 +58,6 @@ def kubelet() -> Iterator[int]:
 
 
 def test_a_kubelet_is_known_by_the_node_that_it_was_started_for(kubelet: int) -> None:
-    assert kubelet_of("feigned") == [kubelet]
-    assert kubelet_of("feigned-not") == []
+    found = kubelet_of("feigned")
+    assert found is not None and found.pid == kubelet
+    assert kubelet_of("feigned-not") is None

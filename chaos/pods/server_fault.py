@@ -1,0 +1,132 @@
+"""Faults of what serves all nodes: the API server, etcd, the operator, the agents' DaemonSet."""
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chaos.fault import Kind
+from chaos.pods.container import contained
+from chaos.pods.program import Program, api_etcd, api_server
+from chaos.pods.standing import Standing, at_most_every
+from chaos.process import send
+from chaos.site import Blow, do_nothing
+
+if TYPE_CHECKING:
+    from chaos.pods.site import PodSite
+
+__all__ = ["ServerFaults"]
+
+OPERATOR = "app.kubernetes.io/component=operator"
+ASK_S = 0.5
+
+
+class ServerFaults:
+    def __init__(self, site: "PodSite", standing: Standing) -> None:
+        self._site, self._standing = site, standing
+
+    def aim(self, kind: Kind, number: int) -> Blow | None:
+        """Return what to do; None: that is not possible at this moment. `number`: the fault's."""
+        match kind:
+            case Kind.OPERATOR_KILL:
+                return self._operator()
+            case Kind.API_STOP:
+                return self._freeze("the API server", api_server(self._site.cluster.host))
+            case Kind.API_ETCD_STOP:
+                return self._freeze("the API server's etcd", api_etcd(self._site.cluster.host))
+            case Kind.ETCD_KILL | Kind.ETCD_STOP:
+                return self._etcd(is_kill=kind is Kind.ETCD_KILL)
+            case Kind.JOB_SCALE:
+                return self._scale()
+            case Kind.AGENT_ROLLOUT:
+                return self._roll(number)
+        raise NotImplementedError(kind)
+
+    def _freeze(self, name: str, program: Program | None) -> Blow | None:
+        if program is None:
+            return None
+        return self._standing.blow(f"{name} (pid {program.pid})", program.stop, program.resume)
+
+    def _operator(self) -> Blow | None:
+        cluster = self._site.cluster
+        pods = [str(each["metadata"]["name"]) for each in cluster.pods(OPERATOR)]
+        if not pods:
+            return None
+
+        def strike() -> None:
+            for pod in pods:
+                cluster.delete_pod(pod, is_forced=True)
+
+        return Blow(
+            victim=", ".join(pods),
+            strike=strike,
+            undo=do_nothing,
+            is_undone=at_most_every(ASK_S, lambda: cluster.is_replaced(pods, OPERATOR)),
+        )
+
+    def _etcd(self, *, is_kill: bool) -> Blow | None:
+        """Kill or freeze a member; elasticd's etcd has one where it is tried out."""
+        cluster = self._site.cluster
+        pods = [each for each in cluster.etcd_pods() if each.container]
+        if not pods:
+            return None
+        member = pods[-1]
+        processes = contained(member.container)
+        victim = f"{member.name} on {member.node}"
+        if not is_kill:
+            pids = [each.pid for each in processes]
+            return self._standing.blow(
+                victim,
+                lambda: _none(send(pids, signal.SIGSTOP)),
+                lambda: _none(send(pids, signal.SIGCONT)),
+            )
+        first = [each.pid for each in processes if each.inner_pid == 1]
+        if not first:
+            return None
+
+        def is_back() -> bool:
+            found = {each.name: each for each in cluster.etcd_pods()}.get(member.name)
+            return found is not None and found.is_ready and found.container != member.container
+
+        return Blow(
+            victim=victim,
+            strike=lambda: os.kill(first[0], signal.SIGKILL),
+            undo=do_nothing,
+            is_undone=at_most_every(ASK_S, is_back),
+        )
+
+    def _scale(self) -> Blow:
+        cluster, job, nodes = self._site.cluster, self._site.name, len(self._site.nodes)
+        return self._standing.blow(
+            f"the job, to {nodes - 1} of {nodes} nodes",
+            lambda: cluster.scale_job(job, nodes - 1),
+            lambda: cluster.scale_job(job, nodes),
+        )
+
+    def _roll(self, number: int) -> Blow:
+        """Replace the agents' pods, one node after the other; each leaves in order."""
+        cluster, nodes = self._site.cluster, self._site.nodes
+
+        def strike() -> None:
+            for node in nodes:
+                node.is_ending = True
+            cluster.roll_agents(f"{self._site.name}-{number}")
+
+        def is_over() -> bool:
+            return cluster.is_rolled_out() and all(node.has_successor() for node in nodes)
+
+        def take_up() -> None:
+            for node in nodes:
+                node.start()
+
+        return Blow(
+            victim="the agents' DaemonSet",
+            strike=strike,
+            undo=take_up,
+            is_undone=at_most_every(ASK_S, is_over),
+            is_restart=True,
+        )
+
+
+def _none(result: Sequence[int] | None) -> None:
+    """Drop a result, where only the deed counts."""

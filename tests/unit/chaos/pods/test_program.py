@@ -1,0 +1,85 @@
+"""A cluster's programs among the processes of this machine, and what a fault left standing."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.pods.program import Program, api_etcd, api_server, containerd_of, kubelet_of
+from chaos.pods.standing import Standing
+
+
+@pytest.fixture
+def started() -> Iterator[dict[str, int]]:
+    """Processes that are called as a cluster's programs are, and wait."""
+    calls = {
+        "kubelet": ["--hostname-override=feigned"],
+        "containerd": [],
+        "kube-apiserver": [
+            *("--bind-address=10.1.2.3", "--secure-port=6443"),
+            "--etcd-servers=http://10.1.2.3:2379",
+        ],
+        "etcd": ["--listen-client-urls", "http://10.1.2.3:2379"],
+    }
+    running = {
+        name: subprocess.Popen(
+            [f"/usr/bin/{name}", "-c", "echo ready; read word", "sh", *flags],
+            executable="/bin/sh",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for name, flags in calls.items()
+    }
+    for process in running.values():
+        # The kernel shows the words of a program some time after it says that the program runs.
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    yield {name: process.pid for name, process in running.items()}
+    for process in running.values():
+        process.communicate()
+
+
+def pid_of(found: Program | None) -> int:
+    return found.pid if found is not None else 0
+
+
+def test_the_programs_of_a_cluster_are_known_by_their_flags(started: dict[str, int]) -> None:
+    """And the containerd by the namespace that it shares with its kubelet."""
+    assert pid_of(kubelet_of("feigned")) == started["kubelet"]
+    assert kubelet_of("feigned-not") is None and containerd_of("feigned-not") is None
+    assert pid_of(containerd_of("feigned")) > 0
+    assert pid_of(api_server("https://10.1.2.3:6443")) == started["kube-apiserver"]
+    assert api_server("https://10.1.2.3:6444") is None
+    assert pid_of(api_etcd("https://10.1.2.3:6443")) == started["etcd"]
+
+
+def test_a_program_stands_still_until_it_is_resumed(started: dict[str, int]) -> None:
+    kubelet = kubelet_of("feigned")
+    assert kubelet is not None
+    for do, states in ((kubelet.stop, "T"), (kubelet.resume, "SR")):
+        do()
+        stat = Path(f"/proc/{kubelet.pid}/stat").read_text()
+        assert stat.rpartition(")")[2].split()[0] in states
+
+
+def test_what_stands_is_undone_once_the_newest_first_whatever_one_of_them_raises() -> None:
+    said: list[str] = []
+
+    def fail() -> None:
+        said.append("b")
+        raise RuntimeError("cannot")
+
+    standing = Standing()
+    first = standing.blow("a", lambda: None, lambda: said.append("a"))
+    second = standing.blow("b", lambda: None, fail)
+    third = standing.blow("c", lambda: None, lambda: said.append("c"))
+    never = standing.blow("d", lambda: None, lambda: said.append("d"))
+    for blow in (first, second, third):
+        blow.strike()
+    assert third.undo is not None and never.undo is not None
+    third.undo()
+    third.undo()
+    never.undo()
+    with pytest.raises(RuntimeError, match="cannot"):
+        standing.undo_all()
+    assert said == ["c", "b", "a"]
