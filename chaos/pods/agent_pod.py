@@ -41,6 +41,8 @@ class AgentPod:
     container: str
     """Id of the agent's container; empty: there is none yet."""
     address: str
+    host_address: str
+    """That of its node."""
     image: str
     is_ready: bool
     is_deleted: bool
@@ -149,6 +151,7 @@ def _read(item: Mapping[str, Any]) -> AgentPod | None:
         node=str(node),
         container=container,
         address=str(status.get("podIP", "")),
+        host_address=str(status.get("hostIP", "")),
         image=next(
             (
                 str(each.get("image", ""))

@@ -34,7 +34,7 @@ class NodeFaults:
         """Return what to do to a node that serves; None: that is not possible at this moment."""
         cluster = self._site.cluster
         assert node.pod is not None
-        pod = node.pod.name
+        pod, host = node.pod.name, node.pod.host_address
         match kind:
             case Kind.POD_DELETE:
                 return _deadly(node, victim, partial(cluster.delete_pod, pod))
@@ -60,9 +60,9 @@ class NodeFaults:
             case Kind.NODE_TWIN:
                 return self._twin(node.name, other.name)
             case Kind.KUBELET_STOP:
-                return self._freeze("kubelet", kubelet_of(node.name), node.name)
+                return self._freeze("kubelet", kubelet_of(node.name, host), node.name)
             case Kind.CONTAINERD_STOP:
-                return self._freeze("containerd", containerd_of(node.name), node.name)
+                return self._freeze("containerd", containerd_of(node.name, host), node.name)
             case Kind.NODE_CUT | Kind.NODE_MUTE | Kind.NODE_DEAF | Kind.NODE_PART:
                 return self._cut(kind, node, other)
         raise NotImplementedError(kind)
@@ -111,7 +111,8 @@ class NodeFaults:
         )
 
     def _cut(self, kind: Kind, node: "PodNode", other: "PodNode") -> Blow | None:
-        kubelet = kubelet_of(node.name)
+        assert node.pod is not None
+        kubelet = kubelet_of(node.name, node.pod.host_address)
         if kubelet is None or other.pod is None:
             return None
         is_part = kind is Kind.NODE_PART
@@ -132,8 +133,9 @@ class NodeFaults:
     # --- pods
 
     def _without_image(self, node: "PodNode", victim: str) -> Blow | None:
-        containerd = containerd_of(node.name)
-        if containerd is None or node.pod is None:
+        assert node.pod is not None
+        containerd = containerd_of(node.name, node.pod.host_address)
+        if containerd is None:
             return None
         images = NodeImage(containerd.pid, node.pod.image)
         name = f"image of {node.name}"

@@ -64,14 +64,20 @@ class NodeImage:
             raise ChaosError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
 
 
-def kubelet_of(node: str) -> Program | None:
-    """Return the kubelet of a node; None: it is not on this machine."""
-    return _find("kubelet", lambda found: found.flag("hostname-override") == node)
+def kubelet_of(node: str, address: str) -> Program | None:
+    """Return the kubelet of a node; None: it is not on this machine.
+
+    Several clusters of this machine may have a node of that name: its address tells them apart.
+    """
+    return _find(
+        "kubelet",
+        lambda found: (found.flag("hostname-override"), found.flag("node-ip")) == (node, address),
+    )
 
 
-def containerd_of(node: str) -> Program | None:
+def containerd_of(node: str, address: str) -> Program | None:
     """Return the containerd beside a node's kubelet."""
-    kubelet = kubelet_of(node)
+    kubelet = kubelet_of(node, address)
     if kubelet is None:
         return None
     mine = kubelet.namespace("mnt")

@@ -1,16 +1,12 @@
-"""Processes of containers and of kubelets, found as this machine's kernel shows them."""
+"""Processes of containers, found as this machine's kernel shows them."""
 
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chaos.jobs.recorder import pod_life
 from chaos.pods.container import began_ticks, contained, in_container, inner_pid
-from chaos.pods.program import kubelet_of
-from tests.fixtures.pool import wait_until
 
 ID = "4f5e6d7c8b9a"
 
@@ -45,19 +41,3 @@ def test_a_name_with_brackets_does_not_move_the_time_of_the_start() -> None:
 def test_a_rank_tells_the_life_of_its_container_as_the_runner_sees_it() -> None:
     ticks = began_ticks(Path("/proc/1/stat").read_text())
     assert pod_life().endswith(f"@{ticks}")
-
-
-@pytest.fixture
-def kubelet() -> Iterator[int]:
-    """A process that is called as a kubelet is, and waits."""
-    words = ["/usr/bin/kubelet", "-c", "read word", "sh", "--hostname-override=feigned"]
-    with subprocess.Popen(words, executable="/bin/sh", stdin=subprocess.PIPE) as process:
-        # A process has no words for a moment after its program was put in its place.
-        wait_until(Path(f"/proc/{process.pid}/cmdline").read_bytes, because="it has its words")
-        yield process.pid
-
-
-def test_a_kubelet_is_known_by_the_node_that_it_was_started_for(kubelet: int) -> None:
-    found = kubelet_of("feigned")
-    assert found is not None and found.pid == kubelet
-    assert kubelet_of("feigned-not") is None

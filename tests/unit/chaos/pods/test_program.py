@@ -9,12 +9,14 @@ import pytest
 from chaos.pods.program import Program, api_etcd, api_server, containerd_of, kubelet_of
 from chaos.pods.standing import Standing
 
+NODE = "10.1.2.4"
+
 
 @pytest.fixture
 def started() -> Iterator[dict[str, int]]:
     """Processes that are called as a cluster's programs are, and wait."""
     calls = {
-        "kubelet": ["--hostname-override=feigned"],
+        "kubelet": ["--hostname-override=feigned", "--node-ip=10.1.2.4"],
         "containerd": [],
         "kube-apiserver": [
             *("--bind-address=10.1.2.3", "--secure-port=6443"),
@@ -45,16 +47,22 @@ def pid_of(found: Program | None) -> int:
 
 def test_the_programs_of_a_cluster_are_known_by_their_flags(started: dict[str, int]) -> None:
     """And the containerd by the namespace that it shares with its kubelet."""
-    assert pid_of(kubelet_of("feigned")) == started["kubelet"]
-    assert kubelet_of("feigned-not") is None and containerd_of("feigned-not") is None
-    assert pid_of(containerd_of("feigned")) > 0
+    assert pid_of(kubelet_of("feigned", NODE)) == started["kubelet"]
+    assert kubelet_of("feigned-not", NODE) is None and containerd_of("feigned-not", NODE) is None
+    assert pid_of(containerd_of("feigned", NODE)) > 0
     assert pid_of(api_server("https://10.1.2.3:6443")) == started["kube-apiserver"]
     assert api_server("https://10.1.2.3:6444") is None
     assert pid_of(api_etcd("https://10.1.2.3:6443")) == started["etcd"]
 
 
+def test_a_node_of_that_name_in_another_cluster_is_left_alone(started: dict[str, int]) -> None:
+    """Several clusters of one machine have a `node1` each."""
+    assert kubelet_of("feigned", "10.1.3.4") is None
+    assert containerd_of("feigned", "10.1.3.4") is None
+
+
 def test_a_program_stands_still_until_it_is_resumed(started: dict[str, int]) -> None:
-    kubelet = kubelet_of("feigned")
+    kubelet = kubelet_of("feigned", NODE)
     assert kubelet is not None
     for do, states in ((kubelet.stop, "T"), (kubelet.resume, "SR")):
         do()
