@@ -99,7 +99,10 @@ def api_etcd(url: str) -> Program | None:
     if server is None:
         return None
     where, mine = server.flag("etcd-servers"), server.namespace("net")
-    return _find("etcd", lambda found: where in found.words and found.namespace("net") == mine)
+    return _find(
+        "etcd",
+        lambda found: found.flag("listen-client-urls") == where and found.namespace("net") == mine,
+    )
 
 
 def _find(name: str, is_it: Callable[[Program], bool]) -> Program | None:

@@ -8,6 +8,7 @@ import pytest
 
 from chaos.pods.program import Program, api_etcd, api_server, containerd_of, kubelet_of
 from chaos.pods.standing import Standing
+from tests.fixtures.pool import wait_until
 
 NODE = "10.1.2.4"
 
@@ -22,7 +23,7 @@ def started() -> Iterator[dict[str, int]]:
             *("--bind-address=10.1.2.3", "--secure-port=6443"),
             "--etcd-servers=http://10.1.2.3:2379",
         ],
-        "etcd": ["--listen-client-urls", "http://10.1.2.3:2379"],
+        "etcd": ["--listen-client-urls=http://10.1.2.3:2379"],
     }
     running = {
         name: subprocess.Popen(
@@ -38,7 +39,12 @@ def started() -> Iterator[dict[str, int]]:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     yield {name: process.pid for name, process in running.items()}
     for process in running.values():
+        process.kill()  # It may stand still.
         process.communicate()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def pid_of(found: Program | None) -> int:
@@ -64,10 +70,11 @@ def test_a_node_of_that_name_in_another_cluster_is_left_alone(started: dict[str,
 def test_a_program_stands_still_until_it_is_resumed(started: dict[str, int]) -> None:
     kubelet = kubelet_of("feigned", NODE)
     assert kubelet is not None
-    for do, states in ((kubelet.stop, "T"), (kubelet.resume, "SR")):
-        do()
-        stat = Path(f"/proc/{kubelet.pid}/stat").read_text()
-        assert stat.rpartition(")")[2].split()[0] in states
+    # A signal is obeyed some time after it was sent.
+    kubelet.stop()
+    wait_until(lambda: state_of(kubelet.pid) == "T", because="it stands still")
+    kubelet.resume()
+    wait_until(lambda: state_of(kubelet.pid) in "SR", because="it goes on")
 
 
 def test_what_stands_is_undone_once_the_newest_first_whatever_one_of_them_raises() -> None:
