@@ -189,7 +189,8 @@ TRAITS: dict[Kind, Traits] = {
     Kind.CONTAINER_KILL: _in_pods(_N, for_s=0.0, recover_s=10.0, undone_s=180.0),
     Kind.NODE_CORDON: _in_pods(_N, for_s=8.0, recover_s=10.0),
     Kind.NODE_EVICT: _in_pods(_N, for_s=15.0, recover_s=30.0, undone_s=120.0),
-    # A node that is silent counts as NotReady after 40 s by default, on the testbed after 12 s.
+    # A node that is silent counts as NotReady after 40 s by default, on the testbed after 12 s, and
+    # is drained 10 s later.
     Kind.KUBELET_STOP: _in_pods(_N, for_s=60.0, recover_s=10.0, undone_s=120.0),
     Kind.OPERATOR_KILL: _in_pods(
         Scope.CLUSTER, for_s=0.0, recover_s=10.0, undone_s=120.0, changes_world=False
@@ -204,7 +205,8 @@ TRAITS: dict[Kind, Traits] = {
     Kind.WORKER_OOM: _in_pods(_W, for_s=3.0, recover_s=20.0),
     # Three pods, each of which leaves in order, waits for its keepers and imports torch.
     Kind.AGENT_ROLLOUT: _in_pods(Scope.CLUSTER, for_s=1.0, recover_s=10.0, undone_s=400.0),
-    # Shorter than what makes a node NotReady: that nobody hears of nodes makes none of them ill.
+    # On the testbed longer than a node may be silent: afterwards nodes count as NotReady for a
+    # moment, one by one, which is no reason to drain them.
     Kind.API_STOP: _in_pods(Scope.CLUSTER, for_s=15.0, recover_s=10.0, changes_world=False),
     Kind.API_ETCD_STOP: _in_pods(Scope.CLUSTER, for_s=10.0, recover_s=10.0, changes_world=False),
 }

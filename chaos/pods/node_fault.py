@@ -23,7 +23,8 @@ __all__ = ["NodeFaults"]
 
 TAINT = "cloud.google.com/impending-node-termination"
 """One of those by which the operator knows that a node goes."""
-REFUSED = "Failed"
+FAILED, SERVED = "Failed", "is already served by an agent"
+"""How a pod ended, and why, whose node another agent has."""
 
 
 class NodeFaults:
@@ -164,7 +165,9 @@ class NodeFaults:
             partial(cluster.create_pod, body),
             partial(cluster.delete_pod, name, is_forced=True),
             node=node,
-            is_undone=at_most_every(0.5, lambda: cluster.pod_phase(name) == REFUSED),
+            is_undone=at_most_every(
+                0.5, lambda: cluster.pod_phase(name) == FAILED and SERVED in cluster.logs(name)
+            ),
         )
 
 
