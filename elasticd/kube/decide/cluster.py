@@ -115,10 +115,13 @@ class Cluster:
         """Return whether half of all nodes are not ready, or more."""
         return 2 * len(self.silent) >= len(self.nodes)
 
-    def remembering(self, *, now_s: float) -> "Cluster":
-        """Return the same with a memory of which nodes are there."""
+    def remembering(self, *, now_s: float, is_stale: bool = False) -> "Cluster":
+        """Return the same with a memory of which nodes are there.
+
+        `is_stale`: the API server does not answer, so a node that was silent may be heard by now.
+        """
         present = {node.node for node in self.nodes.values()}
-        silent = () if self.are_most_silent else self.silent
+        silent = () if is_stale or self.are_most_silent else self.silent
         memory = with_nodes(self.memory, present, self.serving, silent=silent, now_s=now_s)
         return replace(self, memory=memory)
 

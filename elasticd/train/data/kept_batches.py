@@ -7,19 +7,24 @@ without a new batch is no proof, since some have several commits for a batch, or
 none. So these are refused:
 
 - a cycle that asks for more at the end of its first pass;
-- a whole pass before one commit, which has a step, and then a step without a new batch;
+- a whole pass before one commit, which has a step, and then a step without a new batch, while
+  tensors of several of its batches are alive;
 - a step without a new batch after a pass, if a cycle keeps as many things as the pass gave batches.
 
-Steps without a batch that go on and on are told once. Only the first commits of a generation and
+Where that proves nothing (copies of the batches, on a device perhaps) it is told once, and so are
+steps without a batch that go on and on. Only the first commits of a generation and
 those after such a pass are looked at; all others pay nothing.
 """
 
 import gc
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
+
+import torch
 
 from elasticd.errors import CallError
 from elasticd.train.data.cursor import Position
@@ -33,7 +38,13 @@ __all__ = ["Check", "KeptBatches", "PassBegun"]
 MANY_STEPS = 100
 """After this many steps without a new batch a person is told."""
 
-_NO_BATCH = (int, float, str, type(None))
+_LOOKED_AT = 8
+"""Of a pass, the first so many batches: those that follow cost nothing."""
+_DEPTH = 2
+"""How far down in a batch its tensors are looked for."""
+
+_Tensors = tuple["weakref.ref[torch.Tensor]", ...]
+"""Those of one batch."""
 
 Check = Callable[[bool], bool | None]
 """Asked before a commit, which has an optimizer's step or not; true to be asked again."""
@@ -45,6 +56,14 @@ class _Whole(NamedTuple):
     loader: str
     batches: int
     end: Position
+    given: list[_Tensors]
+    """The first of its batches."""
+    has_gradients: bool
+    """It was no evaluation."""
+
+    def is_kept(self) -> bool:
+        """Return whether several of its batches are alive; a loop's variable holds one."""
+        return sum(any(each() is not None for each in batch) for batch in self.given) > 1
 
 
 class KeptBatches:
@@ -64,9 +83,10 @@ class KeptBatches:
         self._ended: set[str] = set()
         self._batches = 0
         """Of the newest pass that ended."""
-        self._whole: _Whole | None = None
-        self._is_trained = False
-        """The commit that counted it had a step."""
+        self._whole: dict[str, _Whole] = {}
+        """By loader."""
+        self._is_trained = self._is_alone = False
+        """The commit that counted it had a step, and no batch of another loader."""
 
     def begin(self) -> None:
         """Begin a generation: what `train` kept is gone with it."""
@@ -86,10 +106,11 @@ class KeptBatches:
                 self._tell_of_loop_once(frame)
         return PassBegun(self, name, loader, may_cycle=_may_cycle(frame))
 
-    def pass_ended(self, name: str, batches: int, *, is_whole: bool) -> None:
+    def pass_ended(self, name: str, batches: int, given: list[_Tensors], *, is_whole: bool) -> None:
         """Note what a pass gave; `is_whole`: and none of it became part of a commit."""
         if is_whole and batches > 1:
-            self._whole = _Whole(name, batches, self._loaders[name]._cursor.pending)
+            end = self._loaders[name]._cursor.pending
+            self._whole[name] = _Whole(name, batches, end, given, torch.is_grad_enabled())
             self._is_trained = False
         elif name in self._ended:
             return  # A cycle has but one pass.
@@ -106,16 +127,18 @@ class KeptBatches:
         given = [name for name, each in self._loaders.items() if each._has_delivered]
         if given:
             self._commits, self._steps = self._commits + 1, 0
-            if self._is_all_of_a_pass(given):
-                self._is_trained = has_stepped
+            self._whole = {
+                name: each
+                for name, each in self._whole.items()
+                if name in given and self._loaders[name]._cursor.pending == each.end
+            }
+            if self._whole:
+                self._is_trained, self._is_alone = has_stepped, len(given) == 1
                 return True
-            self._whole = None
             return self._commits < 2
         if not has_stepped:
             return True
-        if self._whole is not None and self._is_trained:
-            raise _kept(self._whole)
-        self._whole = None
+        self._look_at_passes()
         self._steps += 1
         if self._steps == 1 and self._batches > 1:
             _check_replay(self._batches)
@@ -128,21 +151,22 @@ class KeptBatches:
         if self.check not in self._checks:
             self._checks.append(self.check)
 
-    def _is_all_of_a_pass(self, given: list[str]) -> bool:
-        whole = self._whole
-        return (
-            whole is not None
-            and given == [whole.loader]
-            and self._loaders[whole.loader]._cursor.pending == whole.end
-        )
+    def _look_at_passes(self) -> None:
+        """A step had no new batch: look what is left of passes that were counted as a whole."""
+        whole, self._whole = self._whole, {}
+        for each in whole.values() if self._is_trained else ():
+            if each.is_kept():
+                raise _kept(each)
+            if each.has_gradients and self._is_alone:
+                self._tell_once(f"state.{each.loader} gave a whole pass to one commit, and ")
 
-    def _tell_once(self) -> None:
+    def _tell_once(self, before: str = "") -> None:
         if not self._is_told:
             self._is_told = True
             sys.stderr.write(
-                f"elasticd: {self._steps} steps were committed without a new batch. If they train "
-                "on batches that the script keeps, a failure will not bring these back: loop over "
-                "the Loader itself.\n"
+                f"elasticd: {before}{_counted(max(self._steps, 1))} committed without a new batch. "
+                "If they train on batches that the script keeps, a failure will not bring these "
+                "back: loop over the Loader itself.\n"
             )
 
     def _tell_of_loop_once(self, frame: FrameType) -> None:
@@ -164,6 +188,12 @@ class PassBegun:
         self._may_cycle = may_cycle
         self._start = loader._cursor.pending
         self._committed = loader._cursor.committed
+        self._given: list[_Tensors] = []
+
+    def gave(self, batch: object) -> bool:
+        """Take note of a batch; return whether the next one is of interest, too."""
+        self._given.append(tuple(weakref.ref(each) for each in _tensors(batch, _DEPTH)))
+        return len(self._given) < _LOOKED_AT
 
     def end(self, iterator: object) -> None:
         """Look at what the pass gave; `iterator` is at its end.
@@ -177,7 +207,12 @@ class PassBegun:
         if self._name and cursor.pending.epoch == self._start.epoch:
             samples = cursor.pending.consumed - self._start.consumed
             is_whole = cursor.committed == self._committed
-            self._kept.pass_ended(self._name, -(-samples // size), is_whole=is_whole)
+            batches = -(-samples // size)
+            self._kept.pass_ended(self._name, batches, self._given, is_whole=is_whole)
+
+
+def _counted(steps: int) -> str:
+    return "a step was" if steps == 1 else f"{steps} steps were"
 
 
 def _may_cycle(frame: FrameType) -> bool:
@@ -202,16 +237,27 @@ def _check_replay(batches: int) -> None:
 
 
 def _replays(cycle: object, batches: int) -> bool:
-    """It holds an iterator beside its list only in its first pass. Turns and numbers are no
-    batches.
+    """It holds an iterator beside its list only in its first pass. What has no tensor is no
+    batch.
     """
     held = gc.get_referents(cycle)
     return (
         len(held) == 1
         and isinstance(held[0], list)
         and len(held[0]) == batches
-        and not all(isinstance(each, _NO_BATCH) for each in held[0])
+        and all(any(True for _ in _tensors(each, _DEPTH)) for each in held[0])
     )
+
+
+def _tensors(value: object, depth: int) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each, depth - 1)
+    elif depth and isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each, depth - 1)
 
 
 def _cycled() -> CallError:
@@ -223,11 +269,11 @@ def _cycled() -> CallError:
 
 
 def _kept(whole: _Whole) -> CallError:
-    name, batches, _ = whole
+    name = whole.loader
     return CallError(
-        f"state.{name} gave all {batches} batches of a pass before one commit, and the next step "
-        "had no new one, so the script seems to train on batches that it keeps, which no Loader "
-        f"gives again after a failure: commit in the loop that takes them (`for batch in "
-        f"state.{name}: ...; state.commit()`); if these steps need no batch, call state.commit() "
-        "once between that pass and the first of them."
+        f"state.{name} gave all {whole.batches} batches of a pass before one commit, and the next "
+        "step had no new one while the script holds them, so it seems to train on batches that it "
+        "keeps, which no Loader gives again after a failure: commit in the loop that takes them "
+        f"(`for batch in state.{name}: ...; state.commit()`); if these steps need no batch, let go "
+        "of them before."
     )

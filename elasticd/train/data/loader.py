@@ -26,8 +26,9 @@ from elasticd.train.data.augmentation import Samples
 from elasticd.train.data.batch_share import Course, Share
 from elasticd.train.data.cursor import Cursor, Position
 from elasticd.train.data.dataloader import Fetching, Reader
-from elasticd.train.data.kept_batches import KeptBatches, PassBegun
+from elasticd.train.data.kept_batches import KeptBatches
 from elasticd.train.data.ledger import Span
+from elasticd.train.data.loader_pass import Pass
 from elasticd.train.data.prefetched_batch import Lookahead
 from elasticd.train.introspection.time_spent import Spent
 from elasticd.train.selection import selection_of
@@ -159,7 +160,7 @@ class Loader:
             self._finish()
         self._ahead.begin()
         begun = self._kept.pass_begins(self, sys._getframe(1)) if self._kept else None
-        return _Pass(self, self._cursor.pending.epoch, self._placements, begun)
+        return Pass(self, self._cursor.pending.epoch, self._placements, begun)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return `loss * weight`; the loss itself where the weight is 1, as in most steps.
@@ -332,26 +333,6 @@ class Loader:
             size=self._size,
             least=self._least,
         )
-
-
-class _Pass:
-    """One `for` loop over a loader: it ends with the epoch in which it began."""
-
-    def __init__(self, loader: Loader, epoch: int, placement: int, begun: PassBegun | None) -> None:
-        self._loader, self._begun = loader, begun
-        self._epoch = epoch
-        self._placement = placement
-
-    def __iter__(self) -> "_Pass":
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return self._loader._next(self._epoch, self._placement)
-        except StopIteration:
-            if self._begun is not None:
-                self._begun.end(self)
-            raise
 
 
 def _refuse(**arguments: object) -> None:

@@ -236,7 +236,9 @@ class WakeableGroup(dist.ProcessGroup):
                 self._forget(work)
 
     def _forget(self, done: Any) -> None:
-        self.is_doubtful |= _has_failed(done)
+        # Not `|=`: it would take back what another thread says while this one asks.
+        if _has_failed(done):
+            self.is_doubtful = True
         self._open.pop(done, None)
 
 
@@ -318,7 +320,8 @@ def _forward(name: str, *, is_watched: bool) -> None:
     """Have the second group do what has this name, if torch has it."""
 
     def call(self: WakeableGroup, *args: Any, **options: Any) -> Any:
-        self.is_doubtful |= not is_watched
+        if not is_watched:
+            self.is_doubtful = True
         inner = getattr(self._native, name)(*args, **options)
         return self._watch(inner, args) if is_watched else inner
 

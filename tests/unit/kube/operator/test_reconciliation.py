@@ -245,6 +245,27 @@ def test_an_api_server_that_is_away_is_left_alone_for_longer_and_longer(
     assert scene.status()["phase"] == "Running" and not operator.trouble
 
 
+@pytest.mark.parametrize("is_away", [True, False])
+def test_node_that_is_silent_is_taken_out_while_the_api_server_answers_alone(
+    scene: OperatorScene, is_away: bool
+) -> None:
+    """Else nobody knows whether it is heard of again."""
+    for name in ("n1", "n2", "n3"):
+        scene.node(name)
+    operator = scene.begin()
+    scene.settle(operator)
+    not_ready = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    scene.objects.patch(NODES, Name("", "n1"), not_ready, "status")
+    scene.api.hand_out()
+    scene.settle(operator)
+    if is_away:
+        scene.api.go_away()
+    for _ in range(60):
+        operator.evaluate()
+        scene.now_s += 1.0
+    assert bool(scene.store.keys(scene.keys.drains)) is not is_away
+
+
 def test_an_etcd_that_is_away_changes_nothing_in_kubernetes(scene: OperatorScene) -> None:
     """What was seen of it last stands; nobody says that a job is lost."""
     scene.create()

@@ -113,10 +113,26 @@ def of_a_cache(state: Any) -> Iterator[torch.Tensor]:
     return (cache[index % 3] for index in range(9))
 
 
+def of_two_lists(state: Any) -> Iterator[torch.Tensor]:
+    """Of what it trains on, and of what it evaluates on."""
+    batches, held_out = list(state.data), list(state.held_out)
+    yield from batches
+    assert held_out
+
+
+def of_a_queue(state: Any) -> Iterator[torch.Tensor]:
+    queue = list(state.data)
+    while queue:
+        yield queue.pop(0)
+
+
 KEEPING: dict[str, Callable[[Any], Iterator[torch.Tensor]]] = {
     "list": of_a_list,
     "list and evaluations": of_a_list_with_evaluations,
     "cache": of_a_cache,
+    "two lists": of_two_lists,
+    "queue": of_a_queue,
+    "pairs": lambda state: iter([batch for _, batch in [(0, each) for each in state.data]]),
     "tuple in a loop over epochs": lambda state: (
         batch for batches in [tuple(state.data)] for _ in state.epochs(3) for batch in batches
     ),
@@ -145,6 +161,15 @@ def test_kept_pass_is_seen_though_its_first_commits_had_no_step() -> None:
             state.commit()
         with pytest.raises(CallError, match="that it keeps"):
             step(state, kept[0])
+
+
+def test_copies_of_a_pass_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    """On a device, say: who holds them cannot be seen."""
+    with entered(state := that_trains()):
+        for batch in [each.float() for each in state.data]:
+            step(state, batch)
+    said = capfd.readouterr().err
+    assert said.count("state.data gave a whole pass to one commit, and a step was committed") == 1
 
 
 def shown_as_progress(data: Any) -> Iterator[Any]:
@@ -267,7 +292,38 @@ def of_whole_passes(state: Any) -> None:
         state.commit()
 
 
+def evaluate_beside_other_data(state: Any) -> None:
+    """What it trains on comes from no Loader."""
+    for index in range(9):
+        step(state, torch.randn(2))
+        if index % 3 == 0:
+            with torch.no_grad():
+                for batch in state.held_out:
+                    state.model(batch[:, None].float())
+
+
+def evaluate_between_steps_on_a_batch(state: Any) -> None:
+    for batch in state.data:
+        step(state, batch)
+        with torch.no_grad():
+            list(state.held_out)
+        step(state, batch)
+        step(state, batch)
+
+
+def take_turns_of_objects(state: Any) -> None:
+    """A cycle of as many things as a pass has batches."""
+    turns = itertools.cycle([torch.sin, torch.cos])
+    for _ in range(3):
+        next(turns)
+    for batch in state.data:
+        list(state.held_out)
+        step(state, batch)
+        step(state, next(turns)(batch.float()))
+
+
 LEGAL = (
+    evaluate_beside_other_data, evaluate_between_steps_on_a_batch, take_turns_of_objects,
     accumulate, only_at_the_end_of_epochs, evaluate, evaluate_between_steps, read_before,
     keep_in_the_state, take_turns, of_whole_passes,
 )  # fmt: skip
@@ -280,6 +336,20 @@ def test_loop_that_keeps_no_batch_goes_on(
     with entered(state := that_trains(made=[])):
         loop(state)
     assert "without a new batch" not in capfd.readouterr().err
+
+
+def test_steps_without_a_batch_after_a_whole_pass_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    """Gradients of a pass, and then a step on noise; a line says what that might have been."""
+    with entered(state := that_trains()):
+        for _ in range(2):
+            state.optimizer.zero_grad()
+            for batch in state.data:
+                backward(state, batch)
+            state.optimizer.step()
+            state.commit()
+            step(state, torch.randn(2))
+    assert state.step == 4
+    assert capfd.readouterr().err.count("without a new batch") == 1
 
 
 def test_nothing_is_asked_in_a_loop_over_epochs_but_at_its_beginning() -> None:
