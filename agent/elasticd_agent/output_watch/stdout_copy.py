@@ -101,6 +101,7 @@ class Forwarding:
 class _Followed:
     """A worker's two streams in one world."""
 
+    files: "WorkerFiles"
     prefix: bytes
     logs: tuple[FollowedLog, FollowedLog]
     left_s: float | None = field(default=None)
@@ -126,13 +127,20 @@ class JobForwarding:
         )
 
     def follow(self, pid: int, files: "WorkerFiles") -> None:
-        """Take where a process writes from now on; a rank that is not wanted is none of ours."""
+        """Take where a process writes from now on; a rank that is not wanted is none of ours.
+
+        A process that was started for a world is named at its start, and again as it enters it.
+        """
+        with self._lock:
+            current = self._current.get(pid)
+        if current is not None and current.files == files:
+            return
         self.forget(pid)
         rank = files.rank
         if rank is None or self._target.is_closed or not (self._has_all or rank == 0):
             return
         prefix = f"[{self._job} rank{rank}] ".encode()
-        made = _Followed(prefix, (FollowedLog(files.out), FollowedLog(files.err)))
+        made = _Followed(files, prefix, (FollowedLog(files.out), FollowedLog(files.err)))
         with self._lock:
             self._current[pid] = made
             self._followed.append(made)

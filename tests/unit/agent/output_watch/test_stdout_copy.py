@@ -84,6 +84,26 @@ def test_lines_of_rank_0_have_job_and_rank_before_them(
     assert stdout() == "[x rank0] step 0\n[x rank0] careful\n"
 
 
+def test_a_process_that_began_in_its_world_and_enters_it_is_shown_once(
+    tmp_path: Path,
+    pipe: tuple[int, int],
+    stdout: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its files are named at its start, and again when it enters."""
+    job = by_hand(pipe[1], monkeypatch)
+    files = files_in(tmp_path)
+    job.follow(7, files)
+    files.out.write_text("one\n")
+    job.look()
+    job.follow(7, files_in(tmp_path))
+    job.look()
+    with files.out.open("a") as file:
+        file.write("two\n")
+    job.look()
+    assert stdout() == "[x rank0] one\n[x rank0] two\n"
+
+
 def test_all_ranks_are_shown_where_that_is_wanted(
     tmp_path: Path,
     pipe: tuple[int, int],
