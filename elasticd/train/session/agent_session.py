@@ -45,10 +45,10 @@ __all__ = ["AgentSession"]
 
 WAIT_S = 1.0
 """Waits are cut into pieces of this length, so that a Ctrl-C is seen."""
-
 EXPLANATION_S = 2.0
 """How long the news of a peer's end may be behind the end of its connection."""
-
+SHORT_STEP_S = 1.0
+"""Less than what others need to leave a rank behind that stands still."""
 DIRTY_PATIENCE_S = 2.0
 """How long a rank may finish its commit after a change is due: leaving before costs the step."""
 
@@ -282,14 +282,15 @@ class AgentSession:
     # --- any thread -----------------------------------------------------------------------------
 
     def _explain(self, group: Breakable) -> None:
-        """A peer is gone: this step is good if all its collectives gave has come, or if it left as
-        agreed. The next collective shows that it is gone; without one, others have to say so.
+        """A peer is gone: the step is good if all that its collectives gave has come, or if it left
+        as agreed. If it was long, we may have stood still and others gone on: they have to say so.
 
         Raises:
             Interrupted: the world is over.
             GroupBroken: nobody has said so.
         """
-        if self._last_whole in (None, self.step) and group.has_whole_results():
+        is_short = time.monotonic() - self.committed_at_s < SHORT_STEP_S
+        if is_short and self._last_whole in (None, self.step) and group.has_whole_results():
             self._last_whole = self.step
             return
         with self._changed:

@@ -80,6 +80,7 @@ def test_step_is_made_when_all_that_its_collectives_gave_has_come(
 ) -> None:
     """A rank that ends after its part of them takes nothing from it; nobody waits to be told."""
     bench.begin()
+    bench.session.committed((1, 0))
     bench.group.is_whole = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     bench.session.settle()
@@ -92,10 +93,25 @@ def test_one_step_only_is_made_when_a_rank_is_gone(
     """A second one had no collective with it: this rank would train alone, for ever."""
     monkeypatch.setattr(agent_session, "EXPLANATION_S", 0.01)
     bench.begin()
+    bench.session.committed((1, 0))
     bench.group.is_whole = True
     monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     bench.session.settle()
+    bench.session.committed((2, 0))
+    with pytest.raises(GroupBroken):
+        bench.session.settle()
+
+
+def test_step_of_a_rank_that_stood_still_is_not_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was sent waited in its sockets; meanwhile the others may train without it."""
+    monkeypatch.setattr(agent_session, "EXPLANATION_S", 0.01)
+    bench.begin()
     bench.session.committed((1, 0))
+    bench.session.committed_at_s -= agent_session.SHORT_STEP_S
+    bench.group.is_whole = True
+    monkeypatch.setattr(bench.group, "has_ended", lambda: True)
     with pytest.raises(GroupBroken):
         bench.session.settle()
 
