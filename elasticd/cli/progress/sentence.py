@@ -1,92 +1,114 @@
-"""A run's progress in words, the most wanted first, so that a narrow terminal shows those. Pure."""
+"""A run's progress in words, the most wanted first. Pure; `part` says what a terminal has room
+for.
+"""
 
-from collections.abc import Sequence
-from unicodedata import combining, east_asian_width
+from collections.abc import Iterator, Sequence
 
 from elasticd.cli.progress.pace import Speed
+from elasticd.cli.progress.part import Part, PartName
 from elasticd.cli.terminal import words
 from elasticd.records.account.progress import RankProgress
 from elasticd.records.world import World
 
-__all__ = ["fitted", "progress_parts"]
+__all__ = ["progress_parts"]
 
 SCALARS_SHOWN = 2
-BETWEEN = " | "
 
 
 def progress_parts(
     world: World, rank: RankProgress | None, speed: Speed, goodput: float | None = None
-) -> list[str]:
+) -> list[Part]:
     """Return where the training stands; `rank` is what its lowest rank reported, None if nobody
     answers.
 
     `goodput`: the share of all slots' time that trained so far; None if not known.
     """
-    size = f"{words.counted(len(world.nodes), 'node')}, {words.counted(world.size, 'worker')}"
     if rank is None:
-        return ["no word of the ranks yet", size]
+        return [_standing("no word of the ranks yet"), _size(world)]
     if rank.generation < world.generation:
-        return [f"generation {world.generation} begins", size]
+        return [_standing(f"generation {world.generation} begins"), _size(world)]
     if rank.step is None:
         ago = rank.output_ago_s
         wrote = "no output yet" if ago is None else f"last output {words.duration(ago)} ago"
-        return [wrote, size, *_checkpoint(rank)]
-    parts = [f"step {rank.step}"]
+        return [_standing(wrote), _size(world), *_checkpoint(rank)]
+    parts = [_standing(f"step {rank.step}")]
     if rank.why_paused:
-        parts.append(f"paused: {rank.why_paused}")
+        parts.append(Part(PartName.PAUSE, (f"paused: {rank.why_paused}",)))
     if rank.epoch or rank.epochs:
         of = f"/{rank.epochs}" if rank.epochs else ""
         # The first epoch is number 0 for the script, and the first of so many for a person.
-        parts.append(f"epoch {min(rank.epoch + 1, rank.epochs or rank.epoch + 1)}{of}")
-    if speed.samples_s is not None:
-        parts.append(f"{_rate(speed.samples_s)} samples/s")
-    elif speed.steps_s is not None:
-        parts.append(f"{_rate(speed.steps_s)} steps/s")
-    if speed.rest_s is not None:
-        parts.append(f"ends in {words.duration(speed.rest_s)}")
-    shown = list(rank.scalars.items())[:SCALARS_SHOWN]
-    parts += [f"{name} {value:.4g}" for name, value in shown]
-    parts.append(size)
+        epoch = min(rank.epoch + 1, rank.epochs or rank.epoch + 1)
+        parts.append(Part(PartName.EPOCH, (f"epoch {epoch}{of}",)))
+    parts += _pace(speed)
+    shown = [f"{name} {value:.4g}" for name, value in rank.scalars.items()][:SCALARS_SHOWN]
+    names = (PartName.SCALAR, PartName.MORE)
+    parts += [Part(name, (text,)) for name, text in zip(names, shown, strict=False)]
+    parts.append(_size(world))
     if goodput is not None:
-        parts.append(f"goodput {goodput:.0%}".replace("%", " %"))
+        share = f"{goodput:.0%}"
+        long = f"goodput {share}".replace("%", " %")
+        parts.append(Part(PartName.GOODPUT, (long, f"goodput {share}")))
     parts += _checkpoint(rank)
     if rank.committed_ago_s is not None:
         what = "told" if rank.is_told else "commit"
-        parts.append(f"{what} {words.seconds(rank.committed_ago_s)} ago")
+        parts.append(Part(PartName.COMMIT, (f"{what} {words.seconds(rank.committed_ago_s)} ago",)))
     return parts
 
 
-def fitted(parts: Sequence[str], width: int) -> str:
-    """Join as many parts as fit into the width; at least the first, which is cut if needed.
-
-    The result is one line of at most so many columns, whatever names a script uses: a line that
-    wraps could not be erased.
-    """
-    text = ""
-    for part in parts:
-        plain = "".join(each if each.isprintable() else " " for each in part)
-        longer = text + BETWEEN + plain if text else plain
-        if text and _columns(longer) > width:
-            break
-        text = longer
-    while text and _columns(text) > width:
-        text = text[:-1]
-    return text
+def _standing(text: str) -> Part:
+    return Part(PartName.STANDING, (text,))
 
 
-def _columns(text: str) -> int:
-    """Return the columns that a terminal needs: two for a Chinese character, none for an accent."""
-    return sum(
-        2 if east_asian_width(each) in "WF" else 0 if combining(each) else 1 for each in text
-    )
+def _size(world: World) -> Part:
+    workers = words.counted(world.size, "worker")
+    long = f"{words.counted(len(world.nodes), 'node')}, {workers}"
+    return Part(PartName.SIZE, (long, workers, f"world {world.size}"))
 
 
-def _checkpoint(rank: RankProgress) -> list[str]:
+def _pace(speed: Speed) -> Iterator[Part]:
+    """Yield how fast it goes and when it ends, as far as that is known."""
+    if speed.samples_s is not None:
+        short = _short_rate(speed.samples_s)
+        forms = (f"{_rate(speed.samples_s)} samples/s", f"{short} samples/s", f"{short}/s")
+        yield Part(PartName.RATE, forms)
+    elif speed.steps_s is not None:
+        # Without "steps" it would be taken for samples.
+        yield Part(PartName.RATE, (f"{_rate(speed.steps_s)} steps/s",) * 3)
+    if speed.rest_s is not None:
+        long = words.duration(speed.rest_s)
+        units = _units(long)
+        forms = (f"ends in {long}", f"{''.join(units)} left", f"{units[0]} left")
+        yield Part(PartName.END, forms)
+
+
+def _checkpoint(rank: RankProgress) -> Sequence[Part]:
     if rank.checkpoint_ago_s is None:
         return []
-    return [f"checkpoint {words.duration(rank.checkpoint_ago_s)} ago"]
+    long = words.duration(rank.checkpoint_ago_s)
+    short = _units(long)[0]
+    return [
+        Part(PartName.CHECKPOINT, (f"checkpoint {long} ago", f"ckpt {short} ago", f"ckpt {short}"))
+    ]
+
+
+def _units(duration: str) -> list[str]:
+    """Return "3 h 20 min" as "3h" and "20m"."""
+    found = duration.split()
+    return [f"{number}{unit[0]}" for number, unit in zip(found[::2], found[1::2], strict=True)]
 
 
 def _rate(value: float) -> str:
     """Return three digits, without the exponent that the g format gives a large number."""
     return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}".replace(",", " ")
+
+
+def _short_rate(value: float) -> str:
+    """Return three digits of a number of any size, as in "12.3k"."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.{_decimals(value / unit)}f}{name}"
+    return f"{value:.3g}"
+
+
+def _decimals(value: float) -> int:
+    return 2 if value < 9.995 else 1 if value < 99.95 else 0
