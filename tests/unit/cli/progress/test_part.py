@@ -42,7 +42,8 @@ WIDE_PARTS = progress_parts(
             200,
             (
                 "step 1240 | epoch 3/10 | 12 346 samples/s | ends in 2 h 1 min | loss 0.4312"
-                " | lr 0.1 | 2 nodes, 2 workers | goodput 97 % | checkpoint 1 min ago | commit 0.25 s ago"
+                " | lr 0.1 | 2 nodes, 2 workers | goodput 97 % | checkpoint 1 min ago"
+                " | commit 0.25 s ago"
             ),
         ),
         (
