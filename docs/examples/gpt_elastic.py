@@ -85,7 +85,8 @@ def train(
 
 def batches(state: elasticd.State, steps: int) -> Iterator[torch.Tensor]:
     """Yield batches, epoch after epoch, until so many steps are committed."""
-    for _ in state.epochs(1 + steps // len(state.data)):
+    # As many passes as there may have to be; the number of steps is what ends it, and is shown so.
+    for _ in state.epochs(1 + steps // len(state.data), steps=steps):
         for tokens in state.data:
             # Asked before each step, so that it also holds when train is entered after the last.
             if state.step >= steps:

@@ -38,8 +38,10 @@ def train(args: argparse.Namespace, state: elasticd.State, world: elasticd.World
     model = DistributedDataParallel(state.model)
     step_s = args.a + args.b / world.size + args.c * (world.size - 1)
     step_s *= 2.0 if 0 < args.cliff < world.size else 1.0
-    for _ in state.epochs(args.epochs):
+    for _ in state.epochs(args.epochs, steps=args.steps):
         for inputs, wanted in state.data:
+            if state.step >= args.steps:
+                return
             begun_s = time.monotonic()
             loss = nn.functional.mse_loss(model(inputs), wanted) * state.data.weight
             state.optimizer.zero_grad()
@@ -47,8 +49,6 @@ def train(args: argparse.Namespace, state: elasticd.State, world: elasticd.World
             time.sleep(max(0.0, step_s - (time.monotonic() - begun_s)))
             state.optimizer.step()
             state.commit(loss=loss)
-            if state.step >= args.steps:
-                return
 
 
 def parse_args() -> argparse.Namespace:

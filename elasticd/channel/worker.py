@@ -209,6 +209,8 @@ class Beat:
     """The samples of this epoch in applied steps, of all ranks."""
     epochs: int = 0
     """The epochs that `state.epochs` was asked for; 0 if it was not called."""
+    steps: int = 0
+    """The step at which the script said that it ends; 0 if it did not."""
     epoch_samples: int = 0
     """The samples of one epoch of the first loader; 0 if there is no loader."""
     scalars: Mapping[str, float] = field(default_factory=dict)

@@ -43,6 +43,7 @@ class Progress:
     has_returned: bool = False
     epoch: int = 0
     epochs: int = 0
+    steps: int = 0
     consumed: int = 0
     epoch_samples: int = 0
     step_s: float = 0.0
@@ -313,6 +314,7 @@ def _further(known: _Known, beat: ch.Beat) -> Progress:
         step=max(before.step, beat.step),
         epoch=beat.epoch,
         epochs=beat.epochs,
+        steps=beat.steps,
         consumed=beat.consumed,
         epoch_samples=beat.epoch_samples,
         step_s=beat.step_s,

@@ -98,6 +98,7 @@ def heard_of(
             is_told=progress.is_told,
             epoch=progress.epoch,
             epochs=progress.epochs,
+            steps=progress.steps,
             consumed=progress.consumed,
             epoch_samples=progress.epoch_samples,
             step_s=progress.step_s,

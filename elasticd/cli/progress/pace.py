@@ -1,7 +1,8 @@
 """How fast a training goes, and when it will be over, from what its agents report. Pure.
 
 The rate is that of the last half minute. So a pause for a checkpoint or a change of world is part
-of it, and the estimated end is not too early because of those.
+of it, and the estimated end is not too early because of those. It ends with the last epoch that was
+asked for, or at the step at which the script said that it ends, whichever comes first.
 """
 
 from collections import deque
@@ -26,7 +27,7 @@ class Speed:
     samples_s: float | None = None
     """Samples per second, of all ranks."""
     rest_s: float | None = None
-    """Seconds to the end of the last epoch that `state.epochs` was asked for."""
+    """Seconds to the end that `state.epochs` was told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,16 @@ class Pace:
             known = 1.0 / rank.step_s if rank.step_s > 0.0 else None
             return Speed(steps_s=known)
         samples_s = (samples - first.samples) / passed_s if rank.epoch_samples else None
-        rest = (rank.epochs - rank.epoch) * rank.epoch_samples - rank.consumed
-        return Speed(
-            steps_s=(point.step - first.step) / passed_s,
-            samples_s=samples_s,
-            rest_s=rest / samples_s if samples_s and rank.epochs and rest >= 0 else None,
-        )
+        steps_s = (point.step - first.step) / passed_s
+        return Speed(steps_s=steps_s, samples_s=samples_s, rest_s=_rest_s(rank, steps_s, samples_s))
+
+
+def _rest_s(rank: RankProgress, steps_s: float, samples_s: float | None) -> float | None:
+    """Return how long it takes to the nearer of the two ends; None if it knows neither."""
+    ends = []
+    samples = (rank.epochs - rank.epoch) * rank.epoch_samples - rank.consumed
+    if samples_s and rank.epochs and samples >= 0:
+        ends.append(samples / samples_s)
+    if steps_s and rank.steps and rank.step is not None:
+        ends.append(max(0, rank.steps - rank.step) / steps_s)
+    return min(ends, default=None)

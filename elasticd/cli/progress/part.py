@@ -61,6 +61,7 @@ SHORTER: tuple[PartName | None, ...] = (
     PartName.RATE,
     PartName.SCALAR,
     None,
+    PartName.STANDING,
     PartName.END,
     PartName.SIZE,
     PartName.CHECKPOINT,
@@ -70,7 +71,8 @@ SHORTER: tuple[PartName | None, ...] = (
     PartName.EPOCH,
     PartName.PAUSE,
 )
-"""What gets shorter next, the least missed first; after its last form a part is left out.
+"""What gets shorter next, the least missed first; after its last form a part is left out, but for
+the first one.
 
 None stands for the narrow separator.
 """
@@ -95,7 +97,7 @@ def fitted(parts: Sequence[Part], width: int) -> str:
             return text
         if name is None:
             between = NARROW
-        elif name in left:
+        elif name in left and (name is not PartName.STANDING or len(left[name]) > 1):
             left[name].pop(0)
         text = between.join(forms[0] for forms in left.values() if forms)
     while text and _columns(text) > width:

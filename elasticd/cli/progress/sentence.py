@@ -31,7 +31,9 @@ def progress_parts(
         ago = rank.output_ago_s
         wrote = "no output yet" if ago is None else f"last output {words.duration(ago)} ago"
         return [_standing(wrote), _size(world), *_checkpoint(rank)]
-    parts = [_standing(f"step {rank.step}")]
+    step = f"step {rank.step}"
+    long = (f"{step}/{rank.steps}",) if rank.steps else ()
+    parts = [Part(PartName.STANDING, (*long, step))]
     if rank.why_paused:
         parts.append(Part(PartName.PAUSE, (f"paused: {rank.why_paused}",)))
     if rank.epoch or rank.epochs:

@@ -24,6 +24,8 @@ class RankProgress:
     epoch: int = 0
     epochs: int = 0
     """The epochs that `state.epochs` was asked for; 0 if not known."""
+    steps: int = 0
+    """The step at which the script said that it ends; 0 if not known."""
     consumed: int = 0
     """The samples of this epoch in applied steps, of all ranks."""
     epoch_samples: int = 0

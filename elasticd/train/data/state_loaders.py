@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from elasticd.errors import CallError
 from elasticd.train.data.kept_batches import Check, KeptBatches
 from elasticd.train.data.ledger import Ledger
 from elasticd.train.data.loader import Loader
@@ -25,9 +26,24 @@ class Loaders:
         self.named: dict[str, Loader] = {}
         self.epochs = 0
         """As many as `state.epochs` was asked for; 0: it was not."""
+        self.steps = 0
+        """The step at which the script said that it ends; 0: it did not."""
         self._ledgers: dict[str, Ledger] = {}
         self._kept = KeptBatches(self.named, checks)
         self._is_told = False
+
+    def expect(self, epochs: int, steps: int) -> None:
+        """Take note of where the script means to end.
+
+        Raises:
+            CallError: the number of steps is no whole number.
+        """
+        if not isinstance(steps, int) or steps < 0:
+            raise CallError(
+                f"state.epochs(..., steps={steps!r}): give the number of the script's last step, a "
+                "whole number, or leave it out."
+            )
+        self.epochs, self.steps = epochs, steps
 
     def add(self, name: str, loader: Loader) -> None:
         """Add a loader, or replace one of an earlier generation."""
@@ -72,9 +88,9 @@ class Loaders:
         """Return how far the first loader is; any thread may call this."""
         first = next(iter(self.named.values()), None)
         if first is None:
-            return EpochProgress(epochs=self.epochs)
+            return EpochProgress(epochs=self.epochs, steps=self.steps)
         samples = sum(each.samples for each in self._ledgers.values())
-        return EpochProgress(first.consumed, first.epoch_samples, self.epochs, samples)
+        return EpochProgress(first.consumed, first.epoch_samples, self.epochs, samples, self.steps)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the ledgers' counts; the positions are the loaders' own."""

@@ -138,6 +138,7 @@ class Beater:
             epoch=pulse.epoch,
             consumed=far.consumed,
             epochs=far.epochs,
+            steps=far.steps,
             epoch_samples=far.epoch_samples,
             scalars=scalars,
             committed_ago_s=time.monotonic() - committed_at_s if committed_at_s else 0.0,

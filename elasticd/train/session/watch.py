@@ -47,3 +47,5 @@ class EpochProgress(NamedTuple):
     """What `state.epochs` was asked for."""
     samples: int = 0
     """In applied steps of the whole run, of all ranks."""
+    steps: int = 0
+    """The step at which the script said that it ends."""

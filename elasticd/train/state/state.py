@@ -126,14 +126,14 @@ class State:
         watch.committed((self._step, self._epoch))
         watch.check(self._step)
 
-    def epochs(self, count: int) -> Iterator[int]:
+    def epochs(self, count: int, *, steps: int = 0) -> Iterator[int]:
         """Iterate over the passes that are left of `count`; the end of each is itself a commit.
 
-        What follows the `for` loop over the data within a pass (an evaluation, say) is done again
-        if the world changes before that end.
+        What follows the loop over the data in a pass (an evaluation, say) is done again if the
+        world changes before. `steps`: where the script ends by itself, for the end that is shown.
         """
         self._inside("epochs()")
-        self._loaders.epochs = count
+        self._loaders.expect(count, steps)
         return self._passes(count)
 
     @contextmanager

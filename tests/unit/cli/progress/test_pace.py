@@ -63,3 +63,20 @@ def test_shorter_epochs_make_no_negative_rate() -> None:
     pace.take(at(15, epoch=1), 0.0)
     told = pace.take(replace(at(16, epoch=1), epoch_samples=100, consumed=50), 4.0)
     assert told == Speed(steps_s=2.0)
+
+
+def test_a_script_that_counts_steps_ends_at_its_last_one() -> None:
+    """Its loop over epochs is the longer one, mostly; and it needs no loader to be estimated."""
+    pace = Pace()
+    counting = replace(RANK, steps=14)
+    pace.take(replace(counting, step=0), 0.0)
+    told = pace.take(replace(counting, step=4, consumed=400), 2.0)
+    assert told.rest_s == pytest.approx(5.0), "not the 8 s to the end of the last epoch"
+    told = pace.take(replace(counting, step=8, consumed=800, steps=100), 4.0)
+    assert told.rest_s == pytest.approx(6.0), "the epochs end before 100 steps are made"
+    bare = Pace()
+    bare.take(replace(counting, step=0, epochs=0, epoch_samples=0), 0.0)
+    told = bare.take(replace(counting, step=4, epochs=0, epoch_samples=0), 2.0)
+    assert told.rest_s == pytest.approx(5.0)
+    told = bare.take(replace(counting, step=16, epochs=0, epoch_samples=0), 4.0)
+    assert told.rest_s == 0.0, "past the end it is about to end"

@@ -86,6 +86,15 @@ def test_80_columns_show_all_that_a_person_asks_for_also_in_a_long_run_of_a_larg
     )
 
 
+def test_step_and_last_step_stand_together_as_long_as_there_is_room() -> None:
+    """The step itself is the last thing to go."""
+    counting = progress_parts(world(2, "a", "b"), replace(RANK, steps=2000), SPEED, 0.968)
+    assert fitted(counting, 79) == (
+        "step 1240/2000, epoch 3/10, 12.3k/s, 2h1m left, world 2, goodput 97%, ckpt 1m"
+    )
+    assert fitted(counting, 20) == "step 1240"
+
+
 def test_a_wider_terminal_never_shows_less() -> None:
     """And no line is wider than its terminal."""
     for parts in (PARTS, WIDE_PARTS):

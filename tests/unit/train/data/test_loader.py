@@ -422,11 +422,11 @@ def test_state_says_how_far_an_epoch_is_and_how_many_there_are(
     assert loaders.epoch_progress == EpochProgress()
     loader = Loader(Numbers(65), batch_size=8, drop_last=drop_last)
     loaders.add("data", loader)
-    loaders.epochs = 3
-    assert loaders.epoch_progress == EpochProgress(0, samples, 3)
+    loaders.expect(3, 10)
+    assert loaders.epoch_progress == EpochProgress(0, samples, 3, steps=10)
     next(iter(loader))
     loaders.commit(None)
-    assert loaders.epoch_progress == EpochProgress(8, samples, 3, samples=8)
+    assert loaders.epoch_progress == EpochProgress(8, samples, 3, samples=8, steps=10)
 
 
 def test_the_time_in_a_loader_is_measured_for_whoever_watches(

@@ -137,7 +137,7 @@ class FakeState:
 
     @property
     def _epoch_progress(self) -> EpochProgress:
-        return EpochProgress(99, 1000, 3)
+        return EpochProgress(99, 1000, 3, steps=400)
 
     def _scalars(self) -> dict[str, float]:
         return {"loss": 0.25}

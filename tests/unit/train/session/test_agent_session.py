@@ -40,7 +40,7 @@ def test_worker_attaches_and_says_where_it_stands(bench: Bench) -> None:
     (beat,) = beats
     assert beat.sequence == 17
     assert (beat.consumed, beat.scalars) == (99, {"loss": 0.25})
-    assert (beat.epoch_samples, beat.epochs) == (1000, 3)
+    assert (beat.epoch_samples, beat.epochs, beat.steps) == (1000, 3, 400)
     bench.wire.said.clear()
     assert bench.wire.wait_for(Beat).generation == 0
 

@@ -153,6 +153,17 @@ def test_epochs_end_with_a_commit_that_is_no_step() -> None:
     assert state.summary() == "4 steps, 2 epochs, 16 samples (0 repeated, 0 skipped)."
 
 
+@pytest.mark.parametrize("steps", [200.0, "200", None, -1])
+def test_last_step_that_is_no_number_of_steps_is_refused(steps: Any) -> None:
+    """At once, in the words of the script, and not by a heartbeat that cannot be packed."""
+    state = State()
+    with (
+        entered(state),
+        pytest.raises(CallError, match="give the number of the script's last step"),
+    ):
+        state.epochs(2, steps=steps)
+
+
 def test_pending_change_leaves_at_the_end_of_a_commit_an_epoch_and_a_pause() -> None:
     """And before an optimizer touches anything."""
     state, _ = plain(torch.optim.SGD, lr=0.1)
