@@ -32,8 +32,8 @@ def progress_parts(
         wrote = "no output yet" if ago is None else f"last output {words.duration(ago)} ago"
         return [_standing(wrote), _size(world), *_checkpoint(rank)]
     step = f"step {rank.step}"
-    long = (f"{step}/{rank.steps}",) if rank.steps else ()
-    parts = [Part(PartName.STANDING, (*long, step))]
+    of_all = (f"{step}/{rank.steps}",) if rank.steps else ()
+    parts = [Part(PartName.STANDING, (*of_all, step))]
     if rank.why_paused:
         parts.append(Part(PartName.PAUSE, (f"paused: {rank.why_paused}",)))
     if rank.epoch or rank.epochs:
