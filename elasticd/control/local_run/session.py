@@ -101,7 +101,7 @@ class Session:
         self._stop_by_s: float | None = None
         self._ended: set[NodeId] = set()
         self.nodes: dict[NodeId, Node] = {}
-        """All that served the job, those that are gone included."""
+        """All that were in a world of the job, those that are gone included."""
 
     def run(self) -> JobStatus:
         """Follow to the end; return the final status.
@@ -155,7 +155,8 @@ class Session:
             if news is not None:
                 self._tell(news)
             if isinstance(news, Formed):
-                self.nodes.update(news.nodes)
+                served = {place.node for place in news.world.nodes}
+                self.nodes |= {name: node for name, node in news.nodes.items() if name in served}
                 if self._tail is not None:
                     self._tail.show(news.world, news.nodes)
             if isinstance(news, Ended):

@@ -271,6 +271,19 @@ def test_agent_that_came_when_the_job_was_over_is_ended_at_once() -> None:
     assert agents.over == {"came-late": -signal.SIGTERM}
 
 
+def test_agent_that_was_in_the_cluster_but_in_no_world_of_the_job_is_ended_too() -> None:
+    """It had registered when the world formed, and not joined yet: it has served nobody."""
+    agents = ScriptedAgents("trained", "registered")
+    case = Case(agents)
+    for name in ("trained", "registered", "of another job"):
+        put(case.store, KEYS.node(NodeId(name)), node(name))
+    put(case.store, KEYS.world(JOB), world(1, "trained"))
+    end(case.store, Phase.STOPPED)
+    assert case.session.run().phase is Phase.STOPPED
+    assert set(case.session.nodes) == {"trained"}
+    assert agents.over == {"registered": -signal.SIGTERM}
+
+
 def test_job_that_is_stopped_before_anybody_has_joined_does_not_wait_for_its_agents() -> None:
     agents = ScriptedAgents("a")
     case = Case(agents)
