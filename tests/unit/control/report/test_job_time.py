@@ -6,7 +6,7 @@ from elasticd.control.report.job_time import job_time
 from elasticd.goodput.cause import TimeCause
 from elasticd.records.account.time_spent import JobProgress, TimeSpent
 from elasticd.records.codec import encode
-from elasticd.records.ids import NodeId
+from elasticd.records.ids import Generation, NodeId
 
 UID = "u"
 
@@ -27,6 +27,61 @@ def test_agents_that_are_here_and_those_that_are_gone_are_added() -> None:
     assert found.goodput == 0.7
     assert found.attainment == 0.35
     assert found.has_steps
+
+
+def written(
+    generation: int, generation_s: float, *, slots: int = 1, spare: int = 0, is_last: bool = False
+) -> bytes:
+    """The account of a node that has trained since its generation 3 began, and 100 s before."""
+    record = TimeSpent(
+        node=NodeId("a"),
+        uid=UID,
+        seconds={"train": (100.0 + generation_s if generation == 3 else 100.0) * (slots - spare)},
+        slots=slots,
+        generation=Generation(generation),
+        generation_s=generation_s,
+        held={"train": slots - spare, "spare": spare},
+        is_last=is_last,
+    )
+    return encode(record)
+
+
+def attained(*records: bytes, wanted_s: float) -> float | None:
+    """By records of which that of rank 0 was written 60 s after generation 3 began."""
+    newest = JobProgress(
+        uid=UID, generation=Generation(3), generation_s=60.0, wanted_s=wanted_s, has_steps=True
+    )
+    found = job_time(encode(newest), records, UID)
+    assert found is not None
+    return found.attainment
+
+
+@pytest.mark.parametrize("ago_s", [0.0, 5.0, 15.0])
+def test_job_that_trains_all_the_time_attains_all_however_long_ago_its_agents_wrote(
+    ago_s: float,
+) -> None:
+    """What is wanted is counted three times as often as what other nodes did."""
+    other = written(3, 60.0 - ago_s, slots=2)
+    assert attained(written(3, 60.0), other, wanted_s=480.0) == pytest.approx(1.0)
+
+
+def test_slots_that_are_missing_lessen_the_attainment_up_to_the_newest_record() -> None:
+    """A node that never came has no account, and a job of three that has two attains two thirds."""
+    records = written(3, 60.0), written(3, 45.0)
+    assert attained(*records, wanted_s=480.0) == pytest.approx((160 + 145) / (480 - 15))
+
+
+def test_what_is_not_awaited_of_an_agent_counts_as_wanted() -> None:
+    """It has left in order, or its slots are spare, or it wrote after the node of rank 0."""
+    assert attained(written(3, 30.0, is_last=True), wanted_s=160.0) == pytest.approx(130 / 160)
+    assert attained(written(3, 30.0, slots=2, spare=2), wanted_s=160.0) == 0.0
+    assert attained(written(3, 62.0), wanted_s=160.0) == pytest.approx(1.0)
+    assert attained(written(4, 1.0), wanted_s=160.0) == pytest.approx(100 / 160)
+
+
+def test_agent_that_has_not_seen_the_generation_is_awaited_since_it_began() -> None:
+    """No two hosts' clocks are compared: it wrote at some time before that."""
+    assert attained(written(2, 500.0), wanted_s=160.0) == pytest.approx(1.0)
 
 
 def test_without_a_progress_nothing_is_known_of_what_was_wanted() -> None:
